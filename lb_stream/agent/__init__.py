@@ -26,7 +26,7 @@ from lb_stream.agent.adapter import (
 from lb_stream.agent.agent import Agent
 from lb_stream.agent.config import AgentConfig, AgentError
 from lb_stream.agent.hooks import HookConfig
-from lb_stream.agent.obey import AgentVerdict, Seen, addressee, judge
+from lb_stream.agent.obey import AgentMemory, AgentVerdict, addressee, judge
 from lb_stream.agent.report_throttle import ReportThrottle
 from lb_stream.agent.splits import SplitWatch
 
@@ -34,6 +34,7 @@ __all__ = [
     "Agent",
     "AgentConfig",
     "AgentError",
+    "AgentMemory",
     "AgentVerdict",
     "BalancedAdapter",
     "BrokerAdapter",
@@ -45,7 +46,6 @@ __all__ = [
     "Refused",
     "Report",
     "ReportThrottle",
-    "Seen",
     "SplitWatch",
     "SplittingAdapter",
     "TransferringAdapter",

@@ -19,8 +19,8 @@ from lb_stream.agent.clock import RecordClock, wall_clock_ms
 from lb_stream.agent.config import AgentConfig
 from lb_stream.agent.connection import CLOSE_S, Connection
 from lb_stream.agent.hooks import MoveHooks
-from lb_stream.agent.obey import AgentVerdict, Seen, addressee, published_at
-from lb_stream.agent.reporter import OnReport, Pulse, Reporter
+from lb_stream.agent.obey import AgentMemory, AgentVerdict, addressee, with_record_time
+from lb_stream.agent.reporter import HeartbeatSender, OnReport, Reporter
 from lb_stream.agent.splits import SplitWatch
 from lb_stream.contracts.decisions import Decision, Ownership, read_decision
 from lb_stream.contracts.reports import Goodbye
@@ -47,19 +47,21 @@ class Agent:
     ) -> None:
         self.config = config
         self.adapters = {adapter.name: adapter for adapter in adapters}
-        self.seen = Seen()
+        self.seen = AgentMemory()
         self.clock = RecordClock()
         self.failure: Exception | None = None  # why the loop ended by itself, if it did
         self.connection = Connection(config)
         self.reporter = Reporter(
-            self.adapters, self.connection, self.clock, config.sparing, on_report
+            self.adapters, self.connection, self.clock, config.make_throttle, on_report
         )
         self._hooks = MoveHooks(config.hooks)
         self._on_decision = on_decision
         self._stop = threading.Event()
         self._goodbye = False
-        self._watches = self._watched(config.split_watch)
-        self._pulse = Pulse(self.adapters, self.reporter.beat, config.heartbeat_interval_s)
+        self._watches = self._watched(config.make_split_watch)
+        self._pulse = HeartbeatSender(
+            self.adapters, self.reporter.beat, config.heartbeat_interval_s
+        )
         self._thread: threading.Thread | None = None
 
     def _watched(
@@ -182,7 +184,7 @@ class Agent:
         decision before.
         """
         try:
-            decision = published_at(read_decision(value or b""), appended_ms)
+            decision = with_record_time(read_decision(value or b""), appended_ms)
         except ValidationError as error:
             log.warning("a record of %s is no decision: %s", self.config.decisions_topic, error)
             return None

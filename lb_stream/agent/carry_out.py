@@ -15,7 +15,7 @@ from lb_stream.agent.adapter import (
 )
 from lb_stream.agent.clock import wall_clock_ms
 from lb_stream.agent.hooks import MoveHooks
-from lb_stream.agent.obey import AgentVerdict, Seen, acknowledgement, judge
+from lb_stream.agent.obey import AgentMemory, AgentVerdict, acknowledgement, judge
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def carry_out(
-    adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: int, hooks: MoveHooks
+    adapter: BrokerAdapter, seen: AgentMemory, decision: Decision, now_ms: int, hooks: MoveHooks
 ) -> tuple[AgentVerdict, Ack | None]:
     """Act, once `hooks` allow it.
 

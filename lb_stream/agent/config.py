@@ -26,8 +26,8 @@ class AgentError(RuntimeError):
 class AgentConfig:
     """Where Kafka is and how often to speak.
 
-    Every `report_interval_s` each broker's report is sent, or, with `sparing` (it makes one
-    `ReportThrottle` for each broker), looked at whether it is needed. `split_watch` makes what
+    Every `report_interval_s` each broker's report is sent, or, with `make_throttle` (it makes one
+    `ReportThrottle` for each broker), looked at whether it is needed. `make_split_watch` makes what
     looks for too large bundles, of each broker that can tell. `ownership_topic` None: decisions are
     not compared with their bundles' records. `start` is where to read decisions from: those that
     come from now on, all that are there, or offsets by partition. `hooks`: whom to ask before moves
@@ -42,8 +42,8 @@ class AgentConfig:
     ownership_topic: str | None = "lb-ownership"
     report_interval_s: float = 5.0
     heartbeat_interval_s: float = 5.0
-    sparing: Callable[[], ReportThrottle] | None = None
-    split_watch: Callable[[], SplitWatch] | None = None
+    make_throttle: Callable[[], ReportThrottle] | None = None
+    make_split_watch: Callable[[], SplitWatch] | None = None
     start: Literal["latest", "earliest"] | Mapping[int, int] = "latest"
     client_options: Mapping[str, Any] = field(default_factory=dict)
     hooks: HookConfig = field(default_factory=HookConfig)

@@ -13,7 +13,7 @@ from kafka.errors import KafkaError
 from lb_stream.access.refusals import REFUSED, AccessRefusal, RefusalLog
 from lb_stream.access.roles import rights_of
 from lb_stream.agent.config import AgentConfig, AgentError
-from lb_stream.agent.producer import LastingProducer
+from lb_stream.agent.producer import RecoveringProducer
 from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 from lb_stream.io.kafka.clients import kafka_python_options
 from lb_stream.io.kafka.preflight import require_rights
@@ -38,7 +38,7 @@ class Connection:
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
         self._refusals = RefusalLog(config.bootstrap_servers, config.client_options)
-        self.producer: LastingProducer | None = None
+        self.producer: RecoveringProducer | None = None
         self.consumer: KafkaConsumer | None = None
 
     def open(self) -> None:
@@ -58,7 +58,7 @@ class Connection:
             self._take_position(self.consumer)
             # Idempotent: one key's records stay in order and come once, however often the client
             # has to send them again.
-            self.producer = LastingProducer(
+            self.producer = RecoveringProducer(
                 lambda: KafkaProducer(
                     enable_idempotence=True,
                     compression_type="zstd",

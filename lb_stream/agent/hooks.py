@@ -157,7 +157,7 @@ class MoveHooks:
             if left_s <= 0:
                 raise HookError("it could not be asked before the decision expired")
             allowed, reason = _verdict(
-                call(
+                call_hook(
                     self.config.before_move,
                     self._body("before_move", decision),
                     self.config,
@@ -232,7 +232,7 @@ class MoveHooks:
         while (body := self._waiting.get()) is not None:
             for attempt in range(1, ATTEMPTS + 1):
                 try:
-                    call(self.config.after_move, body, self.config, self.config.timeout_s)
+                    call_hook(self.config.after_move, body, self.config, self.config.timeout_s)
                     break
                 except HookError as error:
                     if attempt == ATTEMPTS:
@@ -263,7 +263,7 @@ def _verdict(answer: bytes) -> tuple[bool, str]:
     ] + "…"
 
 
-def call(address: str, body: bytes, config: HookConfig, timeout_s: float) -> bytes:
+def call_hook(address: str, body: bytes, config: HookConfig, timeout_s: float) -> bytes:
     """Send a body and return the answer's.
 
     Raises HookError after `timeout_s` in all, and for any status but 2xx.

@@ -71,7 +71,7 @@ class BrokerLoad:
         return BrokerLoad()
 
 
-def load_data(local: ModularLoadReport, load: BrokerLoad, now_ms: int) -> BrokerLoadReport:
+def build_load_data(local: ModularLoadReport, load: BrokerLoad, now_ms: int) -> BrokerLoadReport:
     """A broker's load data, all its bundles named.
 
     `load`: its smoothed load, this moment's included.
@@ -90,7 +90,7 @@ def load_data(local: ModularLoadReport, load: BrokerLoad, now_ms: int) -> Broker
     )
 
 
-def measured(
+def smooth_load(
     local: ModularLoadReport,
     before: BrokerLoad,
     weights: Mapping[str, float],
@@ -110,7 +110,7 @@ def measured(
     )
 
 
-def top_bundles(stats: Mapping[str, BundleStats], most: int) -> TopBundlesReport:
+def build_top_bundles(stats: Mapping[str, BundleStats], most: int) -> TopBundlesReport:
     """The heaviest of a broker's bundles, the lowest of them first.
 
     Those of the brokers' own namespaces are left out, and idle ones.

@@ -40,7 +40,7 @@ class LastOwnership:
 
 
 @dataclass(slots=True)
-class Seen:
+class AgentMemory:
     """What an agent remembers of earlier decisions, and of ownership records.
 
     `done` holds (broker, decision id) → when the decision expires, `records` bundle → its last
@@ -83,7 +83,7 @@ class Seen:
         ].seen_ms + REMEMBERED_MS < now_ms:
             del self.records[oldest]
 
-    def overtaken(self, decision: Decision) -> int | None:
+    def find_later_version(self, decision: Decision) -> int | None:
         """The version of the bundle's record, if that record is later than the decision."""
         known = self.records.get(decision.bundle)
         if known is None or known.version <= decision.expected_version:
@@ -95,7 +95,7 @@ class Seen:
         return None if own else known.version
 
 
-def published_at(decision: Decision, appended_ms: int) -> Decision:
+def with_record_time(decision: Decision, appended_ms: int) -> Decision:
     """The decision with the end of its time, counted from its record's time if that was late."""
     expires_ms = expiry(decision.issued_ms, decision.expires_ms, appended_ms, LATE_FOR_AGENTS)
     return decision.model_copy(update={"expires_ms": expires_ms})
@@ -107,7 +107,9 @@ def addressee(decision: Decision) -> str | None:
     return decision.destination if decision.kind == "assign" else decision.source
 
 
-def judge(broker: str, seen: Seen, decision: Decision, owns: bool, now_ms: int) -> AgentVerdict:
+def judge(
+    broker: str, seen: AgentMemory, decision: Decision, owns: bool, now_ms: int
+) -> AgentVerdict:
     """What `broker` has to do about a decision.
 
     `owns`: whether it serves the decision's bundles. Changes nothing.
@@ -125,7 +127,7 @@ def judge(broker: str, seen: Seen, decision: Decision, owns: bool, now_ms: int) 
         return AgentVerdict("refuse", f"epoch {decision.epoch} is over, {seen.epoch} has been seen")
     if now_ms >= decision.expires_ms:
         return AgentVerdict("refuse", f"expired {now_ms - decision.expires_ms} ms ago")
-    if (version := seen.overtaken(decision)) is not None:
+    if (version := seen.find_later_version(decision)) is not None:
         return AgentVerdict(
             "refuse",
             f"follows version {decision.expected_version} of the bundle's record, which is at "

@@ -18,7 +18,7 @@ PARTING_S = 2.0
 """How long a producer that is replaced may take for what it can still deliver."""
 
 
-class LastingProducer:
+class RecoveringProducer:
     """kafka-python's idempotent producer, replaced by a new one when a record of it is lost.
 
     One whose batch has expired while Kafka was away discards its producer id and never asks for

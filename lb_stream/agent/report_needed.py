@@ -18,7 +18,7 @@ from lb_stream.core.model.resources import max_weighted_usage
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ReportFigures:
     """What is compared: maximum usage (a ratio), messages/s, bytes/s, number of bundles."""
 
     usage: float
@@ -27,7 +27,7 @@ class Figures:
     bundles: int
 
     @staticmethod
-    def of(report: ModularLoadReport, weights: Mapping[str, float]) -> Figures:
+    def from_report(report: ModularLoadReport, weights: Mapping[str, float]) -> ReportFigures:
         """The figures of a broker's local data.
 
         `weights`: those of its usage, or `broker_load.UNWEIGHTED` for the extensible manager.
@@ -36,7 +36,7 @@ class Figures:
         columns = {
             name: (np.array([pair.usage]), np.array([pair.limit])) for name, pair in pairs.items()
         }
-        return Figures(
+        return ReportFigures(
             usage=float(max_weighted_usage(columns, weights)[0]),
             msgs_per_s=report.msg_rate_in + report.msg_rate_out,
             bytes_per_s=report.msg_throughput_in + report.msg_throughput_out,
@@ -52,7 +52,7 @@ class SimpleFigures:
     resources: Mapping[str, tuple[float, float]]
 
     @staticmethod
-    def of(report: SimpleLoadReport, bundles: int) -> SimpleFigures:
+    def from_report(report: SimpleLoadReport, bundles: int) -> SimpleFigures:
         """The figures of a report that names that many bundles."""
         pairs = {name: getattr(report.system_resource_usage, name) for name in RESOURCES}
         return SimpleFigures(
@@ -78,7 +78,9 @@ def simple_report_needed(
     )
 
 
-def report_needed(written: Figures, now: Figures, elapsed_ms: int, config: ReportConfig) -> bool:
+def report_needed(
+    written: ReportFigures, now: ReportFigures, elapsed_ms: int, config: ReportConfig
+) -> bool:
     """Whether to write a report, `elapsed_ms` after the last one was.
 
     Being forced to is up to the caller.

@@ -13,7 +13,7 @@ from typing import Any
 
 from lb_stream.agent.adapter import Report
 from lb_stream.agent.report_needed import (
-    Figures,
+    ReportFigures,
     SimpleFigures,
     report_needed,
     simple_report_needed,
@@ -40,12 +40,12 @@ class ReportThrottle:
 
     config: ReportConfig
     weights: Mapping[str, float] = field(default_factory=lambda: BalancerConfig().weights)
-    _sent: tuple[Figures | SimpleFigures, int] | None = None
+    _sent: tuple[ReportFigures | SimpleFigures, int] | None = None
     _bundles: frozenset[str] = frozenset()
     _changes: dict[str, list[str]] = field(default_factory=dict)
 
     @staticmethod
-    def of_manager(config: ReportConfig, balancer: BalancerConfig) -> Callable[[], ReportThrottle]:
+    def for_manager(config: ReportConfig, balancer: BalancerConfig) -> Callable[[], ReportThrottle]:
         """Makes one for each broker: the extensible manager compares the plain maximum usage, the
         others the weighted one."""
         weights = UNWEIGHTED if balancer.load_manager == "extensible" else balancer.weights
@@ -73,23 +73,27 @@ class ReportThrottle:
         return self._with_changes(report)
 
     def _needed(
-        self, sent: Figures | SimpleFigures, sent_ms: int, now: Figures | SimpleFigures, now_ms: int
+        self,
+        sent: ReportFigures | SimpleFigures,
+        sent_ms: int,
+        now: ReportFigures | SimpleFigures,
+        now_ms: int,
     ) -> bool:
-        if isinstance(sent, Figures) and isinstance(now, Figures):
+        if isinstance(sent, ReportFigures) and isinstance(now, ReportFigures):
             return report_needed(sent, now, now_ms - sent_ms, self.config)
         if isinstance(sent, SimpleFigures) and isinstance(now, SimpleFigures):
             return simple_report_needed(sent, now, now_ms - sent_ms, self.config)
         return True  # its broker runs another load manager now
 
-    def _figures(self, fields: Mapping[str, Any]) -> Figures | SimpleFigures | None:
+    def _figures(self, fields: Mapping[str, Any]) -> ReportFigures | SimpleFigures | None:
         match report_kind(dict(fields)):
             case "modular":
-                return Figures.of(
+                return ReportFigures.from_report(
                     ModularLoadReport.model_validate(_without_bundles(fields, "lastStats")),
                     self.weights,
                 )
             case "simple":
-                return SimpleFigures.of(
+                return SimpleFigures.from_report(
                     SimpleLoadReport.model_validate(_without_bundles(fields, "bundleStats")),
                     len(fields.get("bundleStats", ())),
                 )

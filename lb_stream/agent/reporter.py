@@ -200,7 +200,7 @@ def _bytes_of(report: Report) -> bytes:
     return report if isinstance(report, bytes) else canonical_json(report).encode()
 
 
-class Pulse:
+class HeartbeatSender:
     """Calls `beat` for each broker every `interval_s` seconds, the first time at once."""
 
     def __init__(

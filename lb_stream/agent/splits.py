@@ -35,7 +35,7 @@ class SplitWatch:
         self._config, self._algorithms, self._memory = config, algorithms, SplitMemory()
 
     @staticmethod
-    def of(config: ClusterConfig) -> Callable[[], SplitWatch] | None:
+    def for_cluster(config: ClusterConfig) -> Callable[[], SplitWatch] | None:
         """Makes one for each broker of a cluster whose brokers do this; None: its leader looks."""
         if config.balancer.load_manager != "extensible" or not config.splitting.split_enabled:
             return None

@@ -140,7 +140,7 @@ def main() -> None:
 
 def _run(wanted: str | None) -> None:
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    from lb_stream.cli.shared.output import ASCII, INTERRUPTED, CommandError, hush, note
+    from lb_stream.cli.shared.output import ASCII, INTERRUPTED, CommandError, discard_stdout, note
     from lb_stream.io.messages.errors import describe_error
     from lb_stream.query import QueryError
 
@@ -166,7 +166,7 @@ def _run(wanted: str | None) -> None:
         try:
             sys.stdout.flush()
         except OSError:  # its reader has gone, or the disk is full: that was reported
-            hush()
+            discard_stdout()
 
 
 if __name__ == "__main__":

@@ -82,19 +82,19 @@ class EmbeddedKafka:
         self.usual_port = usual_port
 
     @staticmethod
-    def running(data_dir: Path) -> RunningKafka | None:
+    def find_running(data_dir: Path) -> RunningKafka | None:
         """Return the broker that runs on this data folder, whichever process started it."""
         return find_running_kafka(Path(data_dir))
 
     @property
     def pid(self) -> int | None:
-        broker = self.running(self.data_dir)
+        broker = self.find_running(self.data_dir)
         return broker.pid if broker else None
 
     @property
     def bootstrap(self) -> str:
         """`host:port`. Raises KafkaError when the broker is not running."""
-        broker = self.running(self.data_dir)
+        broker = self.find_running(self.data_dir)
         if broker is None:
             raise KafkaError(f"no broker runs on {self.data_dir}")
         return broker.bootstrap
@@ -110,7 +110,7 @@ class EmbeddedKafka:
         """
         self.data_dir.mkdir(parents=True, exist_ok=True)
         with locked(self.data_dir / ".start.lock"):
-            if present := self.running(self.data_dir):
+            if present := self.find_running(self.data_dir):
                 raise KafkaAlreadyRunning(self.data_dir, present)
             java, classpath = self._java(), self._classpath()
             self._choose_ports()
@@ -132,7 +132,7 @@ class EmbeddedKafka:
 
         SIGTERM, and SIGKILL after `grace_s`. Kafka's own recovery makes either safe.
         """
-        broker = self.running(self.data_dir)
+        broker = self.find_running(self.data_dir)
         return broker is not None and processes.end(broker.pid, broker.started, grace_s)
 
     def __enter__(self) -> Self:
@@ -197,7 +197,7 @@ class EmbeddedKafka:
         """What the broker's JVM is told besides."""
         return []
 
-    def answers(self, port: int) -> bool:
+    def is_ready(self, port: int) -> bool:
         """True once the broker tells clients about itself: the port opens a little earlier than
         that."""
         return _answers(f"{self.host}:{port}")
@@ -273,7 +273,7 @@ class EmbeddedKafka:
         return broker
 
     def _wait_until_ready(self, broker: RunningKafka, deadline: float) -> None:
-        while not self.answers(broker.port):
+        while not self.is_ready(broker.port):
             if processes.start_mark(broker.pid) != broker.started:
                 raise KafkaError(
                     f"Kafka ended while starting. {_advice(self.log_tail())}\n{self.log_tail()}"

@@ -82,7 +82,7 @@ def status(data: DataFolder = KAFKA_FOLDER, json: Json = False) -> None:
     """Print the running broker's bootstrap servers; exit code 1 when none runs."""
     from lb_stream.kit.embedded_kafka import EmbeddedKafka
 
-    running = EmbeddedKafka.running(data)
+    running = EmbeddedKafka.find_running(data)
     if json:
         emit_json(
             {

@@ -75,10 +75,10 @@ def make_load_data(
     local = _report(cluster, broker, now_ms, "extensible")
     if local.last_bundle_gains or local.last_bundle_losses:
         before = before.cleared()  # its bundles have changed: the past doesn't describe them
-    load = load_data.measured(local, before, LOAD_WEIGHTS, HISTORY_RATIO, now_ms)
+    load = load_data.smooth_load(local, before, LOAD_WEIGHTS, HISTORY_RATIO, now_ms)
     records = (
-        load_data.load_data(local, load, now_ms),
-        load_data.top_bundles(local.last_stats, TOP_BUNDLES),
+        load_data.build_load_data(local, load, now_ms),
+        load_data.build_top_bundles(local.last_stats, TOP_BUNDLES),
     )
     return [
         record.model_dump(mode="json", by_alias=True, exclude_none=True) for record in records

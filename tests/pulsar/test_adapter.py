@@ -520,7 +520,7 @@ def test_nothing_is_done_while_pulsar_balances_by_itself(
 
 def test_what_nobody_has_set_is_on(cluster: FakeCluster) -> None:
     del cluster.runtimes[0]["loadBalancerSheddingEnabled"]
-    assert len(cluster.adapter(0).guard.troubles()) == 1
+    assert len(cluster.adapter(0).guard.explain_conflicts()) == 1
 
 
 def test_a_cluster_without_load_balancing_balances_nothing_by_itself(cluster: FakeCluster) -> None:

@@ -181,7 +181,7 @@ def test_another_broker_is_asked_at_the_port_that_differs_from_its_id_as_our_own
 
 @pytest.mark.parametrize("name", ["", "b-2", "b-2:port", "b-2:8080/admin"])
 def test_an_id_that_is_no_address_answers_nobody(name: str) -> None:
-    assert not Peers(AdminClient(AdminSettings("http://b-1:8080")), "b-1:8080").answers(name)
+    assert not Peers(AdminClient(AdminSettings("http://b-1:8080")), "b-1:8080").is_answering(name)
 
 
 # --- reports ---

@@ -135,11 +135,11 @@ def test_nothing_is_done_while_shedding_was_turned_on_in_the_running_cluster(bed
     adapter, bundle = operated(bed)[source], bed.bundle_of(TOPICS[0])
     destination = next(name for name in bed.names if name != source)
     bed.post("brokers/configuration/loadBalancerSheddingEnabled/true")
-    wait_until(adapter.guard.troubles, "the setting to be seen", 30)
+    wait_until(adapter.guard.explain_conflicts, "the setting to be seen", 30)
     with pytest.raises(Refused, match="loadBalancerSheddingEnabled = true"):
         adapter.transfer(bundle, destination)
     bed.post("brokers/configuration/loadBalancerSheddingEnabled/false")
-    wait_until(lambda: not adapter.guard.troubles(), "the setting to be seen", 30)
+    wait_until(lambda: not adapter.guard.explain_conflicts(), "the setting to be seen", 30)
     adapter.transfer(bundle, destination)
     assert bed.owner_of(TOPICS[0]) == destination
 

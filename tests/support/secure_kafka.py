@@ -136,7 +136,7 @@ class SecureKafka(EmbeddedKafka):
         """The file with the keys that have signed tokens must be allowed to the JVM."""
         return [f"-D{TOKENS_ALLOWED}={self.issuer.keys.as_uri()}"]
 
-    def answers(self, port: int) -> bool:
+    def is_ready(self, port: int) -> bool:
         """Whether the broker lets the administrator in."""
         try:
             socket.create_connection((HOST, self._mtls_port), timeout=1).close()

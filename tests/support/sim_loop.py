@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lb_stream.agent.obey import Seen, addressee, judge
+from lb_stream.agent.obey import AgentMemory, addressee, judge
 from lb_stream.contracts.base import RESOURCES, canonical_json
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
@@ -108,7 +108,7 @@ class ClosedLoop:
     now_ms: int
     memory: Memory = field(default_factory=lambda: Memory(epoch=1))
     shard: Shard = field(default_factory=Shard.empty)
-    seen: Seen = field(default_factory=Seen)
+    seen: AgentMemory = field(default_factory=AgentMemory)
     decisions: list[Decision] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     at_once: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)

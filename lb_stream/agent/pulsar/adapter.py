@@ -21,9 +21,9 @@ from urllib.parse import quote
 from lb_stream.agent.adapter import BrokerError, Refused
 from lb_stream.agent.pulsar.admin import AdminClient, AdminError, AdminResponse
 from lb_stream.agent.pulsar.guard import SettingsGuard
-from lb_stream.agent.pulsar.load_data import BundlesTold
+from lb_stream.agent.pulsar.load_data import LoadDataCompleter
 from lb_stream.agent.pulsar.namespaces import bundle_boundaries, read_cluster
-from lb_stream.agent.pulsar.peers import Peers, answers
+from lb_stream.agent.pulsar.peers import Peers, is_answering
 from lb_stream.agent.pulsar.report import ReportCheck
 from lb_stream.agent.pulsar.stats import BundleTraffic, read_bundles
 from lb_stream.contracts.balancer import MANAGER_CLASSES
@@ -82,7 +82,7 @@ class PulsarAdapter:
         self.guard = SettingsGuard(admin, clock)
         self._load_data, self._clock, self._sleep = load_data, clock, sleep
         self._known = False
-        self._told = BundlesTold()
+        self._told = LoadDataCompleter()
         self._measured: dict[
             str, BundleTraffic
         ] = {}  # by bundle, when the statistics of all topics were last asked for
@@ -128,7 +128,7 @@ class PulsarAdapter:
 
     def alive(self) -> bool:
         """Whether the broker answers: who asks for a token lives too."""
-        alive = answers(self._admin)
+        alive = is_answering(self._admin)
         if not alive:
             self._forget()
         return alive
@@ -187,7 +187,7 @@ class PulsarAdapter:
 
         Raises BrokerError.
         """
-        return list(self.guard.keys_on())
+        return list(self.guard.active_balancers())
 
     def namespaces(self) -> ClusterNamespaces:
         """Namespaces, bundles and policies of the broker's cluster as they are now.
@@ -210,7 +210,7 @@ class PulsarAdapter:
         if destination == self.name:  # modular: it would come back; extensible: 500
             raise Refused(f"{bundle} is to go to {destination}, which has it")
         self._checked(bundle)
-        if not self._peers.answers(destination):
+        if not self._peers.is_answering(destination):
             raise Refused(f"{destination} does not answer: {bundle} stays at {self.name}")
         self._unload(bundle, {"destinationBroker": destination})
         owner = self._arrived(bundle, destination)
@@ -337,7 +337,7 @@ class PulsarAdapter:
         owner: str | None = destination
         with suppress(AdminError):
             owner = self._peers.owner(parsed)
-        if owner != destination or self._peers.answers(destination):
+        if owner != destination or self._peers.is_answering(destination):
             return owner
         self._unload_again(bundle, self.name, f"{destination} does not answer any more")
         back = None

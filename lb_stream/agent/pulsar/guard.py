@@ -25,7 +25,7 @@ CHECKED_FOR_S = 10.0
 """How long an answer about settings holds."""
 
 
-def own_balancing(runtime: Mapping[str, Any]) -> list[str]:
+def find_active_balancers(runtime: Mapping[str, Any]) -> list[str]:
     """The keys by which a broker with this runtime configuration balances by itself."""
     if _is(runtime, "loadBalancerEnabled", False):
         return []
@@ -36,7 +36,7 @@ def _is(runtime: Mapping[str, Any], key: str, value: bool) -> bool:
     return str(runtime.get(key, True)).strip().lower() == str(value).lower()
 
 
-def turn_off(key: str) -> str:
+def describe_turn_off(key: str) -> str:
     """The command that turns one of Pulsar's own balancers off, in all brokers at once and without
     a restart."""
     return f"pulsar-admin brokers update-dynamic-config --config {key} --value false"
@@ -69,7 +69,7 @@ class SettingsGuard:
         """Read everything anew at the next question: the broker may have been restarted."""
         self._runtime = self._found = None
 
-    def keys_on(self) -> dict[str, str]:
+    def active_balancers(self) -> dict[str, str]:
         """The settings that must be changed before the agent acts, and a broker where each is on.
 
         Raises AdminError.
@@ -80,27 +80,27 @@ class SettingsGuard:
             self._checked_at = self._clock()
         return found
 
-    def troubles(self) -> list[str]:
+    def explain_conflicts(self) -> list[str]:
         """One line for each of them. Raises AdminError when it can't be known."""
         return [
             f"Pulsar's own {OWN_BALANCING[key]} is on at {where} ({key} = true): turn it off: "
-            f"{turn_off(key)}"
-            for key, where in self.keys_on().items()
+            f"{describe_turn_off(key)}"
+            for key, where in self.active_balancers().items()
         ]
 
     def check(self) -> None:
         """Raises Refused while Pulsar's own balancing is on, naming keys and commands."""
-        if found := self.troubles():
+        if found := self.explain_conflicts():
             raise Refused("; ".join(found))
 
     def _look(self) -> dict[str, str]:
         broker = self._admin.settings.broker
-        found = {key: broker for key in own_balancing(self.runtime())}
+        found = {key: broker for key in find_active_balancers(self.runtime())}
         leader = self._leader()
         if leader is not None:
             found |= {
                 key: leader.settings.broker
-                for key in own_balancing(_object(leader, RUNTIME))
+                for key in find_active_balancers(_object(leader, RUNTIME))
                 if key not in found
             }
         return found

@@ -96,10 +96,10 @@ def read_passes(paths: Iterable[Path]) -> list[LeaderPass]:
                 "2026-11-21T08:24:21,333+0000"
             )
         lines += found
-    return passes_of(sorted(lines, key=lambda line: line[0]))
+    return parse_passes(sorted(lines, key=lambda line: line[0]))
 
 
-def passes_of(lines: Iterable[tuple[int, str]]) -> list[LeaderPass]:
+def parse_passes(lines: Iterable[tuple[int, str]]) -> list[LeaderPass]:
     """The same from (ms since the epoch, line), sorted by time."""
     passes: list[LeaderPass] = []
     splits: dict[str, int] = {}

@@ -20,7 +20,7 @@ LEFT_OUT = f"{SYSTEM_NAMESPACE}/"
 so nobody else moves it."""
 
 
-class BundlesTold:
+class LoadDataCompleter:
     """One broker's last load data, and which bundles were told with it."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ A bundle of a ten-thousandth of its namespace's ring is hit by then all but sure
 """
 
 
-def answers(admin: AdminClient) -> bool:
+def is_answering(admin: AdminClient) -> bool:
     """Whether a broker answers: who asks for a token lives too."""
     try:
         return admin.get(READY, timeout_s=PROBE_S).status in (200, 401, 403)
@@ -35,13 +35,13 @@ class Peers:
         self._admin, self._broker = admin, broker
         self._known: dict[str, AdminClient] = {}
 
-    def answers(self, broker: str) -> bool:
+    def is_answering(self, broker: str) -> bool:
         """Whether another broker answers at its own address.
 
         False too for an id that is no address.
         """
         try:
-            return answers(self._client(broker))
+            return is_answering(self._client(broker))
         except ValueError:
             return False
 

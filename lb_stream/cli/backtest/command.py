@@ -123,14 +123,14 @@ def backtest(
     --suggest tries one policy with settings that an optimiser asks for. It shows those that no
     other one beats in imbalance, moves and time lost.
     """
-    from lb_stream.cli.shared.options import range_given
+    from lb_stream.cli.shared.options import parse_time_range
     from lb_stream.job.submit import BACKTEST, submit_command
     from lb_stream.sim.simulation import read_policy
 
     suggestion.require_possible(
         suggest, [read_policy(name_or_file) for name_or_file in policy], search or (), out
     )
-    between = range_given(from_, to)
+    between = parse_time_range(from_, to)
     if open_loop:
         _only_closed(
             {"--reports": reports, "--window": window, "--html": html, "--suggest": suggest}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, styled, table
-from lb_stream.cli.shared.settings_text import as_toml
+from lb_stream.cli.shared.settings_text import format_toml
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -181,7 +181,7 @@ def _figure(row: Mapping[str, Any], name: str) -> str:
 def _changed(row: Mapping[str, Any]) -> Text:
     """Return the settings that differ from the base's, each on a line of its own."""
     return styled(
-        *(f"{name} = {as_toml(value)}" for name, value in row["changes"].items())
+        *(f"{name} = {format_toml(value)}" for name, value in row["changes"].items())
         if row["number"]
         else ("as it is",)
     )
@@ -194,7 +194,7 @@ def settings_file(run: str, made: Mapping[str, Any], chosen: Mapping[str, Any]) 
         for name, head in HEADS.items()
     ]
     settings = [
-        f"{name} = {as_toml(value)}"
+        f"{name} = {format_toml(value)}"
         for name, value in chosen["settings"].items()
         if value is not None
     ]

@@ -15,7 +15,7 @@ from lb_stream.cli.shared.options import (
     Json,
     Output,
     Set,
-    effective,
+    load_cli_settings,
 )
 from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, table
 from lb_stream.io.messages.times import clock
@@ -54,7 +54,7 @@ def commands(
     output: Output = Format.table,
 ) -> None:
     """Show the last commands: who sent each and when, its result, and why."""
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake, records, run

@@ -13,8 +13,8 @@ from lb_stream.cli.shared.options import (
     ConfigFile,
     Json,
     Set,
-    effective,
-    time_given,
+    load_cli_settings,
+    parse_time,
 )
 from lb_stream.cli.shared.output import CommandError, emit, emit_json
 from lb_stream.io.messages.times import clock
@@ -65,8 +65,8 @@ def compare(
     from lb_stream.query.lake import open_lake
     from lb_stream.query.leader_comparison import compare_with_leader
 
-    begin = time_given(since)
-    tables = effective(config, broker_conf, set_).tables
+    begin = parse_time(since)
+    tables = load_cli_settings(config, broker_conf, set_).tables
     state = require_single_cluster(tables, cluster)
     try:
         passes = read_passes(with_log)

@@ -10,9 +10,16 @@ import typer
 
 from lb_stream.cli.inspect.config_explain import explain
 from lb_stream.cli.shared.command_lines import OperatorGroup
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    CliSettings,
+    ConfigFile,
+    Json,
+    Set,
+    load_cli_settings,
+)
 from lb_stream.cli.shared.output import emit, emit_json
-from lb_stream.cli.shared.settings_text import as_key, as_toml
+from lb_stream.cli.shared.settings_text import format_key, format_toml
 
 app = typer.Typer(
     name="config",
@@ -50,7 +57,7 @@ def show(
     """
     from lb_stream.contracts.settings import SHADOW
 
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     sections = _sections(given)
     if json:
         clusters = {
@@ -76,7 +83,7 @@ def show(
     )
 
 
-def _sections(given: Effective) -> dict[str, dict[str, Any]]:
+def _sections(given: CliSettings) -> dict[str, dict[str, Any]]:
     """Return section → key → value in force. Clusters' sections include inherited keys."""
     from lb_stream.settings.explain import job_sections
     from lb_stream.settings.secrets import hide_section
@@ -91,7 +98,7 @@ def _sections(given: Effective) -> dict[str, dict[str, Any]]:
     }
 
 
-def _shadows(given: Effective) -> Iterator[str]:
+def _shadows(given: CliSettings) -> Iterator[str]:
     """Yield the sections of the clusters' shadows, with the settings of their own."""
     from lb_stream.contracts.settings import SHADOW
 
@@ -99,13 +106,13 @@ def _shadows(given: Effective) -> Iterator[str]:
         for name, own in given.settings.shadows_of(cluster).items():
             place = ("cluster", cluster, SHADOW, name)
             lines = [
-                f"{as_key(key)} = {as_toml(value)}  # {given.origins.get((*place, key), '')}"
+                f"{format_key(key)} = {format_toml(value)}  # {given.origins.get((*place, key), '')}"
                 for key, value in own.items()
             ]
             yield "\n".join([f"[cluster.{json_.dumps(cluster)}.{SHADOW}.{name}]", *lines]) + "\n"
 
 
-def _toml(section: str, keys: dict[str, Any], given: Effective, explain: bool) -> str:
+def _toml(section: str, keys: dict[str, Any], given: CliSettings, explain: bool) -> str:
     prefix = tuple(section.split(".", 1))
     lines = [f"[cluster.{json_.dumps(prefix[1])}]" if prefix[0] == "cluster" else f"[{section}]"]
     for name, value in keys.items():
@@ -113,7 +120,11 @@ def _toml(section: str, keys: dict[str, Any], given: Effective, explain: bool) -
         if prefix[0] == "cluster" and origin is None:
             continue  # inherited from [balancer]
         lines += [f"# {line}" for line in _explain_key(prefix[0], name)] if explain else []
-        text = f"{as_key(name)} = {as_toml(value)}" if value is not None else f"# {name} is not set"
+        text = (
+            f"{format_key(name)} = {format_toml(value)}"
+            if value is not None
+            else f"# {name} is not set"
+        )
         lines.append(f"{text}  # {origin}" if origin else text)
     return "\n".join(lines) + "\n"
 

@@ -14,10 +14,10 @@ from lb_stream.cli.shared.options import (
     ConfigFile,
     Json,
     Set,
-    effective,
+    load_cli_settings,
 )
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_rich, note, table
-from lb_stream.cli.shared.settings_text import as_toml
+from lb_stream.cli.shared.settings_text import format_toml
 
 if TYPE_CHECKING:
     from lb_stream.settings.explain import ExplainedSetting
@@ -50,7 +50,7 @@ def explain(
     Pulsar's name), or the profile; else it has its default. Settings that are given and not read
     cause a warning. Operators' overrides are above all of these; they are not shown here.
     """
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.settings.explain import explain_settings
     from lb_stream.settings.usage import NONE_READS
 
@@ -121,7 +121,7 @@ def _rows(chosen: Sequence[ExplainedSetting]) -> Iterator[tuple[str, str, str, s
 
 
 def _describe_value(setting: ExplainedSetting) -> str:
-    text = "not set" if setting.value is None else as_toml(setting.value)
+    text = "not set" if setting.value is None else format_toml(setting.value)
     return (
         f"{text} {setting.unit}"
         if setting.unit and isinstance(setting.value, int | float)
@@ -130,7 +130,7 @@ def _describe_value(setting: ExplainedSetting) -> str:
 
 
 def _paragraph(setting: ExplainedSetting) -> str:
-    default = "not set" if setting.default is None else as_toml(setting.default)
+    default = "not set" if setting.default is None else format_toml(setting.default)
     lines = [
         f"{setting.section}.{setting.key} = {_describe_value(setting)}",
         f"  given by   {setting.given_by}"

@@ -9,14 +9,14 @@ import typer
 
 from lb_stream.cli.shared.options import (
     BrokerConf,
+    CliSettings,
     Cluster,
     ConfigFile,
-    Effective,
     Format,
     Json,
     Output,
     Set,
-    effective,
+    load_cli_settings,
 )
 from lb_stream.cli.shared.output import (
     CommandError,
@@ -79,7 +79,7 @@ def decisions(
 
     The past comes from the tables; --follow shows what agents see.
     """
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     if follow:
         if output is Format.csv:
             raise CommandError(
@@ -163,16 +163,16 @@ def _outcome(row: dict[str, Any]) -> Text:
     return styled((row["outcome"], colour), took, *filter(None, [explain_outcome(row)]))
 
 
-def _follow(given: Effective, cluster: str | None, last: int, json: bool) -> None:
+def _follow(given: CliSettings, cluster: str | None, last: int, json: bool) -> None:
     from pydantic import ValidationError
 
     from lb_stream.cli.inspect.follow import records
-    from lb_stream.cli.shared.options import kafka_at, require_topics
+    from lb_stream.cli.shared.options import require_kafka, require_topics
     from lb_stream.contracts.decisions import read_decision
 
     bootstrap, topic = given.bootstrap, given.settings.topics.decisions
     rights = given.rights("Read", topic)
-    with kafka_at(bootstrap, given, rights):
+    with require_kafka(bootstrap, given, rights):
         require_topics(bootstrap, given, rights)
         if not json:
             note(f"decisions on {topic} at {bootstrap}, as they come; Ctrl-C ends it")

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lb_stream.cli.shared.broker_names import full_name
+from lb_stream.cli.shared.broker_names import require_broker_name
 from lb_stream.cli.shared.options import (
     BrokerConf,
+    CliSettings,
     Cluster,
     ConfigFile,
-    Effective,
     Json,
     Set,
-    effective,
+    load_cli_settings,
 )
 from lb_stream.cli.shared.output import (
     CommandError,
@@ -111,7 +111,7 @@ def explain(
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake
 
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)
     if decision is not None:
@@ -123,7 +123,9 @@ def explain(
             lake, given, *_find_bundle_or_broker(lake, given, why_not, cluster), cluster, json
         )
     elif broker is not None:
-        _show_about(lake, "broker", full_name(given, cluster, broker), cluster, last, json)
+        _show_about(
+            lake, "broker", require_broker_name(given, cluster, broker), cluster, last, json
+        )
     else:
         _show_about(lake, "bundle", _find_bundle(lake, str(bundle), cluster), cluster, last, json)
 
@@ -412,7 +414,7 @@ def _find_bundle(lake: Lake, given: str, cluster: str | None, live: bool = False
 
 
 def _find_bundle_or_broker(
-    lake: Lake, given: Effective, name: str, cluster: str | None
+    lake: Lake, given: CliSettings, name: str, cluster: str | None
 ) -> tuple[str | None, str | None]:
     """Find a bundle, else a broker, by its name or a part of it, such as a bundle's tenant."""
     from lb_stream.query.past.names import fitting_bundles
@@ -420,7 +422,7 @@ def _find_bundle_or_broker(
     if "/" in name:
         return _find_bundle(lake, name, cluster, live=True), None
     try:
-        return None, full_name(given, cluster, name)
+        return None, require_broker_name(given, cluster, name)
     except CommandError:
         if not fitting_bundles(lake, f"{name}/", cluster, live=True):
             raise
@@ -429,7 +431,7 @@ def _find_bundle_or_broker(
 
 def _show_why_not(
     lake: Lake,
-    given: Effective,
+    given: CliSettings,
     bundle: str | None,
     broker: str | None,
     cluster: str | None,

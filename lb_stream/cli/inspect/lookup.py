@@ -6,7 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Json,
+    Set,
+    load_cli_settings,
+)
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, note
 
 _LOOKUP = """
@@ -37,7 +44,7 @@ def lookup(
     json: Json = False,
 ) -> None:
     """Show a topic's bundle and its owner in each cluster that has the topic's namespace."""
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.core.model.names import parse_bundle
     from lb_stream.core.model.topics import full_topic_name, namespace_of_topic, topic_hash

@@ -13,8 +13,8 @@ from lb_stream.cli.shared.options import (
     ConfigFile,
     Json,
     Set,
-    effective,
-    time_given,
+    load_cli_settings,
+    parse_time,
 )
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, styled, table
 from lb_stream.io.messages.times import clock
@@ -72,12 +72,12 @@ def replay(
     from lb_stream.io.tables.replay import replay as replay_rounds
     from lb_stream.store import tables_of
 
-    stream = effective(config, broker_conf, set_).stream
+    stream = load_cli_settings(config, broker_conf, set_).stream
     if existing_table(tables_of(stream), ROUNDS) is None:
         raise CommandError(
             f"no log in {stream.tables}: name the tables' folder with --set stream.tables=FOLDER"
         )
-    at = time_given(since)
+    at = parse_time(since)
     total, replays = replay_rounds(
         stream, RoundFilter(batch, None if at is None else int(at.timestamp() * 1000), cluster)
     )

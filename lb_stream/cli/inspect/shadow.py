@@ -14,8 +14,8 @@ from lb_stream.cli.shared.options import (
     Json,
     Output,
     Set,
-    effective,
-    time_given,
+    load_cli_settings,
+    parse_time,
 )
 from lb_stream.cli.shared.output import emit_rich, emit_rows, note, table
 from lb_stream.io.messages.times import clock
@@ -93,8 +93,8 @@ def shadow(
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake, records, run
 
-    begin = time_given(since)
-    given = effective(config, broker_conf, set_)
+    begin = parse_time(since)
+    given = load_cli_settings(config, broker_conf, set_)
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Format, Json, Set, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    ConfigFile,
+    Format,
+    Json,
+    Set,
+    load_cli_settings,
+)
 from lb_stream.cli.shared.output import (
     CommandError,
     console,
@@ -99,7 +106,7 @@ def sql(
     text = text.encode(errors="surrogateescape").decode(errors="replace")
     text, values = convert_parameters(text, parse_parameters(param or ()))
     # the answer
-    lake = open_lake(effective(config, broker_conf, set_).tables, require_columns=False)
+    lake = open_lake(load_cli_settings(config, broker_conf, set_).tables, require_columns=False)
     add_views(lake)
     result = run(lake, text, values)
     columns = [column[0] for column in result.description or []]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, load_cli_settings
 from lb_stream.cli.shared.output import emit, emit_json, emit_rich, styled, table
 from lb_stream.io.messages.times import ago, clock
 
@@ -43,7 +43,7 @@ def status(
 
     The facts come from the tables, from Kafka and from the job's process.
     """
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.query.health import EXIT_CODES, judge
     from lb_stream.query.status_facts import gather_facts
 

@@ -12,12 +12,12 @@ import typer
 
 from lb_stream.cli.shared.options import (
     BrokerConf,
+    CliSettings,
     Cluster,
     ConfigFile,
-    Effective,
     Json,
     Set,
-    effective,
+    load_cli_settings,
 )
 from lb_stream.cli.shared.output import CommandError, console, emit, emit_json, emit_rich, note
 from lb_stream.query import QueryError
@@ -75,7 +75,7 @@ def monitor(
 
     They are shown once when piped, or with --json.
     """
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     if classic and json:
         raise CommandError(
             "--classic prints tables for people; lbctl monitor --json has the figures", code=2
@@ -99,7 +99,7 @@ def monitor(
         emit("".join(f"{line.plain.rstrip()}\n" for line in lines))
 
 
-def _look(given: Effective, cluster: str | None) -> Snapshot:
+def _look(given: CliSettings, cluster: str | None) -> Snapshot:
     """Read the tables as they are now, and whether they are up to date. Raises CommandError."""
     from lb_stream.query.cluster_state import describe_unknown_cluster
     from lb_stream.query.health import explain_staleness
@@ -135,7 +135,7 @@ def _unicode(encoding: str) -> bool:
     return encoding.lower().startswith("utf")
 
 
-def _live(given: Effective, cluster: str | None, interval_s: float) -> None:
+def _live(given: CliSettings, cluster: str | None, interval_s: float) -> None:
     """Show the dashboard on the whole screen until Ctrl-C.
 
     It follows the screen's size at once, and reads the tables every `interval_s`.
@@ -173,9 +173,9 @@ def _live(given: Effective, cluster: str | None, interval_s: float) -> None:
 # --- the documented tables ---
 
 
-def _classic(given: Effective, cluster: str | None, once: bool) -> None:
+def _classic(given: CliSettings, cluster: str | None, once: bool) -> None:
     from lb_stream.cli.monitor.classic import ClassicMonitor, follow_reports, records
-    from lb_stream.cli.shared.options import kafka_at, require_topics
+    from lb_stream.cli.shared.options import require_kafka, require_topics
     from lb_stream.io.local.signals import StopRequest
 
     bootstrap, topic, settings = given.bootstrap, given.settings.topics.reports, given.settings
@@ -185,7 +185,7 @@ def _classic(given: Effective, cluster: str | None, once: bool) -> None:
         - _balancer_settings(given, cluster or settings.stream.default_cluster)["report_timeout_ms"]
     )
     rights = given.rights("Read", topic)
-    with kafka_at(bootstrap, given, rights), StopRequest() as stop:
+    with require_kafka(bootstrap, given, rights), StopRequest() as stop:
         require_topics(bootstrap, given, rights)
         read = records(options, topic, since_ms, settings.stream.default_cluster, cluster)
         shown, tables = ClassicMonitor(lambda name: _broker_format(given, name)), given.tables
@@ -208,12 +208,12 @@ def _print_table(lines: list[str]) -> None:
     emit("\n".join(lines) + "\n")
 
 
-def _balancer_settings(given: Effective, cluster: str) -> dict[str, Any]:
+def _balancer_settings(given: CliSettings, cluster: str) -> dict[str, Any]:
     """Return a cluster's balancer settings, defaults included."""
     return given.of_cluster(cluster).config.balancer.model_dump()
 
 
-def _broker_format(given: Effective, cluster: str) -> BrokerFormat:
+def _broker_format(given: CliSettings, cluster: str) -> BrokerFormat:
     from lb_stream.cli.monitor.classic import BrokerFormat
 
     settings = _balancer_settings(given, cluster)

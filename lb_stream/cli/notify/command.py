@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    CliSettings,
+    ConfigFile,
+    Json,
+    Set,
+    load_cli_settings,
+)
 from lb_stream.cli.shared.output import (
     CommandError,
     emit,
@@ -63,7 +70,7 @@ def watch(
 
     Notifications are grouped, and sent at a limited pace.
     """
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     found = _targets(given)
     import logging
 
@@ -141,7 +148,7 @@ def test(
     json: Json = False,
 ) -> None:
     """Send a test message to each target, and show the answers."""
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     found = _targets(given)
     for name in target or ():
         if name not in (known := [entry.name for entry in found]):
@@ -180,7 +187,7 @@ def now(
     config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
 ) -> None:
     """Show the events of now, and what to do about them. No notification is sent."""
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     from dataclasses import asdict
 
     from lb_stream.query.screens.health_events import read_health_events
@@ -195,7 +202,7 @@ def now(
         emit_line(f"{entry.event}: {entry.description}: {entry.advice}")
 
 
-def _targets(given: Effective) -> tuple[Target, ...]:
+def _targets(given: CliSettings) -> tuple[Target, ...]:
     require_extras("lbctl notify", "notify")
     from lb_stream.notify.targets import build_targets
 

@@ -19,7 +19,7 @@ from lb_stream.cli.shared.options import (
     Json,
     Output,
     Set,
-    effective,
+    load_cli_settings,
 )
 from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, table
 from lb_stream.io.messages.times import ago
@@ -84,7 +84,7 @@ def show(
 ) -> None:
     """Show each broker's latest load: usage, throughput, message rate, bundles, and when it was
     last heard of."""
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake, records, run

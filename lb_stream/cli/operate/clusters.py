@@ -15,7 +15,7 @@ from lb_stream.cli.shared.options import (
     Json,
     Output,
     Set,
-    effective,
+    load_cli_settings,
 )
 from lb_stream.cli.shared.output import emit_rich, emit_rows, note
 
@@ -47,7 +47,7 @@ def list_(
 ) -> None:
     """Show each cluster: whether its decisions are published, what is suspended, paused and
     drained, its brokers and bundles."""
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.inspect.status import clusters_table
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.lake import open_lake

@@ -9,7 +9,14 @@ import json as json_
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Json,
+    Set,
+    load_cli_settings,
+)
 from lb_stream.cli.shared.output import emit, emit_json
 
 
@@ -35,7 +42,7 @@ def overrides(
 
     values = dict(
         require_single_cluster(
-            effective(config, broker_conf, set_).tables, cluster
+            load_cli_settings(config, broker_conf, set_).tables, cluster
         ).operator_state.settings
     )
     if json:
@@ -48,7 +55,7 @@ def settable(
     config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
 ) -> None:
     """List the settings that can be changed while the job runs; --json tells what each means."""
-    effective(config, broker_conf, set_)
+    load_cli_settings(config, broker_conf, set_)
     from lb_stream.settings.overrides import dynamic_keys
 
     if json:

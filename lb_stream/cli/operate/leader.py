@@ -11,12 +11,12 @@ import typer
 from lb_stream.cli.inspect.status import describe_standbys
 from lb_stream.cli.shared.options import (
     BrokerConf,
+    CliSettings,
     ConfigFile,
-    Effective,
     Json,
     Set,
-    effective,
-    kafka_at,
+    load_cli_settings,
+    require_kafka,
     require_topics,
 )
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, note
@@ -54,7 +54,7 @@ def leader(
     """Show who leads, and who stands by where Kafka answers."""
     if context.invoked_subcommand is not None:
         return
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.lake import open_lake, records, run
     from lb_stream.query.status_facts import find_standbys
@@ -108,7 +108,7 @@ def hand_over(
 ) -> None:
     """Have the leader finish its batch and stop, and another job that stands by lead in its
     place."""
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.contracts.commands import HandOver
     from lb_stream.io.leadership.liveness import Ticks
     from lb_stream.io.leadership.topic import LeadershipSender, build_own_record
@@ -118,7 +118,7 @@ def hand_over(
         update={"kafka": given.settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})}
     )
     commands = settings.topics.commands
-    with kafka_at(bootstrap, given):
+    with require_kafka(bootstrap, given):
         require_topics(
             bootstrap, given, [*given.rights("Read", commands), *given.rights("Write", commands)]
         )
@@ -150,7 +150,7 @@ def hand_over(
         )
 
 
-def _leading(given: Effective, ticks: Ticks) -> int:
+def _leading(given: CliSettings, ticks: Ticks) -> int:
     """The leader's epoch. Raises CommandError when nobody's clock ticks."""
     from lb_stream.io.leadership.topic import silence_ms
 

@@ -18,7 +18,7 @@ from lb_stream.cli.shared.options import (
     Json,
     Output,
     Set,
-    effective,
+    load_cli_settings,
 )
 from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, table
 
@@ -62,7 +62,7 @@ def bundles(
     output: Output = Format.table,
 ) -> None:
     """Show a namespace's bundles: state, owner, topics and traffic (long-term)."""
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.core.observing.known_bundles import build_ring
     from lb_stream.query.cluster_state import require_single_cluster
@@ -132,7 +132,7 @@ def merge_advice(
     `merge` merges them where agents can. Pulsar merges no bundles: make the namespace anew with
     fewer of them.
     """
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.io.messages.times import ago
     from lb_stream.query.cluster_state import read_cluster_states, require_cluster

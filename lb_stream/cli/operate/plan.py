@@ -12,8 +12,8 @@ from lb_stream.cli.shared.options import (
     ConfigFile,
     Json,
     Try,
-    balancers_and_own,
-    effective,
+    load_cli_settings,
+    split_settings,
 )
 from lb_stream.cli.shared.output import (
     CommandError,
@@ -24,7 +24,7 @@ from lb_stream.cli.shared.output import (
     styled,
     table,
 )
-from lb_stream.cli.shared.sending import DEFAULT_TIMEOUT_S, Sending, Timeout, send_together
+from lb_stream.cli.shared.sending import DEFAULT_TIMEOUT_S, SendOptions, Timeout, send_each
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 
@@ -73,8 +73,8 @@ def plan(
     """
     if apply and json and not yes:
         raise CommandError("--apply --json: expected --yes, too: what is asked is no JSON", 2)
-    tried, own = balancers_and_own(set_)
-    given = effective(config, broker_conf, own)
+    tried, own = split_settings(set_)
+    given = load_cli_settings(config, broker_conf, own)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.lake import open_lake
     from lb_stream.query.present.next_moves import find_next_moves
@@ -98,19 +98,19 @@ def plan(
         ):
             note("nothing was sent")
             raise typer.Exit(1)
-        done = _send(Sending(given, found.cluster, False, False, timeout, None, json), found)
+        done = _send(SendOptions(given, found.cluster, False, False, timeout, None, json), found)
     if json:
         emit_json(found.to_dict() | ({"done": done} if apply else {}))
     if apply and done < len(found.moves):
         raise typer.Exit(1)
 
 
-def _send(how: Sending, found: NextMoves) -> int:
+def _send(how: SendOptions, found: NextMoves) -> int:
     """How many moves are done: the first that isn't, or isn't answered in time, ends it."""
     done = 0
     for group in found.groups:
         try:
-            moved = send_together(how, "unload", [_unload(one) for one in group])
+            moved = send_each(how, "unload", [_unload(one) for one in group])
         except CommandError as error:
             note(str(error))
             moved = False

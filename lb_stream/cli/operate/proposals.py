@@ -19,12 +19,12 @@ from lb_stream.cli.shared.options import (
     Json,
     Output,
     Set,
-    effective,
+    load_cli_settings,
 )
 from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note, styled, table
 from lb_stream.cli.shared.prediction import Preview, preview_moves
-from lb_stream.cli.shared.sending import Sending, send_together, sends
-from lb_stream.cli.shared.spans import span_ms
+from lb_stream.cli.shared.sending import SendOptions, send_each, with_send_options
+from lb_stream.cli.shared.spans import parse_duration
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 
@@ -69,7 +69,7 @@ def proposals(
 ) -> None:
     """Show what balancing wants to do and what waits for approval: which bundle, where to, why, and
     until when."""
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake
@@ -94,7 +94,7 @@ def proposals(
         _show(rows)
 
 
-@sends()
+@with_send_options()
 def approve(
     ids: Ids = None,
     plan: Annotated[
@@ -111,7 +111,7 @@ def approve(
     ] = False,
     preview: Preview = False,
     *,
-    send: Sending,
+    send: SendOptions,
 ) -> None:
     """Have the balancer do what it has proposed.
 
@@ -134,7 +134,7 @@ def approve(
     _send(send, "approve-proposals", wanted, {"even_if_worse": True} if even_if_worse else {})
 
 
-def _of_plan(send: Sending, plan: str) -> list[str]:
+def _of_plan(send: SendOptions, plan: str) -> list[str]:
     """The ids of a plan's moves that wait. Raises CommandError (2) if none of such a plan does."""
     from lb_stream.query.lake import open_lake
     from lb_stream.query.present.proposals import load_waiting_proposals, summarise_plans
@@ -150,7 +150,7 @@ def _of_plan(send: Sending, plan: str) -> list[str]:
     return list(waiting[plan])
 
 
-def _preview(send: Sending, ids: Iterable[str] | None) -> None:
+def _preview(send: SendOptions, ids: Iterable[str] | None) -> None:
     """What would come of these proposals, None: of all that wait.
 
     Raises CommandError for what can't be played.
@@ -189,7 +189,7 @@ def _preview(send: Sending, ids: Iterable[str] | None) -> None:
     preview_moves(replace(send, cluster=clusters[0]), "unload", moves, waits=True)
 
 
-@sends()
+@with_send_options()
 def reject(
     ids: Ids = None,
     why: Annotated[
@@ -204,7 +204,7 @@ def reject(
         ),
     ] = "2h",
     *,
-    send: Sending,
+    send: SendOptions,
 ) -> None:
     """Have the balancer not do what it has proposed, nor propose the like again for a while: the
     bundle stays where it is, or whole."""
@@ -214,10 +214,12 @@ def reject(
         raise CommandError(
             "--why: expected why, in a few words: it is what --why-not tells others", 2
         )
-    _send(send, "reject-proposals", ids, {"why": why.strip(), "for_ms": span_ms("--for", span)})
+    _send(
+        send, "reject-proposals", ids, {"why": why.strip(), "for_ms": parse_duration("--for", span)}
+    )
 
 
-def _send(send: Sending, kind: str, ids: Iterable[str], fields: Mapping[str, Any]) -> None:
+def _send(send: SendOptions, kind: str, ids: Iterable[str], fields: Mapping[str, Any]) -> None:
     """One command to each cluster. Raises typer.Exit(1) where something was not done."""
     by_cluster = defaultdict[str, list[str]](list)
     for one in ids:
@@ -230,14 +232,14 @@ def _send(send: Sending, kind: str, ids: Iterable[str], fields: Mapping[str, Any
             raise CommandError(f"{one} is of {found[1]}, not of {send.cluster}", 2)
         by_cluster[found[1]].append(one)
     done = [
-        send_together(replace(send, cluster=name), kind, [{"proposals": some, **fields}])
+        send_each(replace(send, cluster=name), kind, [{"proposals": some, **fields}])
         for name, some in sorted(by_cluster.items())
     ]
     if not all(done):
         raise typer.Exit(1)
 
 
-def _waiting(send: Sending, yes: bool) -> list[str]:
+def _waiting(send: SendOptions, yes: bool) -> list[str]:
     """The ids of all that wait, as they are shown to whoever is asked.
 
     Raises typer.Exit where there is none, or the answer is no.

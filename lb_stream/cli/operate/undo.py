@@ -7,10 +7,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Json,
+    Set,
+    load_cli_settings,
+)
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, emit_rich, note, table
-from lb_stream.cli.shared.sending import DEFAULT_TIMEOUT_S, Sending, Timeout, only_cluster, send_all
-from lb_stream.cli.shared.spans import span_ms
+from lb_stream.cli.shared.sending import (
+    DEFAULT_TIMEOUT_S,
+    SendOptions,
+    Timeout,
+    choose_cluster,
+    send_commands,
+)
+from lb_stream.cli.shared.spans import parse_duration
 
 if TYPE_CHECKING:
     from lb_stream.core.commands.base import Operation
@@ -67,8 +80,8 @@ def undo(
         raise CommandError("expected one of: the ID of a decision or a command, --since TIME", 2)
     if json and not (yes or preview):
         raise CommandError("--json: expected --yes or --preview, too: what is asked is no JSON", 2)
-    pin_ms = span_ms("--pin", pin)
-    given = effective(config, broker_conf, set_)
+    pin_ms = parse_duration("--pin", pin)
+    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.query.lake import open_lake
     from lb_stream.query.past.undo import plan_undo, plan_undo_since
 
@@ -76,8 +89,8 @@ def undo(
         if name is not None:
             found = plan_undo(lake, name, cluster)
         else:
-            begin_ms = time.time_ns() // 1_000_000 - span_ms("--since", str(since), least=1)
-            found = plan_undo_since(lake, begin_ms, only_cluster(given, cluster))
+            begin_ms = time.time_ns() // 1_000_000 - parse_duration("--since", str(since), least=1)
+            found = plan_undo_since(lake, begin_ms, choose_cluster(given, cluster))
     steps = found.steps(pin_ms)
     if not json:
         _show(found, pin if pin_ms else None)
@@ -85,7 +98,7 @@ def undo(
     if wanted and not yes and not typer.confirm(f"Send this to {found.cluster}?", err=True):
         note("nothing was sent")
         raise typer.Exit(1)
-    how = Sending(given, found.cluster, False, False, timeout, None, json)
+    how = SendOptions(given, found.cluster, False, False, timeout, None, json)
     done = _send(how, found, pin_ms) if wanted else preview
     if json:
         emit_json(found.to_dict() | ({"done": done} if wanted else {}))
@@ -106,7 +119,7 @@ def _require_room_for_pins(found: Undo) -> None:
         )
 
 
-def _send(how: Sending, found: Undo, pin_ms: int) -> bool:
+def _send(how: SendOptions, found: Undo, pin_ms: int) -> bool:
     """Send what takes it back; whether all is done.
 
     Where something that was in force comes back beside moves, one round reads all: a broker whose
@@ -119,7 +132,7 @@ def _send(how: Sending, found: Undo, pin_ms: int) -> bool:
     if found.commands and found.moves:
         groups = [[command for group in groups for command in group]]
     groups += [[(kind, fields) for fields in several] for kind, several in found.last_steps()]
-    return all(send_all(how, group, at_once=len(group) > 1) for group in groups)
+    return all(send_commands(how, group, at_once=len(group) > 1) for group in groups)
 
 
 def _show(found: Undo, pinned: str | None) -> None:

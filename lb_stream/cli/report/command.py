@@ -9,7 +9,14 @@ from typing import Annotated
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Json,
+    Set,
+    load_cli_settings,
+)
 from lb_stream.cli.shared.output import CommandError, emit_data, emit_json, note
 
 MOST_CLUSTERS = 20
@@ -57,7 +64,7 @@ def report(
         raise CommandError(
             "say where the page goes, --out FILE, or ask for the figures with --json", code=2
         )
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.report.page import page
     from lb_stream.query.lake import open_lake, records, run
     from lb_stream.query.past.report_figures import list_logged_clusters, load_cluster_figures

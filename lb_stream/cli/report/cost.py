@@ -16,10 +16,10 @@ from lb_stream.cli.shared.options import (
     Json,
     Output,
     Set,
-    effective,
+    load_cli_settings,
 )
 from lb_stream.cli.shared.output import emit_line, emit_rich, emit_rows, note, table
-from lb_stream.cli.shared.spans import span_ms
+from lb_stream.cli.shared.spans import parse_duration
 
 if TYPE_CHECKING:
     from lb_stream.query.lake import Row
@@ -55,12 +55,12 @@ def cost(
     Clients and traffic are those of bundle_history, which is kept for
     upkeep.keep_bundle_history_hours (7 days).
     """
-    begin_ms = time.time_ns() // 1_000_000 - span_ms("--since", since, least=1)
+    begin_ms = time.time_ns() // 1_000_000 - parse_duration("--since", since, least=1)
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.costs import load_move_costs
     from lb_stream.query.lake import open_lake
 
-    with open_lake(effective(config, broker_conf, set_).tables) as lake:
+    with open_lake(load_cli_settings(config, broker_conf, set_).tables) as lake:
         require_cluster(lake, cluster)
         rows = load_move_costs(lake, cluster, begin_ms, by, each)
     if emit_rows(rows, output, json):

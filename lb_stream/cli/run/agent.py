@@ -29,13 +29,13 @@ from lb_stream.cli.run.agent_options import (
 )
 from lb_stream.cli.shared.options import (
     BrokerConf,
+    CliSettings,
     ConfigFile,
-    Effective,
     Json,
     Set,
-    cluster_name,
-    effective,
-    kafka_at,
+    check_cluster_name,
+    load_cli_settings,
+    require_kafka,
     require_topics,
 )
 from lb_stream.cli.shared.output import (
@@ -90,7 +90,7 @@ def pulsar(
             "--cluster",
             metavar="NAME",
             help="What the balancer calls the cluster.",
-            callback=cluster_name,
+            callback=check_cluster_name,
         ),
     ],
     broker: BrokerIds = None,
@@ -130,7 +130,7 @@ def pulsar(
     turns them off. It sends no heartbeat for a broker that doesn't answer. With --check the exit
     code is 1 when something must be changed first.
     """
-    given = effective(
+    given = load_cli_settings(
         config,
         broker_conf,
         [*(set_ or ()), *([f"kafka.bootstrap_servers={kafka}"] if kafka else ())],
@@ -191,7 +191,7 @@ def namespaces(
     policies and failure domains."""
     from lb_stream.agent.adapter import BrokerError
 
-    effective(config, broker_conf, set_)
+    load_cli_settings(config, broker_conf, set_)
     settings = _settings(
         admin_url,
         token,
@@ -297,7 +297,7 @@ def _load_data(clients: Sequence[AdminClient], service_url: str | None) -> LoadD
     return LoadDataTopics(lambda: service_url or discover(clients), clients[0].settings)
 
 
-def _check(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, json: bool) -> int:
+def _check(adapters: Sequence[PulsarAdapter], given: CliSettings, cluster: str, json: bool) -> int:
     """Print what each broker says.
 
     Returns the exit code; other settings than here are told and are nothing unfit.
@@ -312,7 +312,7 @@ def _check(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, js
             row |= {
                 "cluster": adapter.pulsar_cluster,
                 "manager": adapter.manager,
-                "troubles": list(adapter.guard.troubles()),
+                "troubles": list(adapter.guard.explain_conflicts()),
             }
             row["statistics_every_s"] = adapter.statistics_s
             row["settings"] = {
@@ -349,7 +349,7 @@ def _check(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, js
 
 def _serve(
     adapters: Sequence[PulsarAdapter],
-    given: Effective,
+    given: CliSettings,
     cluster: str,
     intervals_s: tuple[float | None, float],
     json: bool,
@@ -369,7 +369,7 @@ def _serve(
     balancing, reporting = resolved.config, resolved.reporting
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     bootstrap, topics = given.bootstrap, given.settings.topics
-    with kafka_at(bootstrap, given):
+    with require_kafka(bootstrap, given):
         read = given.rights("Read", topics.decisions, topics.ownership)
         require_topics(bootstrap, given, [*given.rights("Write", topics.reports), *read])
     config = AgentConfig(
@@ -378,9 +378,9 @@ def _serve(
         reports_topic=topics.reports,
         decisions_topic=topics.decisions,
         ownership_topic=topics.ownership,
-        sparing=ReportThrottle.of_manager(reporting, balancing.balancer),
+        make_throttle=ReportThrottle.for_manager(reporting, balancing.balancer),
         # Whatever the balancer's manager is: a Pulsar broker tells its bundles only when its own manager is the extensible one.
-        split_watch=(lambda: SplitWatch(balancing.splitting, balancing.split_algorithms))
+        make_split_watch=(lambda: SplitWatch(balancing.splitting, balancing.split_algorithms))
         if balancing.splitting.split_enabled
         else None,
         report_interval_s=intervals_s[0] or reporting.report_min_interval_ms / 1000,
@@ -416,7 +416,7 @@ def _warn(adapter: PulsarAdapter) -> None:
     from lb_stream.agent.adapter import BrokerError
 
     try:
-        for trouble in adapter.guard.troubles():
+        for trouble in adapter.guard.explain_conflicts():
             note(f"warning: {adapter.name} only reports until this is changed: {trouble}")
     except BrokerError as error:
         note(f"warning: {adapter.name}: {error}; trying on")

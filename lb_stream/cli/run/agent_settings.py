@@ -11,7 +11,7 @@ from lb_stream.cli.shared.output import CommandError
 
 if TYPE_CHECKING:
     from lb_stream.agent.hooks import HookConfig
-    from lb_stream.cli.shared.options import Effective
+    from lb_stream.cli.shared.options import CliSettings
 
 EXPECTED = {"mode", "enabled", "shedding_enabled", "split_enabled", "unloading_timeout_ms"}
 """What is meant to differ: Pulsar's own balancing goes off when ours goes on, and agents need a
@@ -36,7 +36,7 @@ class Otherwise:
         )
 
 
-def hooks_of(given: Effective) -> HookConfig:
+def hooks_of(given: CliSettings) -> HookConfig:
     """The hooks that are set. Raises SettingError, CommandError."""
     from lb_stream.agent.hooks import HookConfig
     from lb_stream.settings.files import read_secret
@@ -52,7 +52,7 @@ def hooks_of(given: Effective) -> HookConfig:
         raise CommandError(str(error), 2) from None
 
 
-def otherwise(runtime: Mapping[str, Any], given: Effective, cluster: str) -> Iterator[Otherwise]:
+def otherwise(runtime: Mapping[str, Any], given: CliSettings, cluster: str) -> Iterator[Otherwise]:
     """The settings that are read here, that the broker has with another value, and that nobody has
     set here on purpose."""
     from lb_stream.contracts.keys import metadata

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, load_cli_settings
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, note
 from lb_stream.settings.secrets import hide
 
@@ -73,7 +73,7 @@ def balance(
 
     if standby and (once or take_over):
         raise typer.BadParameter("--standby goes without --once and --take-over")
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     bootstrap = given.bootstrap
     if bootstrap != given.settings.kafka.bootstrap_servers:
         set_ = [*(set_ or []), f"kafka.bootstrap_servers={bootstrap}"]

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    CliSettings,
+    ConfigFile,
+    Json,
+    Set,
+    load_cli_settings,
+)
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, note, warn_if_exposed
 from lb_stream.io.messages.missing_packages import require_extras
 
@@ -75,11 +82,11 @@ def console(
     if context.invoked_subcommand is not None:
         return
     access = _access(users, user_header, tuple(proxy or ()))
-    _serve(address, tuple(name or ()), effective(config, broker_conf, set_), access, json)
+    _serve(address, tuple(name or ()), load_cli_settings(config, broker_conf, set_), access, json)
 
 
 def _serve(
-    address: str, names: tuple[str, ...], given: Effective, access: Access, json: bool
+    address: str, names: tuple[str, ...], given: CliSettings, access: Access, json: bool
 ) -> None:
     import logging
 
@@ -128,7 +135,7 @@ def _access(users: Path | None, header: str | None, proxies: tuple[str, ...]) ->
     return access
 
 
-def _sends(given: Effective) -> SendOrder:
+def _sends(given: CliSettings) -> SendOrder:
     """Puts a command on its topic."""
     bootstrap, topic = given.bootstrap, given.settings.topics.commands
 

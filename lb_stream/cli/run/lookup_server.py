@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective, kafka_at
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    ConfigFile,
+    Json,
+    Set,
+    load_cli_settings,
+    require_kafka,
+)
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, note
 
 STEP_S = 0.2
@@ -49,7 +56,7 @@ def lookup_server(
 ) -> None:
     """Answer GET /lookup?topic=TOPIC&cluster=CLUSTER with the broker that serves the topic, and GET
     /health. Ctrl-C ends it."""
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.io.local.signals import StopRequest
     from lb_stream.io.lookup.client import Lookup, LookupConfig, LookupFailed
     from lb_stream.io.lookup.server import serve_lookups
@@ -64,7 +71,7 @@ def lookup_server(
         asks_per_s=asks,
         client_options=given.settings.kafka.options,
     )
-    with StopRequest() as stop, kafka_at(bootstrap, given):
+    with StopRequest() as stop, require_kafka(bootstrap, given):
         try:
             with Lookup(settings) as lookup:
                 try:

@@ -17,13 +17,13 @@ import typer
 
 from lb_stream.cli.shared.options import (
     BrokerConf,
+    CliSettings,
     ConfigFile,
-    Effective,
     Json,
     Set,
-    cluster_name,
-    effective,
-    kafka_at,
+    check_cluster_name,
+    load_cli_settings,
+    require_kafka,
     require_topics,
 )
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, note
@@ -54,7 +54,7 @@ def send(
             "--cluster",
             metavar="NAME",
             help="The brokers' cluster (stream.default_cluster).",
-            callback=cluster_name,
+            callback=check_cluster_name,
         ),
     ] = None,
     pace: Annotated[
@@ -83,13 +83,13 @@ def send(
     As fast as possible unless --pace is given. Lines that can't be sent are named and the rest goes
     on; the exit code is then 1.
     """
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     bootstrap, topic = given.bootstrap, given.settings.topics.reports
     tally = Tally()
     began, code = time.monotonic(), 0
     with (
         _lines(file) as (lines, position, size),
-        kafka_at(bootstrap, given),
+        require_kafka(bootstrap, given),
         _progress(size, position) as advance,
         _sender(bootstrap, given, topic, tally) as post,
     ):
@@ -179,7 +179,7 @@ def _pacer(pace: float | None) -> Callable[[Report], None]:
 
 
 @contextmanager
-def _sender(bootstrap: str, given: Effective, topic: str, tally: Tally) -> Iterator[Post]:
+def _sender(bootstrap: str, given: CliSettings, topic: str, tally: Tally) -> Iterator[Post]:
     """A producer; when it closes, `tally` knows of every record whether it arrived."""
     from kafka import KafkaProducer
     from kafka.errors import KafkaError

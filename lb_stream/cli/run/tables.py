@@ -8,7 +8,7 @@ import typer
 
 from lb_stream.cli.run.take_over import take_over
 from lb_stream.cli.run.upkeep import maintain
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, load_cli_settings
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, table
 
 app = typer.Typer(name="tables", help="The Delta tables.", no_args_is_help=True)
@@ -50,7 +50,7 @@ def rebuild(
     from lb_stream.io.tables.rebuild import rebuildable_tables
 
     wanted = _checked(names or rebuildable_tables(), rebuildable_tables())
-    folder = effective(config, broker_conf, set_).tables
+    folder = load_cli_settings(config, broker_conf, set_).tables
     done = []
     with _progress(json) as report:
         for one in rebuilt(folder, wanted, report):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, load_cli_settings
 from lb_stream.cli.shared.output import CommandError, emit, emit_json
 
 
@@ -39,7 +39,7 @@ def take_over(
     from lb_stream.store import Store, tables_of
     from lb_stream.stream.shards.share import Share
 
-    settings = effective(config, broker_conf, set_).settings
+    settings = load_cli_settings(config, broker_conf, set_).settings
     stream, topics = settings.stream, (settings.topics.reports, settings.topics.commands)
     if not Share.of(stream).has(cluster):
         raise CommandError(

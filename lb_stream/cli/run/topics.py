@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective, kafka_at
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    ConfigFile,
+    Json,
+    Set,
+    load_cli_settings,
+    require_kafka,
+)
 from lb_stream.cli.shared.output import CommandError, emit, emit_json
 
 app = typer.Typer(
@@ -22,10 +29,10 @@ def create(
     from lb_stream.io.kafka.preflight import require_rights
     from lb_stream.io.kafka.topics import create_topics, topic_specs
 
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     bootstrap = given.bootstrap
     specs = topic_specs(given.settings.topics)
-    with kafka_at(bootstrap, given):
+    with require_kafka(bootstrap, given):
         require_rights(
             bootstrap,
             given.settings.kafka.options,
@@ -56,10 +63,10 @@ def check(
     from lb_stream.io.kafka.preflight import require_rights
     from lb_stream.io.kafka.topics import TopicMismatch, inspect_topics, topic_specs
 
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     bootstrap = given.bootstrap
     specs = topic_specs(given.settings.topics)
-    with kafka_at(bootstrap, given):
+    with require_kafka(bootstrap, given):
         require_rights(
             bootstrap,
             given.settings.kafka.options,

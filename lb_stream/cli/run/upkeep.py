@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
+from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, load_cli_settings
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, table
-from lb_stream.cli.shared.spans import span_ms
+from lb_stream.cli.shared.spans import parse_duration
 
 if TYPE_CHECKING:
     from lb_stream.contracts.settings import UpkeepSettings
@@ -52,8 +52,8 @@ def maintain(
 
     if once and every:
         raise CommandError("--once and --every exclude each other", code=2)
-    pause_s = span_ms("--every", every, least=1) // 1_000 if every else 0
-    given = effective(config, broker_conf, set_)
+    pause_s = parse_duration("--every", every, least=1) // 1_000 if every else 0
+    given = load_cli_settings(config, broker_conf, set_)
     tables, settings = given.tables, given.settings.upkeep
     if not every:
         keep(tables, settings, dry_run, json)

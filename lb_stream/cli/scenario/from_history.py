@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import Json, Set, cluster_name, range_given
+from lb_stream.cli.shared.options import Json, Set, check_cluster_name, parse_time_range
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, note
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def from_tables(
             "--cluster",
             metavar="NAME",
             help="Whose history; not needed for the only one.",
-            callback=cluster_name,
+            callback=check_cluster_name,
         ),
     ] = None,
     from_: From = None,
@@ -98,7 +98,9 @@ def from_tables(
     with open_lake(Store.at(tables, setting="TABLES"), require_columns=False) as lake:
         ask = build_lake_query(lake)
         past = LoadHistory(
-            **load_history(ask, require_recorded_cluster(ask, cluster), *range_given(from_, to))
+            **load_history(
+                ask, require_recorded_cluster(ask, cluster), *parse_time_range(from_, to)
+            )
         )
     _write(build_from_history(past, tick), folder, json)
 
@@ -108,7 +110,9 @@ def from_reports(
     folder: Folder,
     cluster: Annotated[
         str,
-        typer.Option("--cluster", metavar="NAME", help="What to call it.", callback=cluster_name),
+        typer.Option(
+            "--cluster", metavar="NAME", help="What to call it.", callback=check_cluster_name
+        ),
     ] = "recorded",
     broker: Annotated[
         str | None,
@@ -131,15 +135,15 @@ def from_reports(
     gives settings that stand for policies, as --set
     balancer.shedding_excluded_namespaces=shop/orders.
     """
-    from lb_stream.cli.shared.options import effective
+    from lb_stream.cli.shared.options import load_cli_settings
     from lb_stream.query.past.reports import build_history
     from lb_stream.sim.scenario.from_history import LoadHistory, build_from_history
 
     check_free(folder, force)
-    settings = effective(None, None, set_).settings.of_cluster(cluster)
+    settings = load_cli_settings(None, None, set_).settings.of_cluster(cluster)
     past = LoadHistory(
         **build_history(
-            file, cluster, broker, round(resolution * 1000), *range_given(from_, to), settings
+            file, cluster, broker, round(resolution * 1000), *parse_time_range(from_, to), settings
         )
     )
     _write(build_from_history(past, tick), folder, json)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lb_stream.cli.shared.output import CommandError
 
 if TYPE_CHECKING:
-    from lb_stream.cli.shared.options import Effective
+    from lb_stream.cli.shared.options import CliSettings
     from lb_stream.store import Store
 
 MOST_NAMED = 6
@@ -18,7 +18,7 @@ MOST_NAMED = 6
 _KNOWN = "SELECT DISTINCT broker FROM broker_loads WHERE $1 IS NULL OR cluster = $1 ORDER BY broker"
 
 
-def full_name(settings: Effective, cluster: str | None, given: str) -> str:
+def require_broker_name(settings: CliSettings, cluster: str | None, given: str) -> str:
     """The whole name (host:port) of a broker of a cluster (None: of any), which may be given as its
     host or the host's first label.
 
@@ -28,7 +28,7 @@ def full_name(settings: Effective, cluster: str | None, given: str) -> str:
     from lb_stream.core.commands.base import broker_of
 
     name = broker_of(given)
-    return name if has_port(name) else fitting(name, _known(settings.tables, cluster))
+    return name if has_port(name) else match_broker(name, _known(settings.tables, cluster))
 
 
 def has_port(name: str) -> bool:
@@ -37,7 +37,7 @@ def has_port(name: str) -> bool:
     return bool(colon) and port.isdigit()
 
 
-def fitting(name: str, known: Sequence[str]) -> str:
+def match_broker(name: str, known: Sequence[str]) -> str:
     """The one of the known brokers that a short name fits: by its whole name, else its host, else
     its host's first label.
 

@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from lb_stream.cli.shared.output import CommandError
-from lb_stream.cli.shared.sending import Sending, sends
+from lb_stream.cli.shared.sending import SendOptions, with_send_options
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -66,7 +66,7 @@ def _function(model: type[Operation], line: CommandLine) -> Callable[..., None]:
     form = line.form or model
     fields = own_fields(form)
 
-    def run(*, send: Sending, preview: bool = False, **given: Any) -> None:
+    def run(*, send: SendOptions, preview: bool = False, **given: Any) -> None:
         values = _values(fields, given)
         wanted = _wire_fields(model, line, values, send)
         if line.must_be_known:
@@ -83,7 +83,7 @@ def _function(model: type[Operation], line: CommandLine) -> Callable[..., None]:
         option = typer.Option("--preview", help=PREVIEW_HELP)
         parameters.append(_keyword("preview", Annotated[bool, option], False))
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    return sends(all_clusters=line.all_clusters, cluster=line.cluster)(run)
+    return with_send_options(all_clusters=line.all_clusters, cluster=line.cluster)(run)
 
 
 def own_fields(form: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -177,7 +177,7 @@ def _read_json(file: Path) -> Any:
 
 
 def _wire_fields(
-    model: type[Operation], line: CommandLine, values: dict[str, Any], send: Sending
+    model: type[Operation], line: CommandLine, values: dict[str, Any], send: SendOptions
 ) -> dict[str, Any]:
     """Return the fields of the command, with brokers' whole names. Raises CommandError."""
     from lb_stream.core.commands.base import BadForm
@@ -196,7 +196,7 @@ def _wire_fields(
     return wanted
 
 
-def _require_known(send: Sending) -> None:
+def _require_known(send: SendOptions) -> None:
     """Raise CommandError for a cluster that the tables, where there are any, don't know."""
     from lb_stream.query.cluster_state import describe_unknown_cluster, list_clusters
 

@@ -96,14 +96,14 @@ DataFolder = Annotated[
 ]
 
 
-def cluster_name(value: str | None) -> str | None:
+def check_cluster_name(value: str | None) -> str | None:
     """Check a cluster's name given on the command line."""
     if value is not None and not re.fullmatch(r"[A-Za-z0-9._-]+", value):
         raise typer.BadParameter("letters, digits, dots, dashes and underscores only")
     return value
 
 
-def time_given(text: str | None) -> datetime | None:
+def parse_time(text: str | None) -> datetime | None:
     """A time given on the command line. Raises typer.BadParameter."""
     if text is None:
         return None
@@ -117,13 +117,13 @@ def time_given(text: str | None) -> datetime | None:
 
 def _ms(option: str, text: str | None) -> int | None:
     try:
-        at = time_given(text)
+        at = parse_time(text)
     except typer.BadParameter as error:
         raise CommandError(f"{option} {error.message}", 2) from None
     return None if at is None else round(at.timestamp() * 1000)
 
 
-def range_given(from_: str | None, to: str | None) -> tuple[int | None, int | None]:
+def parse_time_range(from_: str | None, to: str | None) -> tuple[int | None, int | None]:
     """Begin and end given by --from and --to, ms since the epoch. Raises CommandError."""
     begin, end = (_ms(option, text) for option, text in (("--from", from_), ("--to", to)))
     if begin is not None and end is not None and end <= begin:
@@ -133,11 +133,13 @@ def range_given(from_: str | None, to: str | None) -> tuple[int | None, int | No
 
 Cluster = Annotated[
     str | None,
-    typer.Option("--cluster", metavar="NAME", help="Only this cluster.", callback=cluster_name),
+    typer.Option(
+        "--cluster", metavar="NAME", help="Only this cluster.", callback=check_cluster_name
+    ),
 ]
 
 
-def balancers_and_own(given: list[str] | None) -> tuple[dict[str, str], list[str]]:
+def split_settings(given: list[str] | None) -> tuple[dict[str, str], list[str]]:
     """What `Try` gave: the balancer's settings, and lbctl's own. Raises CommandError."""
     tried, own = {}, []
     for one in given or []:
@@ -152,7 +154,7 @@ def balancers_and_own(given: list[str] | None) -> tuple[dict[str, str], list[str
 
 
 @dataclass(frozen=True, slots=True)
-class Effective:
+class CliSettings:
     """The settings of one run of lbctl, and who gave each."""
 
     settings: Settings
@@ -224,9 +226,9 @@ class Effective:
         return [Right(operation, "topic", topic) for topic in topics]
 
 
-def effective(
+def load_cli_settings(
     config: Path | None, broker_conf: Path | None, arguments: list[str] | None
-) -> Effective:
+) -> CliSettings:
     """Read the settings. Raises SettingError."""
     from lb_stream.io.without_pandas import keep_pandas_out
 
@@ -236,11 +238,13 @@ def effective(
     loaded = load(config, broker_conf, arguments or ())
     for warning in loaded.warnings:
         note(f"warning: {warning}")
-    return Effective(loaded.settings, loaded.origins)
+    return CliSettings(loaded.settings, loaded.origins)
 
 
 @contextmanager
-def kafka_at(bootstrap: str, given: Effective, rights: Sequence[Right] = ()) -> Iterator[None]:
+def require_kafka(
+    bootstrap: str, given: CliSettings, rights: Sequence[Right] = ()
+) -> Iterator[None]:
     """Turns what Kafka's client says into one clear line, after a look whether anybody is there at
     all.
 
@@ -273,7 +277,7 @@ def kafka_at(bootstrap: str, given: Effective, rights: Sequence[Right] = ()) -> 
         raise CommandError(f"Kafka at {bootstrap}: {type(error).__name__}: {error}") from error
 
 
-def require_topics(bootstrap: str, given: Effective, rights: Sequence[Right]) -> None:
+def require_topics(bootstrap: str, given: CliSettings, rights: Sequence[Right]) -> None:
     """Make sure that Kafka gives rights to topics.
 
     Raises Refusal; CommandError when there is no such topic: clients would only wait.

@@ -88,11 +88,11 @@ def emit_data(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        hush()
+        discard_stdout()
         raise typer.Exit(0) from None
 
 
-def hush() -> None:
+def discard_stdout() -> None:
     """Let what is still buffered for stdout go nowhere, so that Python's own flush at exit has
     nothing to complain about."""
     with suppress(OSError, ValueError):

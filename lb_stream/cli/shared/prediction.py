@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from lb_stream.cli.shared.options import Effective
+from lb_stream.cli.shared.options import CliSettings
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, emit_rich, note, table
-from lb_stream.cli.shared.sending import Sending
+from lb_stream.cli.shared.sending import SendOptions
 
 if TYPE_CHECKING:
     from lb_stream.core.commands.base import Operation, WhatIf
@@ -31,7 +31,7 @@ Preview = Annotated[
 
 
 def show_prediction(
-    given: Effective,
+    given: CliSettings,
     cluster: str | None,
     change: WhatIf,
     minutes: float = MINUTES,
@@ -103,7 +103,7 @@ def _worse(found: Mapping[str, Prediction]) -> str:
 
 
 def preview_moves(
-    send: Sending, kind: str, several: Sequence[Mapping[str, Any]], waits: bool = False
+    send: SendOptions, kind: str, several: Sequence[Mapping[str, Any]], waits: bool = False
 ) -> None:
     """Show what would come of commands of one kind.
 
@@ -128,7 +128,7 @@ def preview_moves(
 class _Tables:
     """A cluster's present, as the tables have it."""
 
-    def __init__(self, send: Sending) -> None:
+    def __init__(self, send: SendOptions) -> None:
         self._send = send
 
     def silent_brokers(self) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ class _Tables:
         ).operator_state.paused
 
 
-def preview_command(send: Sending, model: type[Operation], fields: Mapping[str, Any]) -> None:
+def preview_command(send: SendOptions, model: type[Operation], fields: Mapping[str, Any]) -> None:
     """Show what would come of a command.
 
     Raises as `show_prediction`; CommandError (2) for one that can't be.
@@ -174,7 +174,7 @@ def preview_command(send: Sending, model: type[Operation], fields: Mapping[str, 
     show_preview(send, change)
 
 
-def show_preview(send: Sending, change: WhatIf) -> None:
+def show_preview(send: SendOptions, change: WhatIf) -> None:
     """`show_prediction` for a command that would be sent so.
 
     Raises CommandError for all clusters at once.

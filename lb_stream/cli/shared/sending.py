@@ -17,13 +17,13 @@ import typer
 
 from lb_stream.cli.shared.options import (
     BrokerConf,
+    CliSettings,
     ConfigFile,
-    Effective,
     Json,
     Set,
-    cluster_name,
-    effective,
-    kafka_at,
+    check_cluster_name,
+    load_cli_settings,
+    require_kafka,
     require_topics,
 )
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, note
@@ -39,7 +39,7 @@ ToCluster = Annotated[
         "--cluster",
         metavar="NAME",
         help="Which cluster; not needed where there is only one.",
-        callback=cluster_name,
+        callback=check_cluster_name,
         rich_help_panel=_PANEL,
     ),
 ]
@@ -88,10 +88,10 @@ CliCommand = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
+class SendOptions:
     """How a command is to be sent. `cluster` None: the only one there is, or all of them."""
 
-    given: Effective
+    given: CliSettings
     cluster: str | None
     all_clusters: bool
     no_wait: bool
@@ -111,9 +111,9 @@ class Sending:
 
         Raises CommandError where none fits, or several do.
         """
-        from lb_stream.cli.shared.broker_names import full_name
+        from lb_stream.cli.shared.broker_names import require_broker_name
 
-        return full_name(self.given, None if self.all_clusters else self.cluster, given)
+        return require_broker_name(self.given, None if self.all_clusters else self.cluster, given)
 
     @property
     def key(self) -> str:
@@ -125,15 +125,15 @@ class Sending:
             if self.cluster is not None:
                 raise CommandError("--cluster and --all-clusters: one of them", 2)
             return ""
-        return only_cluster(self.given, self.cluster)
+        return choose_cluster(self.given, self.cluster)
 
 
-def sends(
+def with_send_options(
     *, all_clusters: bool = False, cluster: Literal["option", "argument"] = "option"
 ) -> Callable[[CliCommand], CliCommand]:
     """Give a command the options by which commands are sent, in place of its parameter `send`.
 
-    That parameter gets the Sending that they make. `all_clusters`: the command may go to all of
+    That parameter gets the SendOptions that they make. `all_clusters`: the command may go to all of
     them. `cluster`: how one is named.
     """
 
@@ -178,9 +178,9 @@ def _sending(
     broker_conf: BrokerConf = None,
     set_: Set = None,
     json: Json = False,
-) -> Sending:
-    return Sending(
-        effective(config, broker_conf, set_),
+) -> SendOptions:
+    return SendOptions(
+        load_cli_settings(config, broker_conf, set_),
         cluster,
         all_clusters,
         no_wait,
@@ -190,7 +190,7 @@ def _sending(
     )
 
 
-def only_cluster(given: Effective, named: str | None) -> str:
+def choose_cluster(given: CliSettings, named: str | None) -> str:
     """The cluster that is meant: the one that was named, or the only one in the tables, or the
     default one where there is none yet."""
     if named is not None:
@@ -206,25 +206,25 @@ def only_cluster(given: Effective, named: str | None) -> str:
 # --- sending ---
 
 
-def send(how: Sending, kind: str, fields: dict[str, Any]) -> None:
+def send(how: SendOptions, kind: str, fields: dict[str, Any]) -> None:
     """Send a command and print what came of it.
 
     Raises typer.Exit(1) when it was refused, failed, or didn't end in time.
     """
-    if not send_together(how, kind, [fields]):
+    if not send_each(how, kind, [fields]):
         raise typer.Exit(1)
 
 
-def send_together(how: Sending, kind: str, several: Sequence[dict[str, Any]]) -> bool:
+def send_each(how: SendOptions, kind: str, several: Sequence[dict[str, Any]]) -> bool:
     """Send commands one after the other, then print what came of each; whether all are done.
 
     Raises CommandError for no answer in time.
     """
-    return send_all(how, [(kind, fields) for fields in several])
+    return send_commands(how, [(kind, fields) for fields in several])
 
 
-def send_all(
-    how: Sending, several: Sequence[tuple[str, dict[str, Any]]], at_once: bool = False
+def send_commands(
+    how: SendOptions, several: Sequence[tuple[str, dict[str, Any]]], at_once: bool = False
 ) -> bool:
     """Send commands (kind, fields), then print what came of each; whether all are done.
 
@@ -239,7 +239,7 @@ def send_all(
     from lb_stream.io.kafka.commands import send_together as send_in_one_append
 
     rights = [*given.rights("Write", topics.commands), *given.rights("Read", topics.results)]
-    with kafka_at(bootstrap, given, rights), ExitStack() as open_:
+    with require_kafka(bootstrap, given, rights), ExitStack() as open_:
         require_topics(bootstrap, given, rights)
         if (absence := _find_absence(given, bootstrap)) and not how.no_wait:
             raise CommandError(
@@ -271,7 +271,7 @@ def send_all(
     return done
 
 
-def _find_absence(given: Effective, bootstrap: str) -> str:
+def _find_absence(given: CliSettings, bootstrap: str) -> str:
     """Why no job would answer; empty: one does, or it can't be told."""
     from lb_stream.access.refusals import REFUSED
     from lb_stream.io.leadership.liveness import describe_absence
@@ -285,7 +285,7 @@ def _find_absence(given: Effective, bootstrap: str) -> str:
         return ""
 
 
-def _command(how: Sending, kind: str, fields: dict[str, Any]) -> Command:
+def _command(how: SendOptions, kind: str, fields: dict[str, Any]) -> Command:
     from lb_stream.io.kafka.commands import InvalidCommand, build_command
 
     try:
@@ -294,7 +294,7 @@ def _command(how: Sending, kind: str, fields: dict[str, Any]) -> Command:
         raise CommandError(str(error), 2) from None
 
 
-def principal(given: Effective) -> str:
+def principal(given: CliSettings) -> str:
     """Who sends: the Kafka principal where one logs in, else the user of this machine."""
     from lb_stream.access.principal import ANONYMOUS, principal_of
 
@@ -302,7 +302,7 @@ def principal(given: Effective) -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}" if user == ANONYMOUS else user
 
 
-def _progress(how: Sending, command: Command, key: str) -> Callable[[], None]:
+def _progress(how: SendOptions, command: Command, key: str) -> Callable[[], None]:
     """What shows how a command gets on that takes its time."""
     if command.kind != "drain-broker":
         return lambda: None
@@ -313,7 +313,7 @@ def _progress(how: Sending, command: Command, key: str) -> Callable[[], None]:
 
 
 def _wait(
-    how: Sending, command: Command, answers: ResultReader, progress: Callable[[], None]
+    how: SendOptions, command: Command, answers: ResultReader, progress: Callable[[], None]
 ) -> dict[str, CommandResult]:
     """Cluster → its last answer.
 
@@ -350,7 +350,7 @@ def _wait(
     )
 
 
-def _print(how: Sending, answer: CommandResult, alone: bool) -> None:
+def _print(how: SendOptions, answer: CommandResult, alone: bool) -> None:
     if how.json:
         emit_json(answer.model_dump(mode="json"))
         return

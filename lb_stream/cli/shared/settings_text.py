@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 
-def as_key(name: str) -> str:
+def format_key(name: str) -> str:
     """A key of a cluster's as TOML writes it: those of namespaces have a part that needs quotes."""
     from lb_stream.settings.spelling import PREFIX, namespace_key
 
@@ -16,12 +16,12 @@ def as_key(name: str) -> str:
     return f"{PREFIX}{json.dumps(namespace)}.{own}"
 
 
-def as_toml(value: Any) -> str:
+def format_toml(value: Any) -> str:
     """A value as TOML writes it."""
     if isinstance(value, dict):
         return (
             "{"
-            + ", ".join(f"{json.dumps(name)} = {as_toml(item)}" for name, item in value.items())
+            + ", ".join(f"{json.dumps(name)} = {format_toml(item)}" for name, item in value.items())
             + "}"
         )
     return json.dumps(value, ensure_ascii=False)

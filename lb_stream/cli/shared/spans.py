@@ -6,7 +6,7 @@ from lb_stream.cli.shared.output import CommandError
 from lb_stream.contracts.spans import parse_span
 
 
-def span_ms(option: str, text: str, least: int = 0) -> int:
+def parse_duration(option: str, text: str, least: int = 0) -> int:
     """Return a length of time in ms, as 90s, 30m, 1h or 1d, of so many of its unit at least.
 
     Raises CommandError.

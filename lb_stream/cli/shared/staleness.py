@@ -9,10 +9,10 @@ from lb_stream.cli.shared.output import note
 if TYPE_CHECKING:
     import duckdb
 
-    from lb_stream.cli.shared.options import Effective
+    from lb_stream.cli.shared.options import CliSettings
 
 
-def warn_if_stale(given: Effective, lake: duckdb.DuckDBPyConnection) -> str | None:
+def warn_if_stale(given: CliSettings, lake: duckdb.DuckDBPyConnection) -> str | None:
     """Say so on stderr; returns what was said."""
     from lb_stream.query.status_facts import describe_staleness
 

@@ -9,13 +9,13 @@ import typer
 
 from lb_stream.cli.shared.options import (
     BrokerConf,
+    CliSettings,
     ConfigFile,
-    Effective,
     Json,
     Set,
-    cluster_name,
-    effective,
-    kafka_at,
+    check_cluster_name,
+    load_cli_settings,
+    require_kafka,
 )
 from lb_stream.cli.shared.output import CommandError, note
 
@@ -47,7 +47,7 @@ ClusterName = Annotated[
         "--cluster",
         metavar="NAME",
         help="The cluster that the brokers form.",
-        callback=cluster_name,
+        callback=check_cluster_name,
     ),
 ]
 Brokers = Annotated[int, typer.Option(min=1, help="Simulated brokers.")]
@@ -122,7 +122,7 @@ def sim(
 
     The topics must exist: lbctl topics create.
     """
-    given = effective(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.agent import AgentConfig, ReportThrottle, SplitWatch
     from lb_stream.contracts.reports import ReportConfig
     from lb_stream.settings.resolve import resolve
@@ -138,8 +138,10 @@ def sim(
         reports_topic=topics.reports,
         decisions_topic=topics.decisions,
         ownership_topic=topics.ownership,
-        split_watch=SplitWatch.of(extensible) if form is ReportForm.extensible else None,
-        sparing=(lambda: ReportThrottle(ReportConfig())) if sparing else None,
+        make_split_watch=SplitWatch.for_cluster(extensible)
+        if form is ReportForm.extensible
+        else None,
+        make_throttle=(lambda: ReportThrottle(ReportConfig())) if sparing else None,
         report_interval_s=interval,
         heartbeat_interval_s=heartbeat,
         client_options=given.settings.kafka.options,
@@ -153,7 +155,7 @@ def sim(
 
 
 def _run(
-    given: Effective,
+    given: CliSettings,
     simulated: SimCluster,
     form: ReportForm,
     agent: AgentConfig,
@@ -166,7 +168,7 @@ def _run(
     from lb_stream.io.local.signals import StopRequest
     from lb_stream.sim.live import run
 
-    with StopRequest() as stop, kafka_at(agent.bootstrap_servers, given):
+    with StopRequest() as stop, require_kafka(agent.bootstrap_servers, given):
         seconds = minutes * 60 or float("inf")
         try:
             failure = run(

@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from lb_stream.cli.shared.broker_names import full_name
+from lb_stream.cli.shared.broker_names import require_broker_name
 from lb_stream.cli.shared.options import (
     BrokerConf,
     Cluster,
     ConfigFile,
     Json,
     Try,
-    balancers_and_own,
-    effective,
+    load_cli_settings,
+    split_settings,
 )
 from lb_stream.cli.shared.output import CommandError
 from lb_stream.cli.shared.prediction import MINUTES, show_prediction
@@ -47,13 +47,13 @@ def what_if(
 
     Nothing is sent. Loads stay as they are now. docs/simulation.md describes what is assumed.
     """
-    tried, own = balancers_and_own(set_)
+    tried, own = split_settings(set_)
     if not tried and not drain:
         raise CommandError(
             "nothing to try: expected --set KEY=VALUE of a balancer's setting, or --drain BROKER", 2
         )
-    given = effective(config, broker_conf, own)
+    given = load_cli_settings(config, broker_conf, own)
     from lb_stream.core.commands.base import WhatIf
 
-    drained = [full_name(given, cluster, broker) for broker in drain or ()]
+    drained = [require_broker_name(given, cluster, broker) for broker in drain or ()]
     show_prediction(given, cluster, WhatIf(tried, drained), minutes, json)

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from lb_stream.cli.shared.output import INTERRUPTED, CommandError, hush
+from lb_stream.cli.shared.output import INTERRUPTED, CommandError, discard_stdout
 from lb_stream.io.local.processes import locked
 from lb_stream.io.messages.missing_packages import require_extras
 
@@ -136,7 +136,7 @@ def demo(
             print("\nstopped; nothing is left running", file=sys.stderr)
             return INTERRUPTED
         except BrokenPipeError:  # whoever read our output has gone: it had enough
-            hush()
+            discard_stdout()
             return 1
 
 

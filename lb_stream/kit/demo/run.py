@@ -24,7 +24,7 @@ from lb_stream.io.local.signals import StopRequest
 from lb_stream.job.process import Job, end_leftover
 from lb_stream.job.submit import submit_command
 from lb_stream.kit.demo.view import View, comparison, make_view
-from lb_stream.kit.demo.watch import BALANCED, BrokerFigures, Watch, unevenness
+from lb_stream.kit.demo.watch import BALANCED, BrokerFigures, DemoState, throughput_imbalance
 from lb_stream.kit.embedded_kafka import EmbeddedKafka, free_port
 from lb_stream.query.status_facts import DEMO_END_FILE
 from lb_stream.settings.files import CONF
@@ -106,7 +106,7 @@ class DemoRun:
         shedding_s = float(settings.of_cluster(CLUSTER).get("shedding_interval_ms", 60_000)) / 1000
         self.kafka = EmbeddedKafka(FOLDER / "kafka", port=free_port())
         self.console = Console(stderr=plan.json_only, highlight=False)
-        self.watch = Watch(
+        self.watch = DemoState(
             FOLDER / "tables", CLUSTER, calm_s=max(5.0, CALM_PASSES * shedding_s), started=started
         )
         self.at_rest_s = max(AT_REST_S, 2 * CALM_PASSES * shedding_s)
@@ -240,7 +240,7 @@ class DemoRun:
         return next((awaited for mark, awaited in STAGES if mark in said), "Spark is starting")
 
     def _balanced(self) -> bool:
-        return unevenness(self.watch.figures()) <= BALANCED
+        return throughput_imbalance(self.watch.figures()) <= BALANCED
 
     def _pause(self, view: View, phase: str) -> None:
         """Show how things stand, wait a little, and meet a request to stop."""
@@ -321,8 +321,8 @@ class DemoRun:
         for query in queries():
             console.print(f"  {query}", soft_wrap=True, markup=False)
         figures = {
-            "max_over_mean_before": round(unevenness(watch.before), 4),
-            "max_over_mean_after": round(unevenness(after), 4),
+            "max_over_mean_before": round(throughput_imbalance(watch.before), 4),
+            "max_over_mean_after": round(throughput_imbalance(after), 4),
             "decisions": decisions,
             "confirmed": confirmed,
             "rounds": watch.rounds,

@@ -12,7 +12,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from lb_stream.kit.demo.watch import BALANCED, BrokerFigures, Made, Watch, unevenness
+from lb_stream.kit.demo.watch import (
+    BALANCED,
+    BrokerFigures,
+    DemoDecision,
+    DemoState,
+    throughput_imbalance,
+)
 from lb_stream.query.wording import explain_outcome
 
 STATUS_EVERY_S = 5.0
@@ -27,7 +33,7 @@ class View(Protocol):
         """Something was begun or reached; it stays on the screen."""
         ...
 
-    def update(self, watch: Watch, phase: str) -> None:
+    def update(self, watch: DemoState, phase: str) -> None:
         """Called several times a second."""
         ...
 
@@ -36,7 +42,7 @@ class View(Protocol):
         ...
 
 
-def make_view(console: Console, watch: Watch) -> View:
+def make_view(console: Console, watch: DemoState) -> View:
     """The live table where it can be drawn, lines elsewhere."""
     return (
         LiveView(console, watch)
@@ -48,7 +54,7 @@ def make_view(console: Console, watch: Watch) -> View:
 class LiveView:
     """One table that changes in place, with the last decisions below it."""
 
-    def __init__(self, console: Console, watch: Watch) -> None:
+    def __init__(self, console: Console, watch: DemoState) -> None:
         self._console, self._watch = console, watch
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._live.start()
@@ -56,7 +62,7 @@ class LiveView:
     def step(self, text: str) -> None:
         self._console.print(_timed(self._watch.elapsed_s(), Text(text)), soft_wrap=True)
 
-    def update(self, watch: Watch, phase: str) -> None:
+    def update(self, watch: DemoState, phase: str) -> None:
         self._live.update(
             live_screen(watch, phase, self._console.width, self._console.height), refresh=True
         )
@@ -68,7 +74,7 @@ class LiveView:
 class PlainView:
     """A line for each thing that happens, and one on the whole cluster now and then."""
 
-    def __init__(self, console: Console, watch: Watch) -> None:
+    def __init__(self, console: Console, watch: DemoState) -> None:
         self._console, self._watch = console, watch
         self._told: dict[str, str | None] = {}
         self._phase, self._status_s = "", 0.0
@@ -77,7 +83,7 @@ class PlainView:
     def step(self, text: str) -> None:
         self._line(text)
 
-    def update(self, watch: Watch, phase: str) -> None:
+    def update(self, watch: DemoState, phase: str) -> None:
         for made in watch.decisions():
             told = self._told.get(made.decision.decision_id, "")
             if told == "":
@@ -102,7 +108,7 @@ class PlainView:
         self._console.print(_timed(self._watch.elapsed_s(), Text(text)), soft_wrap=True)
 
 
-def live_screen(watch: Watch, phase: str, width: int, height: int) -> RenderableType:
+def live_screen(watch: DemoState, phase: str, width: int, height: int) -> RenderableType:
     """Everything that the live part shows at one moment, within the given size."""
     figures = watch.figures()
     parts: list[RenderableType] = [Text(""), _line(Text(phase, "bold"))]
@@ -120,9 +126,9 @@ def live_screen(watch: Watch, phase: str, width: int, height: int) -> Renderable
     return Group(*parts)
 
 
-def summary(watch: Watch) -> list[str]:
+def summary(watch: DemoState) -> list[str]:
     """The cluster in a few words."""
-    words = [f"max/mean {unevenness(watch.figures()):.2f}"] if watch.reports else []
+    words = [f"max/mean {throughput_imbalance(watch.figures()):.2f}"] if watch.reports else []
     if watch.rounds:
         words.append(f"round {watch.rounds}")
         words.append(f"{len(watch.made)} decisions, {watch.confirmed()} confirmed")
@@ -196,8 +202,8 @@ def comparison(before: Sequence[BrokerFigures], after: Sequence[BrokerFigures]) 
         "max/mean",
         "",
         "",
-        f"{unevenness(list(before)):.2f}",
-        f"{unevenness(list(after)):.2f}",
+        f"{throughput_imbalance(list(before)):.2f}",
+        f"{throughput_imbalance(list(after)):.2f}",
         "",
         "",
     )
@@ -209,7 +215,7 @@ def short(broker: str) -> str:
     return broker.removesuffix(":8080")
 
 
-def _decision_line(made: Made) -> Text:
+def _decision_line(made: DemoDecision) -> Text:
     """One line that fits 80 columns: when, how it stands, what."""
     mark, style = {None: ("…", "yellow"), "confirmed": ("✓", "green")}.get(
         made.outcome, ("✗", "red")
@@ -228,7 +234,7 @@ def _decision_line(made: Made) -> Text:
     return line.append(f"  {reason}") if reason else line
 
 
-def _what(made: Made) -> str:
+def _what(made: DemoDecision) -> str:
     decision = made.decision
     if decision.kind == "assign":
         return f"assign {decision.bundle} to {short(decision.destination or '?')}"
@@ -236,7 +242,7 @@ def _what(made: Made) -> str:
     return f"{decision.kind} {decision.bundle} from {short(decision.source or '?')}{target}"
 
 
-def _how_it_ended(made: Made) -> str:
+def _how_it_ended(made: DemoDecision) -> str:
     if made.outcome is None:
         return "made"
     return (
@@ -246,12 +252,12 @@ def _how_it_ended(made: Made) -> str:
     )
 
 
-def _reason(made: Made) -> str:
+def _reason(made: DemoDecision) -> str:
     """Why a decision was not carried out; empty where it was."""
     return explain_outcome({"outcome": made.outcome, "detail": made.detail})
 
 
-def _why(made: Made) -> str:
+def _why(made: DemoDecision) -> str:
     explain = made.decision.explain
     if explain.saw is None or explain.limit is None or explain.unit != "ratio":
         return made.decision.rule

@@ -22,7 +22,7 @@ CALM_ROUNDS = 5
 
 
 @dataclass(slots=True)
-class Made:
+class DemoDecision:
     """One decision, when the demo saw it (seconds since its start), and how it ended, once it
     has."""
 
@@ -45,7 +45,7 @@ class BrokerFigures:
     active: bool = True  # it counts in the mean and the maximum
 
     @staticmethod
-    def of(broker: str, report: Mapping[str, Any], active: bool = True) -> BrokerFigures:
+    def from_report(broker: str, report: Mapping[str, Any], active: bool = True) -> BrokerFigures:
         """Read from a report of either form."""
         cpu = report.get("cpu") or report["systemResourceUsage"]["cpu"]
         rate = float(report["msgRateIn"]) + float(report["msgRateOut"])
@@ -90,7 +90,7 @@ class NewRows:
 
 
 @dataclass(slots=True)
-class Watch:
+class DemoState:
     """Everything that is shown and judged.
 
     The agent's thread writes reports and decisions; everything else is the demo's thread.
@@ -101,7 +101,7 @@ class Watch:
     calm_s: float
     started: float = field(default_factory=time.monotonic)
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    made: dict[str, Made] = field(default_factory=dict)
+    made: dict[str, DemoDecision] = field(default_factory=dict)
     before: list[BrokerFigures] = field(default_factory=list)
     first_seq: int | None = None
     last_seq: int = 0
@@ -138,7 +138,7 @@ class Watch:
         """A decision was read from the topic, and obeyed; the reports that show it come after."""
         if not self.made:
             self.before = self.figures()
-        self.made[decision.decision_id] = Made(decision, self.elapsed_s())
+        self.made[decision.decision_id] = DemoDecision(decision, self.elapsed_s())
 
     def refresh(self) -> None:
         """Read what the tables have gained."""
@@ -172,11 +172,11 @@ class Watch:
         """All brokers now, by name."""
         reports = sorted(self.reports.copy().items())
         return [
-            BrokerFigures.of(broker, report, broker not in self._inactive)
+            BrokerFigures.from_report(broker, report, broker not in self._inactive)
             for broker, report in reports
         ]
 
-    def decisions(self) -> list[Made]:
+    def decisions(self) -> list[DemoDecision]:
         """In the order in which they came."""
         return list(self.made.copy().values())
 
@@ -185,7 +185,7 @@ class Watch:
         """Rounds since the demo began."""
         return 0 if self.first_seq is None else self.last_seq - self.first_seq + 1
 
-    def unconfirmed(self) -> list[Made]:
+    def unconfirmed(self) -> list[DemoDecision]:
         """Decisions that have not ended yet."""
         return [made for made in self.decisions() if made.outcome is None]
 
@@ -206,6 +206,6 @@ class Watch:
         )
 
 
-def unevenness(figures: list[BrokerFigures]) -> float:
+def throughput_imbalance(figures: list[BrokerFigures]) -> float:
     """Greatest over mean throughput of the active brokers."""
     return max_over_mean(figure.throughput_bytes_per_s for figure in figures if figure.active)

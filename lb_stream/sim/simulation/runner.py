@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lb_stream.agent.obey import Seen, acknowledgement, addressee, judge
+from lb_stream.agent.obey import AgentMemory, acknowledgement, addressee, judge
 from lb_stream.contracts.commands import Command
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
@@ -116,7 +116,7 @@ class Simulation:
             for broker in fault.brokers
         }
         self.reporter = SimulatedReporter(self.model, self.balancer.load_manager, frozenset(stale))
-        self.mailbox, self.seen = Mailbox(), Seen()
+        self.mailbox, self.seen = Mailbox(), AgentMemory()
         self.acks: list[Ack] = []
         self.commands: list[Received] = list(
             build_first_commands(scenario.policies, scenario.brokers.names, _with_unowned(scenario))

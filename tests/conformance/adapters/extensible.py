@@ -9,7 +9,7 @@ import numpy as np
 from pydantic.alias_generators import to_snake
 
 from lb_stream.agent.load_data import BrokerLoad
-from lb_stream.agent.report_needed import Figures, report_needed
+from lb_stream.agent.report_needed import ReportFigures, report_needed
 from lb_stream.contracts.keys import pulsar_names
 from lb_stream.contracts.reports import ModularLoadReport, ReportConfig, ResourceUsage
 from lb_stream.core.model.names import SYSTEM_NAMESPACE, is_system_bundle, namespace_of
@@ -114,8 +114,8 @@ def needed(case: Case) -> Any:
     last, local = _report(case["last"]), _report(case["local"])
     return {
         manager: report_needed(
-            Figures.of(last, usage),
-            Figures.of(local, usage),
+            ReportFigures.from_report(last, usage),
+            ReportFigures.from_report(local, usage),
             int(case["lastUpdateAgoMs"]),
             ReportConfig(**own),
         )

@@ -1,5 +1,5 @@
-"""What an agent does beside obeying: heartbeats, its clock, sparing reports, giving up what is
-somebody else's. Without Kafka."""
+"""What an agent does beside obeying: heartbeats, its clock, reports that are left out, giving up what
+is somebody else's. Without Kafka."""
 
 import threading
 import time
@@ -17,12 +17,12 @@ from kafka.errors import (
 from kafka.future import Future
 
 from lb_stream.access.refusals import RefusalLog
-from lb_stream.agent import Agent, AgentConfig, ReportThrottle, Seen, YieldingAdapter, judge
+from lb_stream.agent import Agent, AgentConfig, AgentMemory, ReportThrottle, YieldingAdapter, judge
 from lb_stream.agent.clock import RecordClock
 from lb_stream.agent.obey import REMEMBERED_MS
-from lb_stream.agent.producer import LastingProducer
+from lb_stream.agent.producer import RecoveringProducer
 from lb_stream.agent.report_throttle import CHANGES
-from lb_stream.agent.reporter import Pulse
+from lb_stream.agent.reporter import HeartbeatSender
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.decisions import Ownership, example_decision
 from lb_stream.contracts.reports import ReportConfig
@@ -54,7 +54,7 @@ def record(
 
 def test_heartbeats_go_on_while_a_broker_takes_its_time_and_end_when_they_are_told_to() -> None:
     beats: list[str] = []
-    pulse = Pulse([A, B], beats.append, 0.01)
+    pulse = HeartbeatSender([A, B], beats.append, 0.01)
     pulse.start()
     deadline = time.monotonic() + 5
     while len(beats) < 6 and time.monotonic() < deadline:
@@ -103,7 +103,7 @@ def test_a_producer_that_lost_a_record_is_replaced_once_kafka_answers() -> None:
         one.close = lambda timeout: closed.append(one)  # type: ignore[method-assign]
         return one
 
-    lasting = LastingProducer(make, lambda _error, _doing: False)
+    lasting = RecoveringProducer(make, lambda _error, _doing: False)
     first = lasting._producer
     record: Any = {"key": b"k", "value": b"1", "headers": [("kind", b"report")]}
     lasting.send("reports", **record)
@@ -126,7 +126,7 @@ def test_a_producer_that_was_refused_is_replaced_after_a_while(
     refusals = RefusalLog("kafka-1:9093", {})
     made = [Producer(), Producer()]
     made[0].refused = True
-    lasting = LastingProducer(lambda: made.pop(0), refusals.note)
+    lasting = RecoveringProducer(lambda: made.pop(0), refusals.note)
     first, record = (
         lasting._producer,
         dict[str, Any](**{"key": b"k", "value": b"1", "headers": [("kind", b"report")]}),
@@ -236,7 +236,7 @@ def test_a_decision_is_refused_when_a_later_record_of_its_bundle_is_known(
     known: tuple[int, str] | None, refused: bool
 ) -> None:
     decision = example_decision(source=A, expected_version=5, decision_id="own")
-    seen = Seen()
+    seen = AgentMemory()
     if known is not None:
         seen.note_record(
             decision.bundle, record(decision.bundle, known[0], B, known[1]), decision.issued_ms
@@ -247,7 +247,7 @@ def test_a_decision_is_refused_when_a_later_record_of_its_bundle_is_known(
 
 
 def test_records_are_remembered_only_as_long_as_they_are_of_use() -> None:
-    seen = Seen()
+    seen = AgentMemory()
     seen.note_record("t/n/1", record("t/n/1", 2), 0)
     seen.note_record("t/n/2", record("t/n/2", 1), 0)
     assert list(seen.records) == ["t/n/1"], "nothing comes before a first record"
@@ -289,7 +289,7 @@ def test_a_broker_gives_up_what_another_one_owns_by_now_and_reports_at_once(
     assert set(agent.seen.records) == {mine, kept}
 
 
-# --- sparing reports ---
+# --- reports that are left out ---
 
 
 def report(broker_cpu: float, bundles: int = 4, **changes: Any) -> dict[str, Any]:
@@ -317,20 +317,20 @@ def report(broker_cpu: float, bundles: int = 4, **changes: Any) -> dict[str, Any
 def test_a_report_is_sent_when_something_has_changed_enough_or_long_ago(
     next_report: dict[str, Any], after_ms: int, needed: bool
 ) -> None:
-    sparing = ReportThrottle(ReportConfig())
-    assert sparing.take(report(50.0), 0, forced=False) == report(50.0), "the first one always"
-    assert sparing.take(next_report, after_ms, forced=False) == (next_report if needed else None)
-    assert sparing.take(report(50.0), after_ms, forced=True) == report(50.0)
+    throttle = ReportThrottle(ReportConfig())
+    assert throttle.take(report(50.0), 0, forced=False) == report(50.0), "the first one always"
+    assert throttle.take(next_report, after_ms, forced=False) == (next_report if needed else None)
+    assert throttle.take(report(50.0), after_ms, forced=True) == report(50.0)
 
 
 def test_the_extensible_managers_brokers_look_at_their_plain_usage() -> None:
     only_memory = BalancerConfig(cpu_weight=0)
     for manager, needed in (("modular", False), ("extensible", True)):
-        sparing = ReportThrottle.of_manager(
+        throttle = ReportThrottle.for_manager(
             ReportConfig(), only_memory.model_copy(update={"load_manager": manager})
         )()
-        sparing.take(report(50.0), 0, forced=False)
-        assert (sparing.take(report(70.0), 1, forced=False) is not None) is needed
+        throttle.take(report(50.0), 0, forced=False)
+        assert (throttle.take(report(70.0), 1, forced=False) is not None) is needed
 
 
 @pytest.mark.parametrize(
@@ -345,21 +345,21 @@ def test_the_simple_managers_brokers_look_at_each_resource_in_whole_percent(
             "bundleStats": {f"t/n/{n}": {} for n in range(count)},
         }
 
-    sparing = ReportThrottle(ReportConfig())
-    sparing.take(simple(98.0, 2), 0, forced=False)
-    assert (sparing.take(simple(usage, bundles), 1, forced=False) is not None) is needed
+    throttle = ReportThrottle(ReportConfig())
+    throttle.take(simple(98.0, 2), 0, forced=False)
+    assert (throttle.take(simple(usage, bundles), 1, forced=False) is not None) is needed
 
 
 def test_load_data_that_its_broker_has_chosen_to_write_is_sent_as_it_is() -> None:
-    sparing, written = ReportThrottle(ReportConfig()), b'{"weightedMaxEMA": 0.5}'
-    assert [sparing.take(written, at, forced=False) for at in (0, 1)] == [written, written]
+    throttle, written = ReportThrottle(ReportConfig()), b'{"weightedMaxEMA": 0.5}'
+    assert [throttle.take(written, at, forced=False) for at in (0, 1)] == [written, written]
 
 
 def test_what_was_gained_and_lost_in_reports_that_were_not_sent_is_told_by_the_next_one() -> None:
-    sparing = ReportThrottle(ReportConfig())
-    sparing.take(report(50.0), 0, forced=False)
-    assert sparing.take(report(50.0, lastBundleGains=["t/n/9"]), 1, forced=False) is None
-    sent = sparing.take(
+    throttle = ReportThrottle(ReportConfig())
+    throttle.take(report(50.0), 0, forced=False)
+    assert throttle.take(report(50.0, lastBundleGains=["t/n/9"]), 1, forced=False) is None
+    sent = throttle.take(
         report(50.0, lastBundleGains=["t/n/8"], lastBundleLosses=["t/n/7"]), 2, forced=True
     )
     assert isinstance(sent, dict)
@@ -378,7 +378,7 @@ def test_an_agent_that_spares_its_reports_sends_the_first_and_the_forced_ones(
         "unused:9092",
         CLUSTER,
         report_interval_s=0.005,
-        sparing=lambda: ReportThrottle(ReportConfig()),
+        make_throttle=lambda: ReportThrottle(ReportConfig()),
     )
     producer, looked = Producer(), []
     broker = SimBroker(cluster, A)
@@ -412,7 +412,9 @@ class Sparingly:
     def __init__(self) -> None:
         self.broker, self.producer = Mortal(), Producer()
         self.agent = Agent(
-            AgentConfig("unused:9092", CLUSTER, sparing=lambda: ReportThrottle(ReportConfig())),
+            AgentConfig(
+                "unused:9092", CLUSTER, make_throttle=lambda: ReportThrottle(ReportConfig())
+            ),
             [self.broker],
         )
         self.agent.connection.producer = self.producer

@@ -66,7 +66,7 @@ def test_a_bundle_that_stays_too_large_is_asked_about_with_its_boundary() -> Non
     stats = simulated.stats()[bundle]
     limit = int(stats.msg_rate_in + stats.msg_rate_out) - 1
     config = cluster_config(EXTENSIBLE | {"bundle_max_msgs_per_s": limit})
-    make = SplitWatch.of(config)
+    make = SplitWatch.for_cluster(config)
     assert make is not None and make().interval_s == 60.0
     watch = make()
     assert watch.look(simulated) == []
@@ -82,7 +82,7 @@ def test_boundaries_follow_the_topics_where_the_algorithm_looks_at_them() -> Non
     simulated = broker([1_000])
     topics = simulated.topics(max(simulated.stats()))
     assert len(topics) >= 2 and (np.diff(topics.hashes) > 0).all()
-    make = SplitWatch.of(
+    make = SplitWatch.for_cluster(
         cluster_config(
             EXTENSIBLE | {"bundle_max_topics": 0, "split_algorithm": "topic_count_equally_divide"}
         )
@@ -103,17 +103,17 @@ def test_boundaries_follow_the_topics_where_the_algorithm_looks_at_them() -> Non
     [{"load_manager": "modular"}, {"load_manager": "extensible", "split_enabled": False}],
 )
 def test_nobody_looks_where_the_leader_does_or_nobody_splits(settings: dict[str, Any]) -> None:
-    assert SplitWatch.of(cluster_config(settings)) is None
+    assert SplitWatch.for_cluster(cluster_config(settings)) is None
 
 
 def test_an_agent_sends_what_its_brokers_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     simulated = broker([1_000])
-    make = SplitWatch.of(
+    make = SplitWatch.for_cluster(
         cluster_config(
             EXTENSIBLE | {"bundle_max_topics": 0, "split_hit_count": 0, "max_splits_per_cycle": 1}
         )
     )
-    agent = Agent(AgentConfig("unused:9092", "eu-1", split_watch=make), [simulated])
+    agent = Agent(AgentConfig("unused:9092", "eu-1", make_split_watch=make), [simulated])
     sent: list[tuple[str, str]] = []
     monkeypatch.setattr(
         agent.reporter, "send", lambda _broker, value, kind: sent.append((kind, value))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lb_stream.agent.load_data import BrokerLoad
-from lb_stream.agent.report_needed import Figures, report_needed
+from lb_stream.agent.report_needed import ReportFigures, report_needed
 from lb_stream.contracts.reports import ReportConfig
 from lb_stream.core.model.view import Rates
 from lb_stream.core.shedding.broker_loads import BrokerLoads, five_weights
@@ -140,7 +140,7 @@ def test_the_leader_stores_the_heaviest_bundles_first_and_all_of_them_when_no_nu
     assert stored_top(short, long, 0).tolist() == stored_top(short, long, -1).tolist() == [0, 1, 2]
 
 
-BEFORE = Figures(usage=0.5, msgs_per_s=100.0, bytes_per_s=1000.0, bundles=10)
+BEFORE = ReportFigures(usage=0.5, msgs_per_s=100.0, bytes_per_s=1000.0, bundles=10)
 
 
 @pytest.mark.parametrize(
@@ -148,23 +148,23 @@ BEFORE = Figures(usage=0.5, msgs_per_s=100.0, bytes_per_s=1000.0, bundles=10)
     [
         (BEFORE, 900_000, False),
         (BEFORE, 900_001, True),
-        (Figures(0.625, 100, 1000, 10), 0, True),
-        (Figures(0.375, 100, 1000, 10), 0, True),
-        (Figures(0.5, 110, 1000, 10), 0, False),
-        (Figures(0.5, 111, 1000, 10), 0, True),
-        (Figures(0.5, 100, 899, 10), 0, True),
-        (Figures(0.5, 100, 1000, 11), 0, False),
-        (Figures(0.5, 100, 1000, 12), 0, True),
+        (ReportFigures(0.625, 100, 1000, 10), 0, True),
+        (ReportFigures(0.375, 100, 1000, 10), 0, True),
+        (ReportFigures(0.5, 110, 1000, 10), 0, False),
+        (ReportFigures(0.5, 111, 1000, 10), 0, True),
+        (ReportFigures(0.5, 100, 899, 10), 0, True),
+        (ReportFigures(0.5, 100, 1000, 11), 0, False),
+        (ReportFigures(0.5, 100, 1000, 12), 0, True),
     ],
 )
 def test_a_report_is_needed_after_long_enough_or_when_something_changed_by_more_than_a_tenth(
-    now: Figures, elapsed_ms: int, needed: bool
+    now: ReportFigures, elapsed_ms: int, needed: bool
 ) -> None:
     assert report_needed(BEFORE, now, elapsed_ms, ReportConfig()) is needed
 
 
 def test_traffic_where_there_was_none_is_always_worth_a_report() -> None:
-    idle = Figures(0.5, 0.0, 0.0, 0)
+    idle = ReportFigures(0.5, 0.0, 0.0, 0)
     never = ReportConfig(report_threshold_percent=1e300)
     assert not report_needed(idle, idle, 0, ReportConfig(report_threshold_percent=0))
-    assert report_needed(idle, Figures(0.5, 0.0, 0.1, 0), 0, never)
+    assert report_needed(idle, ReportFigures(0.5, 0.0, 0.1, 0), 0, never)

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from lb_stream.agent import Agent, AgentConfig, HookConfig, Seen
+from lb_stream.agent import Agent, AgentConfig, AgentMemory, HookConfig
 from lb_stream.agent.carry_out import carry_out
-from lb_stream.agent.hooks import HookError, MoveHooks, call
+from lb_stream.agent.hooks import HookError, MoveHooks, call_hook
 from lb_stream.agent.obey import AgentVerdict
 from lb_stream.contracts.decisions import Decision, Ownership, example_decision
 from lb_stream.contracts.reports import Ack
@@ -69,13 +69,15 @@ class Moved:
     def carry_out(
         self, decision: Decision | None = None, now_ms: int = START
     ) -> tuple[AgentVerdict, Ack]:
-        verdict, ack = obeyed(self.broker, Seen(), decision or self.decision, now_ms, self.hooks)
+        verdict, ack = obeyed(
+            self.broker, AgentMemory(), decision or self.decision, now_ms, self.hooks
+        )
         assert ack is not None
         return verdict, ack
 
 
 def obeyed(
-    broker: SimBroker, seen: Seen, decision: Decision, now_ms: int, hooks: MoveHooks
+    broker: SimBroker, seen: AgentMemory, decision: Decision, now_ms: int, hooks: MoveHooks
 ) -> tuple[AgentVerdict, Ack | None]:
     """What an agent does, which waits for the hook's answer."""
     verdict, ack = carry_out(broker, seen, decision, now_ms, hooks)
@@ -187,7 +189,7 @@ def test_a_hook_that_sends_a_byte_now_and_then_costs_no_more() -> None:
         thread = threading.Thread(target=drip, daemon=True)
         thread.start()
         with pytest.raises(HookError) as error:
-            call(f"http://127.0.0.1:{listening.getsockname()[1]}/", b"{}", HookConfig(), 0.5)
+            call_hook(f"http://127.0.0.1:{listening.getsockname()[1]}/", b"{}", HookConfig(), 0.5)
         check_wording(error.value)
         assert ended.wait(30), "the connection was closed from this side"
         done.set()
@@ -437,7 +439,7 @@ def test_a_slow_hook_holds_up_the_moves_that_it_is_asked_about_and_nothing_else(
 
 
 def test_what_expires_while_the_hook_is_asked_does_not_move(server: Webhook) -> None:
-    moved, seen = Moved(before_move=server.url()), Seen()
+    moved, seen = Moved(before_move=server.url()), AgentMemory()
     server.hold = True
     assert carry_out(moved.broker, seen, moved.decision, START, moved.hooks)[0].action == "wait"
     server.release.set()

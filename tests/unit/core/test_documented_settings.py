@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lb_stream.agent.report_needed import Figures, report_needed
+from lb_stream.agent.report_needed import ReportFigures, report_needed
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.reports import ModularLoadReport, ResourceUsage
 from lb_stream.core.model.resources import max_weighted_usage
@@ -320,8 +320,8 @@ def test_overload_shedder_looks_at_either_metric_of_cpu_and_network_and_at_memor
 def test_short_and_long_samples_come_with_reports_on_change_or_every_fifteen_minutes_or_as_the_example_has_it_every_two() -> (
     None
 ):
-    def report(cpu: float) -> Figures:
-        return Figures.of(
+    def report(cpu: float) -> ReportFigures:
+        return ReportFigures.from_report(
             ModularLoadReport(cpu=ResourceUsage(usage=cpu, limit=100.0)), {"cpu": 1.0}
         )
 

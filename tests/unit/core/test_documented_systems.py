@@ -236,10 +236,10 @@ def test_extensible_load_balancer_transfers_to_a_destination_chosen_before_and_l
     quiet = played("brokers a=0.20 b=0.10", *setup[1:], **extensible, **QUIET)
     assert decided(quiet) == []
     model = build_cluster(brokers=2, bundles=24, workload_name="steady")
-    watch_of = SplitWatch.of(
+    watch_of = SplitWatch.for_cluster(
         cluster_config(extensible | {"bundle_max_msgs_per_s": 0, "max_splits_per_cycle": 1})
     )
-    assert watch_of is not None and SplitWatch.of(cluster_config({})) is None
+    assert watch_of is not None and SplitWatch.for_cluster(cluster_config({})) is None
     watch, broker = watch_of(), SimBroker(model, "broker-1:8080", "extensible", clock=lambda: 1_000)
     looks = [watch.look(broker) for _ in range(4)]
     assert looks[:3] == [[], [], []] and len(looks[3]) == 1

@@ -23,7 +23,13 @@ from lb_stream.io.local.signals import StopRequest
 from lb_stream.job.process import end_leftover, end_session
 from lb_stream.kit.demo.run import DemoPlan, DemoRun, Interrupted, queries
 from lb_stream.kit.demo.view import PlainView, comparison, live_screen
-from lb_stream.kit.demo.watch import CALM_ROUNDS, BrokerFigures, NewRows, Watch, unevenness
+from lb_stream.kit.demo.watch import (
+    CALM_ROUNDS,
+    BrokerFigures,
+    DemoState,
+    NewRows,
+    throughput_imbalance,
+)
 from lb_stream.sim import SimBroker, build_cluster
 from tests.support.wordings import check_wording
 
@@ -34,7 +40,7 @@ class Stage:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.folder, self.seq, self.log_seq = 100.0, folder, 0, 0
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
-        self.watch = Watch(folder, "demo", calm_s=10.0, started=100.0)
+        self.watch = DemoState(folder, "demo", calm_s=10.0, started=100.0)
 
     def report(self, workload: str = "steady") -> None:
         cluster = build_cluster(workload_name=workload)
@@ -152,7 +158,7 @@ def test_rounds_that_fail_one_after_another_are_counted_until_one_succeeds(stage
 
 def test_what_an_earlier_demo_has_left_in_the_tables_is_skipped(stage: Stage) -> None:
     stage.rounds(3)
-    again = Watch(stage.folder, "demo", calm_s=10.0)
+    again = DemoState(stage.folder, "demo", calm_s=10.0)
     again.skip_past()
     again.refresh()
     assert again.rounds == 0
@@ -168,7 +174,11 @@ def test_before_is_what_was_reported_last_before_the_first_decision(stage: Stage
     stage.decide(0)
     stage.report("hot_spot")
     stage.watch.refresh()
-    assert unevenness(stage.watch.before) < 1.25 < unevenness(stage.watch.figures())
+    assert (
+        throughput_imbalance(stage.watch.before)
+        < 1.25
+        < throughput_imbalance(stage.watch.figures())
+    )
 
 
 def test_rows_of_a_table_are_read_once_as_they_come(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_restart_on_another_port_keeps_the_data(own_kafka: EmbeddedKafka) -> Non
 
 
 def test_another_process_finds_and_stops_it(own_kafka: EmbeddedKafka) -> None:
-    broker = EmbeddedKafka.running(own_kafka.data_dir)
+    broker = EmbeddedKafka.find_running(own_kafka.data_dir)
     assert broker is not None
     program = (
         "import sys, pathlib, lb_stream.kit.embedded_kafka as k; "
@@ -185,7 +185,7 @@ def test_another_process_finds_and_stops_it(own_kafka: EmbeddedKafka) -> None:
 
 
 def test_stop_leaves_no_process_and_frees_the_port(own_kafka: EmbeddedKafka) -> None:
-    broker = EmbeddedKafka.running(own_kafka.data_dir)
+    broker = EmbeddedKafka.find_running(own_kafka.data_dir)
     assert broker is not None and own_kafka.stop() is True and own_kafka.stop() is False
     assert not os.path.exists(f"/proc/{broker.pid}")
     with socket.socket() as probe:

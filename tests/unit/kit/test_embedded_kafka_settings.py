@@ -53,7 +53,9 @@ def test_missing_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.M
 
 def test_nothing_known_is_not_running(tmp_path: Path) -> None:
     kafka = EmbeddedKafka(tmp_path)
-    assert EmbeddedKafka.running(tmp_path) is None and kafka.pid is None and kafka.stop() is False
+    assert (
+        EmbeddedKafka.find_running(tmp_path) is None and kafka.pid is None and kafka.stop() is False
+    )
     with pytest.raises(KafkaError, match="no broker runs"):
         _ = kafka.bootstrap
 
@@ -63,7 +65,7 @@ def test_a_recycled_pid_is_neither_running_nor_stopped(tmp_path: Path) -> None:
     (tmp_path / "broker.json").write_text(
         json.dumps({"pid": os.getpid(), "started": "long ago", "port": 1, "controller_port": 2})
     )
-    assert EmbeddedKafka.running(tmp_path) is None and EmbeddedKafka(tmp_path).stop() is False
+    assert EmbeddedKafka.find_running(tmp_path) is None and EmbeddedKafka(tmp_path).stop() is False
 
 
 def test_the_state_file_names_the_address(tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ def test_the_state_file_names_the_address(tmp_path: Path) -> None:
 
 def test_a_torn_state_file_counts_as_none(tmp_path: Path) -> None:
     (tmp_path / "broker.json").write_text('{"pid": 1')
-    assert EmbeddedKafka.running(tmp_path) is None
+    assert EmbeddedKafka.find_running(tmp_path) is None
 
 
 def test_the_usual_port_is_taken_unless_another_program_has_it(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import Floats
 from lb_stream.job.metrics.broker_metrics import BrokerMetrics
 from lb_stream.job.metrics.round_figures import RoundFigures
-from lb_stream.kit.demo.watch import Watch, unevenness
+from lb_stream.kit.demo.watch import DemoState, throughput_imbalance
 from lb_stream.operations.drain_broker import DrainBroker
 from lb_stream.query import snapshot
 from lb_stream.query.health import Facts, JobFacts
@@ -83,12 +83,14 @@ def test_every_screen_has_the_same_max_over_mean(drained: Recorder) -> None:
 
 
 def test_the_demo_and_the_metrics_count_the_same_brokers(drained: Recorder) -> None:
-    watch = Watch(drained.root, "demo", calm_s=10.0)
+    watch = DemoState(drained.root, "demo", calm_s=10.0)
     for name, broker in drained.loop.brokers.items():
         watch.on_report(name, broker.report())
     watch.refresh()
     parts = [figure.throughput_bytes_per_s for figure in watch.figures() if figure.active]
-    assert len(parts) == 4 and unevenness(watch.figures()) == pytest.approx(ratio(np.array(parts)))
+    assert len(parts) == 4 and throughput_imbalance(watch.figures()) == pytest.approx(
+        ratio(np.array(parts))
+    )
 
     figures = RoundFigures(Store.at(drained.root))
     names = drained.loop.view.brokers.names if drained.loop.view is not None else ()

@@ -12,7 +12,7 @@ from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OUTCOMES, OWNERSHIP, ROUNDS
 from lb_stream.core.model.memory import Memory
 from lb_stream.kit.demo.view import _decision_line
-from lb_stream.kit.demo.watch import Made
+from lb_stream.kit.demo.watch import DemoDecision
 from lb_stream.query.explanations import explain_decision, explain_round
 from lb_stream.query.health import ClusterFacts, Facts, JobFacts
 from lb_stream.query.lake import open_lake
@@ -180,7 +180,7 @@ def test_the_tables_and_json_of_commands_name_the_reason(tmp_path: Path, outcome
 
 
 def test_the_demo_names_the_reason() -> None:
-    made = Made(example_decision(), 1.0, "refused", 55_900, REASON)
+    made = DemoDecision(example_decision(), 1.0, "refused", 55_900, REASON)
     assert "refused" in _decision_line(made).plain and REASON in _decision_line(made).plain
 
 

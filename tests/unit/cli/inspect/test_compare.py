@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.agent.pulsar.leader_log import LeaderPass, passes_of, read_passes
+from lb_stream.agent.pulsar.leader_log import LeaderPass, parse_passes, read_passes
 from lb_stream.contracts.decisions import Candidate
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.model.memory import Memory
@@ -249,7 +249,7 @@ def test_a_first_pass_that_sheds_where_the_leader_with_its_past_does_not_is_told
         "ThresholdShedder - [{}] broker is not overloaded, ignoring at this point (cpu: 56.06%, "
         "memory: 24.57%)"
     )
-    (theirs,) = passes_of((1_000_000, calm.format(broker)) for broker in ("a:1", "b:1"))
+    (theirs,) = parse_passes((1_000_000, calm.format(broker)) for broker in ("a:1", "b:1"))
     ours = {
         "bundle": "t/n/0x00000000_0x40000000",
         "source": "a:1",
@@ -279,7 +279,7 @@ def test_all_moves_of_the_leaders_pass_were_chosen_at_its_begin_however_long_it_
     line = (
         "ThresholdShedder - [Modular] Unloading bundle: t/n/0x{}0000000_0x{}0000000 from broker a:1"
     )
-    (theirs,) = passes_of([(1_000_000, line.format(0, 1)), (1_002_900, line.format(1, 2))])
+    (theirs,) = parse_passes([(1_000_000, line.format(0, 1)), (1_002_900, line.format(1, 2))])
     rounds = Quiet(cluster_config({"sample_mode": "reference"}), reported={"b:1": 1_001_500})
     for move in theirs.moves:
         (why,) = explain_difference(rounds, theirs, move, None, 1_002_500)  # type: ignore[arg-type]
@@ -296,7 +296,7 @@ def test_a_leader_that_knows_older_reports_than_ours_is_told_so() -> None:
     unloading = (
         "ThresholdShedder - [Modular] Unloading bundle: t/n/0x00000000_0x10000000 from broker a:1"
     )
-    (theirs,) = passes_of([(961_000, written), (1_000_000, unloading), (1_000_500, written)])
+    (theirs,) = parse_passes([(961_000, written), (1_000_000, unloading), (1_000_500, written)])
     rounds = Quiet(cluster_config({"sample_mode": "reference"}), reported={"a:1": 999_000})
     (why,) = explain_difference(rounds, theirs, theirs.moves[0], None, 1_000_800)  # type: ignore[arg-type]
     assert (why.code, why.text) == (
@@ -392,5 +392,5 @@ def test_an_extensible_leaders_decisions_are_read_with_their_destinations(tmp_pa
 def test_a_long_pass_is_one_and_the_next_minutes_is_another() -> None:
     line = "[S] Unloading bundle: t/n/0x{0:08x}_0x{1:08x} from broker a:1 to dest broker b:1"
     lines = [(1_000 + 9_000 * number, line.format(number, number + 1)) for number in range(5)]
-    found = passes_of([*lines, (97_001, line.format(9, 10))])
+    found = parse_passes([*lines, (97_001, line.format(9, 10))])
     assert [len(one.moves) for one in found] == [5, 1]

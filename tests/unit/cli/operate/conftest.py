@@ -16,7 +16,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Broker:
     broker = Broker()
     monkeypatch.setattr("lb_stream.io.kafka.commands.KafkaProducer", lambda **_: broker)
     monkeypatch.setattr("lb_stream.io.kafka.commands.KafkaConsumer", lambda **_: broker)
-    monkeypatch.setattr(sending, "kafka_at", lambda *_: nullcontext())
+    monkeypatch.setattr(sending, "require_kafka", lambda *_: nullcontext())
     monkeypatch.setattr(sending, "require_topics", lambda *_: None)
     monkeypatch.setattr(sending, "OTHERS_S", 0.01)
     monkeypatch.setattr("lb_stream.io.leadership.liveness.describe_absence", lambda *_: "")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.cli.shared.broker_names import fitting
+from lb_stream.cli.shared.broker_names import match_broker
 from lb_stream.cli.shared.output import CommandError
 from lb_stream.contracts.tables import BROKER_LOADS
 from tests.support.lbctl_runner import Result
@@ -35,7 +35,7 @@ KNOWN = (
     ],
 )
 def test_a_host_or_its_first_label_is_the_one_broker_that_it_fits(given: str, whole: str) -> None:
-    assert fitting(given, KNOWN) == whole
+    assert match_broker(given, KNOWN) == whole
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_host_or_its_first_label_is_the_one_broker_that_it_fits(given: str, wh
 )
 def test_several_that_fit_and_none_are_refused_with_names(given: str, told: str) -> None:
     with pytest.raises(CommandError) as refused:
-        fitting(given, KNOWN)
+        match_broker(given, KNOWN)
     assert told in str(refused.value) and refused.value.code == 2
 
 

@@ -60,7 +60,7 @@ class Topic:
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result]:
     """Calls `lbctl leader hand-over` with this topic."""
-    monkeypatch.setattr(leader, "kafka_at", lambda *_: nullcontext())
+    monkeypatch.setattr(leader, "require_kafka", lambda *_: nullcontext())
     monkeypatch.setattr(leader, "require_topics", lambda *_: None)
 
     def run(topic: Topic, *arguments: str) -> Result:

@@ -279,7 +279,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Answering:
     broker = Answering()
     monkeypatch.setattr("lb_stream.io.kafka.commands.KafkaProducer", lambda **_: broker)
     monkeypatch.setattr("lb_stream.io.kafka.commands.KafkaConsumer", lambda **_: broker)
-    monkeypatch.setattr(sending, "kafka_at", lambda *_: nullcontext())
+    monkeypatch.setattr(sending, "require_kafka", lambda *_: nullcontext())
     monkeypatch.setattr(sending, "require_topics", lambda *_: None)
     monkeypatch.setattr(staleness, "warn_if_stale", lambda *_: None)
     return broker

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.agent.obey import Seen, judge
+from lb_stream.agent.obey import AgentMemory, judge
 from lb_stream.contracts.reports import Ack, BundleStats, SplitAsk
 from lb_stream.core.model.memory import Pending
 from lb_stream.core.model.operator_state import OperatorState
@@ -289,7 +289,7 @@ def test_a_split_whose_message_is_lost_is_decided_anew_and_an_unload_meanwhile_m
     assert again.expected_version == first.expected_version + 2, (
         "the first one can't be taken for it"
     )
-    seen = Seen()
+    seen = AgentMemory()
     for record in cluster.last.ownership:
         seen.note_record(record.bundle, record, cluster.now_ms)
     fresh = {"now_ms": again.issued_ms, "owns": True}
