@@ -33,7 +33,7 @@ from lb_stream.settings.names import all_models, known_keys
 from lb_stream.settings.resolve import cluster_config
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
-from lb_stream.stream.shard_blocks import EVERYBODY
+from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 
 DATA = Path(__file__).parent / "data"
 LOAD_REPORTS, METADATA, LOG = (
@@ -256,7 +256,7 @@ def decoded(report: Captured) -> Batch:
         for block in decode([batch], DecodeConfig("default", "commands", {}))
         for row in block.to_pylist()
     )
-    (row,) = (row for row in rows if row["cluster"] != EVERYBODY)
+    (row,) = (row for row in rows if row["cluster"] != ALL_CLUSTERS)
     return Batch(from_bytes(row["reports"]), from_bytes(row["samples"]), Batch.empty().events)
 
 

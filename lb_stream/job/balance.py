@@ -33,7 +33,7 @@ from lb_stream.settings.secrets import hide
 NEW_LINE = "\n"
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -71,7 +71,7 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def check_standby(settings: Settings) -> None:
+def require_ticks(settings: Settings) -> None:
     """Raise SettingError where a standby could not know whether a leader lives."""
     if not settings.stream.tick_interval_ms:
         raise SettingError(
@@ -81,7 +81,7 @@ def check_standby(settings: Settings) -> None:
         )
 
 
-def ready_topics(settings: Settings, take_over: bool, standby: bool) -> None:
+def prepare_topics(settings: Settings, take_over: bool, standby: bool) -> None:
     """Check the job's rights and topics, create missing topics, require that no other job runs.
 
     With `standby`, another job may run. Raises SettingError, TopicMismatch, Refusal, FatalError;
@@ -110,7 +110,7 @@ def main() -> int:
 
     Every foreseen error becomes one line; an unforeseen one keeps its trace.
     """
-    options = arguments()
+    options = parse_arguments()
     set_up()
     logging.getLogger("kafka").setLevel(
         logging.CRITICAL
@@ -123,11 +123,11 @@ def main() -> int:
                 return 0
             if (found := describe_error(error)) is None:
                 raise
-            return report_end(*found)
+            return print_end(*found)
     return 0
 
 
-def report_end(line: str, code: int) -> int:
+def print_end(line: str, code: int) -> int:
     """Print why the job ends, and return the exit code."""
     print(f"balance.py: {shown(hide(line), NEW_LINE)}", file=sys.stderr, flush=True)
     return code
@@ -140,8 +140,8 @@ def balance(options: argparse.Namespace, stop: StopRequest) -> None:
     for warning in loaded.warnings:
         logging.getLogger("balance").warning("%s", warning)
     if options.standby:
-        check_standby(settings)
-    ready_topics(settings, options.take_over, options.standby)
+        require_ticks(settings)
+    prepare_topics(settings, options.take_over, options.standby)
     logging.getLogger("kafka").setLevel(logging.WARNING)
 
     from lb_stream.io.leadership.membership import Member
@@ -160,7 +160,7 @@ def balance(options: argparse.Namespace, stop: StopRequest) -> None:
         else:
             lead(spark, settings, member, options.once, lambda: bool(stop))
     except Stuck as error:
-        os._exit(report_end(str(error), 1))  # an orderly end would wait for the batch, too
+        os._exit(print_end(str(error), 1))  # an orderly end would wait for the batch, too
     finally:
         if stop:
             logging.getLogger("balance").info("stopping")

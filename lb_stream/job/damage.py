@@ -33,15 +33,15 @@ _DISK = {
 }
 """Error number → the system's text (in Python's, Java's and Rust's errors), and a plain text."""
 
-Found = tuple[str, str]
+Fault = tuple[str, str]
 """A file, and what is wrong with it."""
 
 
-class Damaged(FatalError):
+class DamagedFile(FatalError):
     """A file of the checkpoint or of a table can't be read; the text names it and the way back."""
 
 
-class DiskTrouble(FatalError):
+class DiskUnusable(FatalError):
     """Nothing can be written; the text says where and what to do."""
 
 
@@ -57,7 +57,7 @@ def find_machine_fault(settings: Settings, error: BaseException) -> FatalError |
                 (found[1] for text in texts if (found := re.search(r"['\"](/[^'\"]+)['\"]", text))),
                 "",
             )
-            return DiskTrouble(
+            return DiskUnusable(
                 f"{plain_text}{f' ({where})' if where else ''}: look at stream.checkpoint "
                 f"({stream.checkpoint}), stream.tables "
                 f"({stream.tables}) and the folder for temporary files, then start the job again: "
@@ -65,7 +65,7 @@ def find_machine_fault(settings: Settings, error: BaseException) -> FatalError |
                 f"`lbctl tables maintain`, shorter [upkeep] settings"
             )
     for path, trouble in find_damaged_checkpoint_files(checkpoint_of(stream)):
-        return Damaged(
+        return DamagedFile(
             f"{path} {trouble}: restore the checkpoint and the tables of one time from a backup, "
             "or start with a new checkpoint: --set "
             "stream.checkpoint=FOLDER. Decisions and their numbers go on then; averages come back "
@@ -73,7 +73,7 @@ def find_machine_fault(settings: Settings, error: BaseException) -> FatalError |
         )
     for spec in TABLES:
         for path, trouble in find_damaged_table_files(tables_of(stream), spec):
-            return Damaged(f"{path} {trouble}: {_way_back(spec, tables_of(stream))}")
+            return DamagedFile(f"{path} {trouble}: {_way_back(spec, tables_of(stream))}")
     return None
 
 
@@ -91,7 +91,7 @@ def _way_back(spec: TableSpec, root: Store) -> str:
     return f"move {folder} away and start the job again: it fills a new table from now on"
 
 
-def find_damaged_checkpoint_files(checkpoint: Store) -> Iterator[Found]:
+def find_damaged_checkpoint_files(checkpoint: Store) -> Iterator[Fault]:
     """Yield the files of the checkpoint that a start reads and that are damaged."""
     last = last_batch(checkpoint)
     if last is None:
@@ -134,7 +134,7 @@ def _cut_off(name: str, content: bytes) -> str | None:
     return "is cut off" if len(entries) < (2 if kind == "offsets" else 1) else None
 
 
-def find_damaged_table_files(root: Store, spec: TableSpec) -> Iterator[Found]:
+def find_damaged_table_files(root: Store, spec: TableSpec) -> Iterator[Fault]:
     """Yield the files of a table that are missing or damaged."""
     folder = root / spec.name
     log = folder / "_delta_log"

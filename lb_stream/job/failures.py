@@ -105,7 +105,7 @@ class Patience:
     tries: int = 0
     _since: float = field(default_factory=time.monotonic)
 
-    def again(self, finished: bool) -> float | None:
+    def next_pause_s(self, finished: bool) -> float | None:
         """Return how long to wait before the next try (s), or None when the limit is reached.
 
         `finished`: a batch was finished since the last try.

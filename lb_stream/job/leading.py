@@ -16,7 +16,7 @@ from lb_stream.io.kafka.outbox import Fenced
 from lb_stream.io.leadership.leader import is_leader
 from lb_stream.io.leadership.membership import Member
 from lb_stream.job.metrics.standby import StandbyPage
-from lb_stream.job.running import LONGEST_SAID, NEW_LINE, SharedCheckpoint, Stop, Stuck
+from lb_stream.job.running import MAX_MESSAGE_LENGTH, NEW_LINE, SharedCheckpoint, Stop, Stuck
 from lb_stream.job.supervise import run
 from lb_stream.job.warm_up import WarmUp
 from lb_stream.store import tables_of
@@ -87,13 +87,13 @@ def _called(settings: Settings, member: Member, warm_up: WarmUp, stop: Stop) -> 
     page = StandbyPage(settings.stream, member)
     try:
         while not (called := member.wait_to_lead(LOOK_S)) and not stop():
-            warm_up.keep(
+            warm_up.run_if_due(
                 somebody_leads=member.standing.tick is not None and not member.standing.vacant
             )
             member.warm = member.warm or warm_up.done
         return called
     finally:
-        warm_up.break_off(PATIENCE_S if stop() else 0.0)  # whoever is called has no time for it
+        warm_up.cancel(PATIENCE_S if stop() else 0.0)  # whoever is called has no time for it
         page.stop()
 
 
@@ -109,7 +109,7 @@ def find_shut_out(settings: Settings, member: Member, error: Exception) -> ShutO
         return None
     if isinstance(error, StreamError):
         return ShutOut(str(error))
-    message = str(error).partition(NEW_LINE)[0][:LONGEST_SAID]
+    message = str(error).partition(NEW_LINE)[0][:MAX_MESSAGE_LENGTH]
     return ShutOut(
         f"another job of the pipeline {stream.pipeline_id!r} leads now, and this one broke by it "
         f"({type(error).__name__}: {message})"

@@ -12,7 +12,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.batch_size import limit_batch_size
 from lb_stream.io.kafka.checkpoint import (
-    CaughtUp,
+    StartBacklog,
     last_batch,
     next_offsets,
     require_none_lost,
@@ -32,8 +32,8 @@ from lb_stream.job.metrics.monitor import Monitor
 from lb_stream.job.running import Running, SharedCheckpoint, WatchedBatches
 from lb_stream.store import checkpoint_of, tables_of
 from lb_stream.stream.batch import Balancer
-from lb_stream.stream.ports import Logged, Reading
-from lb_stream.stream.shards.directory import ShardMap, asked_in, write_directory
+from lb_stream.stream.ports import Backlog, Logged
+from lb_stream.stream.shards.directory import ShardMap, read_asked, write_directory
 from lb_stream.stream.shards.share import Share
 from lb_stream.stream.source import read_records
 from lb_stream.stream.task.crash import crash_point
@@ -77,27 +77,25 @@ def _starting(settings: Settings, log: RoundLog) -> str:
     )
 
 
-def prepare(
-    settings: Settings, caught_up: Reading | None = None
-) -> tuple[Balancer, str, BatchGuard]:
+def prepare(settings: Settings, backlog: Backlog | None = None) -> tuple[Balancer, str, BatchGuard]:
     """Fence the publisher before us, open the log, finish what an earlier run has left: all that
     comes before the first batch.
 
-    `caught_up`: how far this job has come, when it only begins its stream anew. Returns the
+    `backlog`: how far this job has come, when it only begins its stream anew. Returns the
     balancer, where a new checkpoint begins to read, and who looks at its batches first. Raises
     FatalError: LogError when log, tables and Kafka don't belong together, LostRecords when Kafka
     has deleted what comes next.
     """
     outbox = Outbox(settings)
     try:
-        return _prepare(settings, outbox, caught_up)
+        return _prepare(settings, outbox, backlog)
     except BaseException:
         outbox.close()
         raise
 
 
 def _prepare(
-    settings: Settings, outbox: Outbox, caught_up: Reading | None
+    settings: Settings, outbox: Outbox, backlog: Backlog | None
 ) -> tuple[Balancer, str, BatchGuard]:
     stream = settings.stream
     log, _ = _open(settings, outbox, fenced=False)  # a job that can't run shuts none out that does
@@ -120,7 +118,7 @@ def _prepare(
             checkpoint,
             0,
             epoch,
-            {name: ShardMap(asked=asked_in(memory)) for name, memory in log.memories.items()},
+            {name: ShardMap(asked=read_asked(memory)) for name, memory in log.memories.items()},
         )
 
     def finish(logged: Logged) -> None:
@@ -131,9 +129,9 @@ def _prepare(
     batch = last_batch(checkpoint)
     read_plan = plan_recovery(settings, is_logged=batch is not None and log.has(batch))
     guard = BatchGuard(settings, read_plan, RecoveryState.read(checkpoint))
-    caught_up = caught_up or CaughtUp.at_start(settings)
+    backlog = backlog or StartBacklog.at_start(settings)
     return (
-        Balancer(settings, log, outbox, tables, caught_up, epoch=epoch, unreadable=guard),
+        Balancer(settings, log, outbox, tables, backlog, epoch=epoch, poison_records=guard),
         starting,
         guard,
     )
@@ -181,31 +179,31 @@ def start(
     settings: Settings,
     member: Member,
     once: bool = False,
-    caught_up: Reading | None = None,
+    backlog: Backlog | None = None,
 ) -> Running:
     """Start the stream.
 
-    `once`: read what is there now, then end; no clock ticks. `caught_up` and FatalError as for
+    `once`: read what is there now, then end; no clock ticks. `backlog` and FatalError as for
     `prepare`.
     """
     settings = _as_checkpoint_has_it(spark, settings)
-    balancer, starting, guard = prepare(settings, caught_up)
+    balancer, starting, guard = prepare(settings, backlog)
     if not once:
         member.lead(balancer.epoch)  # before the query: others are waiting for this sign
     logger.info("epoch %d leads the pipeline %r", balancer.epoch, settings.stream.pipeline_id)
-    share = Share.of(settings.stream)
+    share = Share.from_settings(settings.stream)
     monitor = Monitor(
         settings.stream,
         balancer.epoch,
         app=lambda: balancer.log.app,
-        memories=lambda: share.own(balancer.log.memories),
+        memories=lambda: share.select(balancer.log.memories),
     )
     monitor.metrics.standbys.set_function(lambda: len(member.others))
     balancer.observer = monitor
     batches = WatchedBatches(balancer, guard)
     reading = limit_batch_size(settings, guard.read_plan.max_records)
     if not once and not guard.read_plan.max_records:
-        guard.fairness = Fairness(reading.stream.max_offsets_per_trigger, balancer.caught_up)
+        guard.fairness = Fairness(reading.stream.max_offsets_per_trigger, balancer.backlog)
     records = read_records(
         spark, reading, spark_options(settings), starting, guard.read_plan.one_at_a_time
     )

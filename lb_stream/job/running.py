@@ -33,7 +33,7 @@ _NOT_EMPTY = "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
 """What Spark says when it finds state although no batch was planned when it looked."""
 
 LOOK_EVERY_S = 0.5
-LONGEST_SAID, NEW_LINE = 500, "\n"
+MAX_MESSAGE_LENGTH, NEW_LINE = 500, "\n"
 PATIENCE_S = 20.0
 """How long a stop waits for the batch under way.
 
@@ -92,7 +92,7 @@ class WatchedBatches:
         except Exception as error:
             self.failure = error
             raise BatchFailed(
-                f"{type(error).__name__}: {str(error).partition(NEW_LINE)[0][:LONGEST_SAID]}"
+                f"{type(error).__name__}: {str(error).partition(NEW_LINE)[0][:MAX_MESSAGE_LENGTH]}"
             ) from None
         finally:
             self.under_way = None

@@ -57,7 +57,9 @@ def spark_session(settings: Settings) -> SparkSession:
     session = builder.getOrCreate()
     conf = session.sparkContext.getConf()
     try:
-        check_reach(settings, conf.get("spark.master") or "", conf.get("spark.driver.host") or "")
+        require_reachable(
+            settings, conf.get("spark.master") or "", conf.get("spark.driver.host") or ""
+        )
     except SettingError:
         session.stop()
         raise
@@ -66,7 +68,7 @@ def spark_session(settings: Settings) -> SparkSession:
         session._jvm.java.lang.System.setProperty(
             TOKENS_ALLOWED, token_url(str(token))
         )  # this JVM has been started before us
-    check_checkpoint(session, checkpoint_of(settings.stream))
+    require_file_system(session, checkpoint_of(settings.stream))
     return session
 
 
@@ -80,7 +82,7 @@ def renew_daemon(spark: SparkSession) -> None:
     environment[DAEMON_NUMBER] = str(int(environment.get(DAEMON_NUMBER, "0")) + 1)
 
 
-def check_reach(settings: Settings, master: str, driver: str) -> None:
+def require_reachable(settings: Settings, master: str, driver: str) -> None:
     """Raise SettingError where executors elsewhere can't reach the folders or the driver."""
     if master.startswith("local"):
         return
@@ -115,7 +117,7 @@ def _is_loopback(host: str) -> bool:
     return host == "localhost"
 
 
-def check_checkpoint(spark: SparkSession, checkpoint: Store) -> None:
+def require_file_system(spark: SparkSession, checkpoint: Store) -> None:
     """Raise FatalError when Spark has no file system for the checkpoint's address."""
     scheme = checkpoint.for_hadoop.partition("://")[0] if checkpoint.local is None else "file"
     context: Any = spark.sparkContext

@@ -44,25 +44,25 @@ def run(
     TransientError when no batch ends for `stream.batch_timeout_ms`. Raises Stuck without stopping
     the stream: that would take as long as the batch.
     """
-    patience, crossed, caught_up = Patience(settings.stream.batch_timeout_ms / 1000), False, None
+    patience, crossed, backlog = Patience(settings.stream.batch_timeout_ms / 1000), False, None
     while not stop():
         running = None
         try:
-            running = start(spark, settings, member, once, caught_up)
-            logger.info("%s", ready(settings))
+            running = start(spark, settings, member, once, backlog)
+            logger.info("%s", describe_ready(settings))
             running.wait(stop)
             return
         except Replan as error:
             logger.warning("%s: the stream begins anew", error)
-            caught_up = (
-                running.batches.balancer.caught_up if running is not None else None
+            backlog = (
+                running.batches.balancer.backlog if running is not None else None
             )  # nothing has been missed meanwhile
             continue
         except Stuck:
             running = None
             raise
         except Exception as error:
-            reason, caught_up = _reason(settings, error), None
+            reason, backlog = _reason(settings, error), None
             if isinstance(reason, StreamError | KafkaUnavailable | KafkaError) and not (
                 isinstance(reason, TransientError) and reason.by_a_record
             ):
@@ -81,7 +81,7 @@ def run(
             finished = running is not None and running.batches.done > 0
             if (
                 not isinstance(reason, KafkaUnavailable | KafkaError | TransientError)
-                or (pause_s := patience.again(finished)) is None
+                or (pause_s := patience.next_pause_s(finished)) is None
             ):
                 raise reason from (error if reason is not error else error.__cause__)
             if isinstance(reason, TransientError) and reason.daemon_lost:
@@ -96,10 +96,10 @@ def run(
             _end(spark, settings, running, stop())
         _wait(pause_s, stop)
         wait_for_kafka(settings, stop)
-        check_leads(settings, member)
+        require_lead(settings, member)
 
 
-def check_leads(settings: Settings, member: Member) -> None:
+def require_lead(settings: Settings, member: Member) -> None:
     """Raise Fenced when another job has begun to lead while this one, which led, was away."""
     stream = settings.stream
     if member.clock.epoch and not is_leader(tables_of(stream), stream.pipeline_id):
@@ -140,7 +140,7 @@ def _end(spark: SparkSession, settings: Settings, running: Running | None, asked
         running.stop()
 
 
-def ready(settings: Settings) -> str:
+def describe_ready(settings: Settings) -> str:
     """Return the job's message once it reads."""
     kafka, topics, stream = settings.kafka.bootstrap_servers, settings.topics, settings.stream
     return (

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka.checkpoint import CaughtUp, read_offset_bounds
+from lb_stream.io.kafka.checkpoint import StartBacklog, read_offset_bounds
 from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.leadership.leader import this_host
 from lb_stream.io.tables.log import RoundLog
@@ -42,7 +42,7 @@ IN_A_BATCH = 60
 """Records: a start, and batches after it."""
 
 
-class Unpublished:
+class NoPublisher:
     """A publisher that publishes nothing."""
 
     def publish(self, logged: Logged) -> None:
@@ -62,7 +62,7 @@ class WarmUp:
         self._due, self._runs = 0.0, 0
         self.done = False
 
-    def keep(self, somebody_leads: bool) -> None:
+    def run_if_due(self, somebody_leads: bool) -> None:
         """Begin one, if it is time for it.
 
         Where nobody leads this job is about to, and gets warm by that.
@@ -78,7 +78,7 @@ class WarmUp:
         self._thread = Thread(target=self._run, name="warm-up", daemon=True)
         self._thread.start()
 
-    def break_off(self, patience_s: float) -> None:
+    def cancel(self, patience_s: float) -> None:
         """End the one under way; it may go on ending after so long."""
         self._stop.set()
         if self._thread is not None:
@@ -138,7 +138,7 @@ class WarmUp:
             RoundLog(root, stream.pipeline_id, checkpoint),
             Projections(root, stream.pipeline_id),
         )
-        balancer = Balancer(own, log, Unpublished(), tables, CaughtUp(checkpoint), epoch=1)
+        balancer = Balancer(own, log, NoPublisher(), tables, StartBacklog(checkpoint), epoch=1)
         begin, end = read_offset_bounds(own)
         starting: dict[str, dict[str, int]] = {}
         for (topic, number), offset in end.items():

@@ -33,7 +33,7 @@ from lb_stream.core.model.blocks import (
     to_bytes,
 )
 from lb_stream.store import Store
-from lb_stream.stream.shard_blocks import EVERYBODY
+from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from lb_stream.stream.shards.block_files import (
     Blocks,
     BlockWriter,
@@ -42,8 +42,8 @@ from lb_stream.stream.shards.block_files import (
     read_block,
 )
 from lb_stream.stream.shards.slicing import name_hashes
-from lb_stream.stream.task.attempt import task_of_batch
 from lb_stream.stream.task.crash import crash_point
+from lb_stream.stream.task.current_task import current_task
 from lb_stream.stream.task.processor import KeyState
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class Folding:
     def begin(self, state: KeyState) -> None:
         """Before a task's first key."""
         self._state = state
-        batch_id, partition, _ = task_of_batch()
+        batch_id, partition, _ = current_task()
         name = file_name(batch_id, self._epoch, f"{partition}-{self._tag}")
         self._clock: list[dict[str, Any]] = []
         self._blocks: dict[str, pa.Table] = {}
@@ -98,8 +98,8 @@ class Folding:
         state.
         """
         cluster, given = key[0], list(rows)
-        if cluster == EVERYBODY:
-            self._clock = one_clock(
+        if cluster == ALL_CLUSTERS:
+            self._clock = merge_clocks(
                 seen for row in given if row.clock is not None for seen in json.loads(row.clock)
             )
             self._told = canonical_json(self._clock)
@@ -228,7 +228,7 @@ class Folding:
         try:
             if before is not None:
                 work.shard, work.trouble = _kept(
-                    lambda: hand_over(self._checkpoint, json.loads(before), number, shards)
+                    lambda: reshard(self._checkpoint, json.loads(before), number, shards)
                 )
             elif remembered is not None and remembered[0] != shards:
                 raise RuntimeError(
@@ -328,7 +328,7 @@ def names_block(names: pa.ChunkedArray) -> pa.Table:
     return pa.table({"name": names, "hash": pa.array(name_hashes(names), pa.uint32())})
 
 
-def hand_over(checkpoint: Store, before: list[Blocks], number: int, shards: int) -> Shard:
+def reshard(checkpoint: Store, before: list[Blocks], number: int, shards: int) -> Shard:
     """What one of `shards` new shards takes over from the old ones: the bundles whose name's hash
     makes them its own."""
     least = min(
@@ -347,7 +347,7 @@ def hand_over(checkpoint: Store, before: list[Blocks], number: int, shards: int)
     return Shard(read_shard(checkpoint, old[0]).brokers, joined.combine_chunks())
 
 
-def one_clock(seen: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def merge_clocks(seen: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What several tasks have read of each partition, as one entry for each; two tasks may have
     shared one."""
     found: dict[tuple[str, int], dict[str, Any]] = {}

@@ -17,31 +17,31 @@ from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.figures import File, part_files
 from lb_stream.stream.ports import (
+    Backlog,
     BatchObserver,
     Log,
     Logged,
-    NothingUnreadable,
+    NoObserver,
+    NoPoisonRecords,
+    PoisonRecords,
     Publisher,
-    Reading,
     Tables,
-    Unobserved,
-    Unreadable,
 )
-from lb_stream.stream.shards.block_files import Blocks, remove_spent, remove_unused
+from lb_stream.stream.shards.block_files import Blocks, delete_batch_files, delete_unused_files
 from lb_stream.stream.shards.directory import (
     NEW,
     ListeningGap,
     ShardMap,
-    asked_in,
-    forget_directories,
+    delete_directories,
+    read_asked,
     read_directory,
     write_directory,
 )
-from lb_stream.stream.shards.memory_files import hand_out
+from lb_stream.stream.shards.memory_files import distribute_memories
 from lb_stream.stream.shards.share import Share
-from lb_stream.stream.shards.slicing import ClusterBlocks, Parts, due_parts, next_slices
-from lb_stream.stream.task.attempt import task_of_batch
+from lb_stream.stream.shards.slicing import ClusterBlocks, Parts, due_parts, next_shard_map
 from lb_stream.stream.task.crash import crash_point
+from lb_stream.stream.task.current_task import current_task
 from lb_stream.stream.transforms import to_rounds
 
 COMPACT_EVERY = 10
@@ -56,10 +56,10 @@ class Balancer:
     log: Log
     outbox: Publisher
     tables: Tables
-    caught_up: Reading
+    backlog: Backlog
     epoch: int
-    observer: BatchObserver = field(default_factory=Unobserved)
-    unreadable: Unreadable = field(default_factory=NothingUnreadable)
+    observer: BatchObserver = field(default_factory=NoObserver)
+    poison_records: PoisonRecords = field(default_factory=NoPoisonRecords)
     _listening_gap: ListeningGap = field(default_factory=ListeningGap)
     _written: tuple[int, Mapping[str, ShardMap]] = field(default=(-1, {}), init=False)
     """The last directory that this job has written, and the batch that it is for; -1: none."""
@@ -73,7 +73,7 @@ class Balancer:
         crash_point("on_entry")
         self.observer.begin(batch_id)
         # At once: a batch that is run again after a restart sees the same.
-        self.caught_up.read(batch_id)
+        self.backlog.record_batch(batch_id)
         directory = self._read_directory(batch_id)
         logged, views = self._decide_once(shards, batch_id, directory)
         self.outbox.publish(logged)
@@ -91,7 +91,7 @@ class Balancer:
         written, known = self._written
         if written != batch_id:
             known = read_directory(self._checkpoint, batch_id, self.epoch)
-        return Share.of(self.settings.stream).own(known)
+        return Share.from_settings(self.settings.stream).select(known)
 
     def _decide_once(
         self, shards: DataFrame, batch_id: int, directory: Mapping[str, ShardMap]
@@ -133,13 +133,13 @@ class Balancer:
                 # An error of the tables comes first: the tasks' may follow from it.
                 projected.result()
         if parts:
-            self.tables.put_parts(self.log.app, batch_id, files)
+            self.tables.replace_parts(self.log.app, batch_id, files)
 
     def _context(self, batch_id: int, known: Mapping[str, ShardMap]) -> BatchContext:
         leaving = [cluster for cluster, slices in known.items() if slices.leaving]
-        stream, share = self.settings.stream, Share.of(self.settings.stream)
-        own, of_shadows = share.own(self.log.memories), share.own(self.log.shadow_memories)
-        memories = hand_out(
+        stream, share = self.settings.stream, Share.from_settings(self.settings.stream)
+        own, of_shadows = share.select(self.log.memories), share.select(self.log.shadow_memories)
+        memories = distribute_memories(
             own, of_shadows, self._checkpoint, batch_id, self.epoch, tasks=stream.shuffle_partitions
         )
         return BatchContext(
@@ -147,12 +147,12 @@ class Balancer:
             file_tag=self._file_tag(batch_id),
             log_seq=self.log.last_seq + 1,
             epoch=self.epoch,
-            caught_up=self.caught_up.now,
+            caught_up=self.backlog.is_read,
             memories=memories.balancer,
             shadow_memories=memories.shadows,
             stored=memories.stored,
             first_seq=self.log.first_seq,
-            unreadable=self.unreadable.rejected_events(batch_id, known.keys()),
+            poison_events=self.poison_records.rejected_events(batch_id, known.keys()),
             recorded=self.tables.ownership_versions(leaving) if leaving else {},
         )
 
@@ -182,7 +182,7 @@ class Balancer:
             tasks.map(
                 lambda part: (
                     part[0],
-                    part_files(*part, root, checkpoint, f"{name}-{task_of_batch()[2]}"),
+                    part_files(*part, root, checkpoint, f"{name}-{current_task()[2]}"),
                 )
             ).collect()
         )
@@ -201,7 +201,7 @@ class Balancer:
         stream = self.settings.stream
         # How clusters are cut from now on. One without blocks has just been forgotten.
         slices = {
-            cluster: next_slices(
+            cluster: next_shard_map(
                 directory.get(cluster, NEW),
                 view,
                 stream.shard_bundles,
@@ -218,11 +218,11 @@ class Balancer:
         for row in logged.rounds.select(["cluster", "memory", "results"]).to_pylist():
             if (shards := after.get(row["cluster"])) is not None:
                 leaving = shards.leaving or is_to_be_forgotten(row["results"])
-                asked = asked_in(row["memory"])
+                asked = read_asked(row["memory"])
                 after[row["cluster"]] = replace(shards, asked=asked, leaving=leaving)
         # Clusters that have been silent for their time.
         now_ms = max((view.now_ms for view in views.values()), default=0)
-        self._listening_gap.record_batch(now_ms, self.caught_up.now)
+        self._listening_gap.record_batch(now_ms, self.backlog.is_read)
         for cluster in self._listening_gap.forgotten(after, now_ms, stream.cluster_retention_ms):
             after[cluster] = replace(after[cluster], leaving=True)
         written = write_directory(self._checkpoint, batch_id + 1, self.epoch, after)
@@ -236,10 +236,12 @@ class Balancer:
         """
         tidies = batch_id % COMPACT_EVERY == 0
         if tidies or self._checkpoint.local is not None:
-            remove_spent(self._checkpoint, batch_id, self.epoch)
+            delete_batch_files(self._checkpoint, batch_id, self.epoch)
         if tidies:
             oldest = batch_id + 1 - self.settings.stream.keep_views
-            remove_unused(self._checkpoint, forget_directories(self._checkpoint, oldest), oldest)
+            delete_unused_files(
+                self._checkpoint, delete_directories(self._checkpoint, oldest), oldest
+            )
 
 
 def is_to_be_forgotten(results: str | None) -> bool:

@@ -11,7 +11,7 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.store import checkpoint_of
 from lb_stream.stream.records import RecordRejected
 from lb_stream.stream.shards.directory import ShardMap
-from lb_stream.stream.shards.memory_files import read_own
+from lb_stream.stream.shards.memory_files import read_memories
 from lb_stream.stream.shards.share import EVERY_CLUSTER, Share
 
 
@@ -34,10 +34,12 @@ class DecodeConfig:
     share: Share = EVERY_CLUSTER
 
     @property
-    def strangers_cluster(self) -> str:
+    def unknown_records_cluster(self) -> str:
         """The cluster under which rejected records of unknown clusters are told."""
         return (
-            self.default_cluster if self.share.has(self.default_cluster) else self.fallback_cluster
+            self.default_cluster
+            if self.share.includes(self.default_cluster)
+            else self.fallback_cluster
         )
 
     @property
@@ -76,7 +78,7 @@ class BatchContext:
     # a cluster without a memory counts its rounds from here: none of a forgotten one's is counted
     # twice
     first_seq: int = 0
-    unreadable: Mapping[str, list[dict[str, Any]]] = field(
+    poison_events: Mapping[str, list[dict[str, Any]]] = field(
         default_factory=dict
     )  # by cluster; rejected events of records stepped over
     shadow_memories: Mapping[str, str] = field(default_factory=dict)
@@ -89,5 +91,5 @@ class BatchContext:
         """The same, with what these clusters remember. Raises FileNotFoundError."""
         if not self.stored:
             return self
-        own = read_own(checkpoint_of(self.settings.stream), self.stored, clusters)
+        own = read_memories(checkpoint_of(self.settings.stream), self.stored, clusters)
         return replace(self, memories=own.balancer, shadow_memories=own.shadows, stored=())

@@ -36,12 +36,12 @@ from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.shadows import shadow_config
 from lb_stream.store import Store, checkpoint_of
 from lb_stream.stream import figures
-from lb_stream.stream.arrived import Arrived
 from lb_stream.stream.averages import read_shard
+from lb_stream.stream.cluster_input import ClusterInput
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.shards.block_files import Blocks, OpenFiles
-from lb_stream.stream.task.allowance import Allowance, within
 from lb_stream.stream.task.crash import crash_point
+from lb_stream.stream.task.time_limits import ShadowBudget, time_limit
 
 
 def decide_clusters(
@@ -63,9 +63,9 @@ def decide_clusters(
     clusters = {cluster: list(rows) for cluster, rows in groupby(shards, itemgetter("cluster"))}
     context = context.of(clusters)
     taken = figures.FigureFiles(context, task)
-    allowance = Allowance.of(context.settings.stream.shadow_time_percent)
+    budget = ShadowBudget.from_percent(context.settings.stream.shadow_time_percent)
     blocks = OpenFiles(checkpoint_of(context.settings.stream))
-    rounds = [decide_cluster(rows, context, taken, blocks, allowance) for rows in clusters.values()]
+    rounds = [decide_cluster(rows, context, taken, blocks, budget) for rows in clusters.values()]
     taken.write(rounds)
     yield from pa.Table.from_pylist([asdict(row) for row in rounds], ROUND_SCHEMA).to_batches()
 
@@ -75,7 +75,7 @@ def decide_cluster(
     context: BatchContext,
     taken: figures.FigureFiles,
     blocks: OpenFiles,
-    allowance: Allowance | None = None,
+    budget: ShadowBudget | None = None,
 ) -> RoundRow:
     """Return one cluster's round in one batch. `rows`: its shards in order.
 
@@ -84,16 +84,16 @@ def decide_cluster(
     tried for a while, unless a command comes.
 
     Once a round has been made that is to be logged, the cluster's shadows look at it, as long as
-    `allowance` lets them.
+    `budget` lets them.
     """
     begin = time.perf_counter()
-    arrived = Arrived.of(rows)
+    arrived = ClusterInput.from_rows(rows)
     row = _begin_row(arrived, context)
     remembered = row.memory
     looked = None
     try:
-        unreadable = context.unreadable.get(arrived.cluster, ())
-        taken.rejected(arrived.cluster, [*arrived.events, *unreadable])
+        unreadable = context.poison_events.get(arrived.cluster, ())
+        taken.add_rejected(arrived.cluster, [*arrived.events, *unreadable])
         if not arrived.heard:
             row.inputs = canonical_json(arrived.inputs(context))
             _forget(row, arrived.commands, context)
@@ -106,21 +106,21 @@ def decide_cluster(
         if row.now_ms < memory.retry_ms and not arrived.commands:
             row.idle = True
             return row
-        arrived.raise_trouble()
+        arrived.raise_fold_error()
         looked = _make_round(row, arrived, memory, inbox, context, taken, blocks)
     except Exception as error:
         _fail(row, arrived, error, remembered, context)
     crash_point("in_decide")
     row.idle = not (row.sampled or row.error) and _nothing_happened(row, remembered)
     shadows = context.settings.shadows_of(arrived.cluster)
-    if shadows and allowance is not None and looked is not None and not row.idle:
-        allowance.earn(time.perf_counter() - begin)
-        seen = allowance.look(looked, shadows, row.shadow_memory)
+    if shadows and budget is not None and looked is not None and not row.idle:
+        budget.earn(time.perf_counter() - begin)
+        seen = budget.evaluate(looked, shadows, row.shadow_memory)
         row.shadows, row.shadow_memory = seen.shadows, seen.shadow_memory
     return row
 
 
-def _begin_row(arrived: Arrived, context: BatchContext) -> RoundRow:
+def _begin_row(arrived: ClusterInput, context: BatchContext) -> RoundRow:
     """Return the log's row before the round is made: nothing is done, the memory is as it was."""
     cluster = arrived.cluster
     remembered = context.memories.get(cluster)
@@ -143,7 +143,9 @@ def _memory(remembered: str, epoch: int) -> Memory:
     return memory if memory.epoch == epoch else replace(memory, epoch=epoch)
 
 
-def _open_inbox(row: RoundRow, arrived: Arrived, memory: Memory, context: BatchContext) -> Inbox:
+def _open_inbox(
+    row: RoundRow, arrived: ClusterInput, memory: Memory, context: BatchContext
+) -> Inbox:
     """Return what has come for the round, and put into the row what the round is given."""
     acks = select_valid_acks(arrived.acks, memory)
     balances = arrived.balances(memory)
@@ -159,7 +161,7 @@ def _open_inbox(row: RoundRow, arrived: Arrived, memory: Memory, context: BatchC
 
 def _make_round(
     row: RoundRow,
-    arrived: Arrived,
+    arrived: ClusterInput,
     memory: Memory,
     inbox: Inbox,
     context: BatchContext,
@@ -181,13 +183,13 @@ def _make_round(
         return None
     if memory.errors or memory.retry_ms:
         memory = replace(memory, errors=0, retry_ms=0)
-    with within(settings.stream.round_timeout_ms, "stream.round_timeout_ms"):
+    with time_limit(settings.stream.round_timeout_ms, "stream.round_timeout_ms"):
         made = decide(view, begin.memory, begin.inbox, begin.config)
     row.sampled = bool(view.brokers.sampled.any() or view.bundles.gained.any())
     if row.sampled:
-        taken.loads(view, made)
+        taken.add_loads(view, made)
     row.seq, row.memory = made.seq, made.memory.to_json()
-    for name, entries in logged(made).items():
+    for name, entries in encode_entries(made).items():
         setattr(row, name, entries)
     of_shadow = partial(shadow_config, own, begin.memory.operator_state.settings)
     hold_ms = settings.stream.shadow_hold_ms
@@ -240,7 +242,7 @@ def _entries(made: Iterable[Any]) -> str:
 
 
 def _fail(
-    row: RoundRow, arrived: Arrived, error: Exception, remembered: str, context: BatchContext
+    row: RoundRow, arrived: ClusterInput, error: Exception, remembered: str, context: BatchContext
 ) -> None:
     """Put into the row that its round failed, with a memory that has counted it."""
     _count_failure(row, error, remembered, context)
@@ -275,11 +277,11 @@ def _count_failure(row: RoundRow, error: Exception, remembered: str, context: Ba
 
 
 def _complete_view(
-    arrived: Arrived, config: ClusterConfig, topic: str, blocks: OpenFiles
+    arrived: ClusterInput, config: ClusterConfig, topic: str, blocks: OpenFiles
 ) -> ClusterView:
     """The cluster's view, once no shard waits for reports. `config`: the settings in force."""
     shards = read_shards(blocks, arrived.blocks)
-    raise_incomplete(shards, arrived.now_ms - config.balancer.report_timeout_ms)
+    require_complete(shards, arrived.now_ms - config.balancer.report_timeout_ms)
     times = arrived.clock.times(topic)
     return cluster_view(
         arrived.cluster, shards, arrived.blocks, arrived.now_ms, config.balancer.weights, times
@@ -305,13 +307,13 @@ def cluster_view(
     """
     order = None
     if len(shards) > 1:
-        order = remembered_order(
+        order = cached_order(
             tuple(names for _, names, _ in blocks), [shard.bundles["name"] for shard in shards]
         )
     return view_of(cluster, shards, now_ms, weights, order, times)
 
 
-def raise_incomplete(shards: Sequence[Shard], since_ms: int) -> None:
+def require_complete(shards: Sequence[Shard], since_ms: int) -> None:
     """Raise RuntimeError while a shard lacks the report of a broker that was heard since then.
 
     A report goes to every shard: one that lacks a broker's began anew, and the broker's bundles
@@ -344,7 +346,7 @@ _ORDERS: OrderedDict[tuple[str, ...], NameOrder] = OrderedDict()
 _ORDERS_KEPT = 4
 
 
-def remembered_order(blocks: tuple[str, ...], names: list[pa.ChunkedArray]) -> NameOrder:
+def cached_order(blocks: tuple[str, ...], names: list[pa.ChunkedArray]) -> NameOrder:
     """Return the order of the names in some shards' blocks.
 
     A worker remembers the last ones: blocks never change, and sorting a million names takes a
@@ -368,6 +370,6 @@ def _nothing_happened(row: RoundRow, remembered: str) -> bool:
     return bool(before | {"seq": 0, "epoch": 0} == after | {"seq": 0, "epoch": 0})
 
 
-def logged(made: Round) -> dict[str, str]:
+def encode_entries(made: Round) -> dict[str, str]:
     """Return what a round has made, as the log's columns of entries have it."""
     return {name: _entries(getattr(made, name)) for name in ENTRY_COLUMNS}

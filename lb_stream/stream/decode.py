@@ -22,12 +22,12 @@ from lb_stream.stream.partition_records import LONGEST_SHOWN, PartitionRecords, 
 from lb_stream.stream.records import (
     LARGEST_BYTES,
     RecordRejected,
-    agent_record,
-    command_record,
-    report_record,
-    sender_of,
+    find_command_sender,
+    parse_agent_record,
+    parse_command,
+    parse_report,
 )
-from lb_stream.stream.shard_blocks import clock_rows, shard_blocks
+from lb_stream.stream.shard_blocks import build_clock_rows, build_shard_rows
 from lb_stream.stream.shards.directory import NEW
 
 
@@ -65,9 +65,9 @@ def decode(
                 _tell_time(clock, position)
                 _take(records, config, key, value, kind, position)
         if clock:
-            yield clock_rows(list(clock.values()), config.partitions)
+            yield build_clock_rows(list(clock.values()), config.partitions)
         if clock or config.first:
-            yield from shard_blocks(records, config, _first(clock), store)
+            yield from build_shard_rows(records, config, _first(clock), store)
     finally:
         if collects:
             gc.enable()
@@ -120,17 +120,17 @@ def _take(
             _take_command(records, config, key, value, position)
             return
         cluster, broker = _key(key, config)
-        if not config.share.has(cluster):
+        if not config.share.includes(cluster):
             return
         _take_record(records, config, cluster, broker, value or b"", kind or "report", position)
     except RecordRejected as rejection:
-        if config.share.has(cluster):
+        if config.share.includes(cluster):
             records.reject(cluster, broker, rejection, position)
     except Exception as error:
         # a record that is met again at every restart must not end the stream, whatever it does to
         # us
         expected = f"a readable record ({type(error).__name__}: {error})"
-        if config.share.has(cluster):
+        if config.share.includes(cluster):
             records.reject(
                 cluster,
                 broker,
@@ -152,18 +152,18 @@ def _take_command(
 
     To whom it goes can't be read: then the pipeline answers that has the default cluster.
     """
-    cluster, answers = config.fallback_cluster, config.share.has(config.default_cluster)
+    cluster, answers = config.fallback_cluster, config.share.includes(config.default_cluster)
     try:
         clusters = _addressed(key, config)
         if clusters is None:
             return
         cluster, answers = clusters[0] if len(clusters) == 1 else cluster, True
-        command = command_record(value)
+        command = parse_command(value)
     except RecordRejected as rejection:
         if not answers:
             return
         records.reject(cluster, "", rejection, position)
-        if (sender := sender_of(value)) is not None:
+        if (sender := find_command_sender(value)) is not None:
             records.add_event(
                 cluster,
                 "command",
@@ -198,7 +198,7 @@ def _addressed(key: bytes | None, config: DecodeConfig) -> list[str] | None:
             text,
             "<cluster> of letters, digits, '.', '_' and '-', or nothing for all of them",
         )
-    if not config.share.has(text):
+    if not config.share.includes(text):
         return None
     config.check(text)
     return [text]
@@ -240,7 +240,7 @@ def _take_record(
             raise RecordRejected(
                 "key", cluster, "<cluster>/<broker>: a broker's record names its broker"
             )
-        payload = agent_record(kind, value)
+        payload = parse_agent_record(kind, value)
         if kind == "ack":
             payload = strip_unexpected_bundle(payload, broker, config.known.get(cluster, NEW).asked)
         records.add_event(cluster, kind, broker, payload, position)
@@ -254,5 +254,5 @@ def _take_record(
             )
         records.add_event(cluster, "goodbye", broker, "{}", position)
         return
-    report = report_record(value, broker)
+    report = parse_report(value, broker)
     records.add_report(cluster, report, blake2b(value, digest_size=8).digest(), position)

@@ -38,7 +38,7 @@ from lb_stream.stream.averages import read_shard
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.shards.block_files import OpenFiles
 from lb_stream.stream.shards.history import broker_rows, bundle_rows
-from lb_stream.stream.shards.slicing import Due
+from lb_stream.stream.shards.slicing import DueShard
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class FigureFiles:
         self._loads: list[dict[str, Any]] = []  # of each cluster its columns: lists, or arrays
         self._first: dict[str, str] = {}  # table → the cluster whose round names the file
 
-    def rejected(self, cluster: str, events: list[dict[str, Any]]) -> None:
+    def add_rejected(self, cluster: str, events: list[dict[str, Any]]) -> None:
         """The records that were not taken, with the reason."""
         rows = [
             event | json.loads(event["payload"]) for event in events if event["kind"] == "rejected"
@@ -127,7 +127,7 @@ class FigureFiles:
         )  # now: what can't be written fails this round alone
         self._first.setdefault(REJECTED_REPORTS.name, cluster)
 
-    def loads(self, view: ClusterView, made: Round) -> None:
+    def add_loads(self, view: ClusterView, made: Round) -> None:
         """Every broker of the cluster as its reports say, pending moves not counted."""
         brokers, count = view.brokers, len(view.brokers)
         weights = made.view.brokers.weights  # those that a command of this very round may have set
@@ -213,7 +213,7 @@ def _table_of(spec: TableSpec, parts: list[dict[str, Any]]) -> pa.Table:
 
 
 def part_files(
-    part: str, entries: list[Due], root: Store, checkpoint: Store, name: str
+    part: str, entries: list[DueShard], root: Store, checkpoint: Store, name: str
 ) -> dict[str, File]:
     """Write what a batch has to say of one part of `bundle_averages`: every bundle of some shards,
     and their rows of history where a slot begins. Returns table → file; a table that gets no row is
@@ -222,7 +222,7 @@ def part_files(
     A shard whose blocks can't be read has no rows: its cluster's rounds say so, the others that
     share the part don't suffer.
     """
-    shards: list[tuple[Due, Shard]] = []
+    shards: list[tuple[DueShard, Shard]] = []
     open_files = OpenFiles(checkpoint)
     for entry in entries:
         try:
@@ -264,7 +264,7 @@ def _sound(shard: Shard) -> Shard:
     return shard
 
 
-def _averages(shards: list[tuple[Due, Shard]]) -> pa.Table:
+def _averages(shards: list[tuple[DueShard, Shard]]) -> pa.Table:
     """Every bundle of some shards with its averages, of each shard sorted by name."""
     schema = _columns_of(BUNDLE_AVERAGES)
     bundles = pa.concat_tables(shard.bundles for _, shard in shards)

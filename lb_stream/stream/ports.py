@@ -58,7 +58,7 @@ class Logged:
         ]
 
 
-def forgotten_in(logged: Logged) -> list[str]:
+def forgotten_clusters(logged: Logged) -> list[str]:
     """The clusters that a batch has forgotten: in the log they have no memory."""
     rows = logged.rounds.select(["cluster", "memory"]).to_pylist()
     return [row["cluster"] for row in rows if not row["memory"]]
@@ -119,25 +119,25 @@ class Tables(Protocol):
     def ownership_versions(self, clusters: Collection[str]) -> Mapping[str, Mapping[str, int]]:
         """The ownership records of some clusters: cluster → bundle → version."""
 
-    def put_parts(
+    def replace_parts(
         self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Mapping[str, Any]]]
     ) -> None:
         """Put a batch's files (part → table → stream.figures.File) in the place of those parts of
         `bundle_averages`, and add to history."""
 
 
-class Reading(Protocol):
+class Backlog(Protocol):
     """How far the input has been read."""
 
     @property
-    def now(self) -> bool:
+    def is_read(self) -> bool:
         """Whether everything that was there at the start has been read."""
 
-    def read(self, batch_id: int | None) -> None:
+    def record_batch(self, batch_id: int | None) -> None:
         """Note that a batch has been read."""
 
 
-class Unreadable(Protocol):
+class PoisonRecords(Protocol):
     """Tells of records that the job steps over because reading them would end it."""
 
     def rejected_events(
@@ -147,7 +147,7 @@ class Unreadable(Protocol):
         events."""
 
 
-class NothingUnreadable:
+class NoPoisonRecords:
     """No record is stepped over."""
 
     def rejected_events(
@@ -173,7 +173,7 @@ class BatchObserver(Protocol):
         """All that this batch has to do is done; what came of it."""
 
 
-class Unobserved:
+class NoObserver:
     """Nobody is told."""
 
     def begin(self, batch_id: int) -> None:

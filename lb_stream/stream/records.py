@@ -79,7 +79,7 @@ _MODULAR = msgspec.json.Decoder(struct_of(ModularLoadReport, (*_OTHERS, "systemR
 _SIMPLE = msgspec.json.Decoder(struct_of(SimpleLoadReport, _OTHERS))
 
 
-def report_record(value: bytes, broker: str) -> ReportRecord:
+def parse_report(value: bytes, broker: str) -> ReportRecord:
     """Decode a load report, any form.
 
     `broker` is the key's; when empty the report itself must say whose it is. Raises Rejection.
@@ -317,7 +317,7 @@ def _top_bundles(report: TopBundlesReport, broker: str) -> ReportRecord:
     )
 
 
-def agent_record(kind: str, value: bytes) -> str:
+def parse_agent_record(kind: str, value: bytes) -> str:
     """Check a heartbeat, acknowledgement or goodbye and give it back as canonical JSON.
 
     Raises Rejection.
@@ -364,7 +364,7 @@ def _check_boundaries(given: Sized) -> None:
         raise RecordRejected("boundaries", f"{len(given)} of them", f"{MOST_BOUNDARIES} at most")
 
 
-def command_record(value: bytes | None) -> Command | None:
+def parse_command(value: bytes | None) -> Command | None:
     """An operator's command; None for a job's sign (a tick), which says by its append time all that
     matters here. Raises Rejection."""
     fields = _json_object(value or b"")
@@ -384,7 +384,7 @@ def command_record(value: bytes | None) -> Command | None:
     return command
 
 
-def sender_of(value: bytes | None) -> dict[str, str] | None:
+def find_command_sender(value: bytes | None) -> dict[str, str] | None:
     """The id of a command that can't be taken, with its kind and sender, if it has one: it is
     answered all the same."""
     try:

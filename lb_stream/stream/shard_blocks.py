@@ -57,13 +57,13 @@ BLOCK_SCHEMA = pa.schema(
         (
             "clock",
             pa.string(),
-        ),  # JSON: what this task has read of each partition; in the rows of EVERYBODY only
+        ),  # JSON: what this task has read of each partition; in the rows of ALL_CLUSTERS only
         ("reports", pa.binary()),  # Arrow IPC of REPORT_SCHEMA; null: none, or they are in a file
         ("samples", pa.binary()),
         ("stored_reports", pa.string()),  # where they are: block:first row:rows
         ("stored_samples", pa.string()),  # null: none of this shard
         ("events", pa.binary()),
-        ("members", pa.binary()),  # Arrow IPC of MEMBER_SCHEMA; in the rows of EVERYBODY only
+        ("members", pa.binary()),  # Arrow IPC of MEMBER_SCHEMA; in the rows of ALL_CLUSTERS only
     ]
 )
 MEMBER_SCHEMA = pa.schema(
@@ -84,7 +84,7 @@ BLOCK_DDL = (
     "members binary"
 )
 
-EVERYBODY = ""
+ALL_CLUSTERS = ""
 """Stands for a cluster where a row is for all of them."""
 
 STORED_BYTES = 16 << 10
@@ -92,7 +92,7 @@ STORED_BYTES = 16 << 10
 file costs less than their way through its rows. There they are one block of all reports, and one of
 samples for each partition of the next stage, however many the shards are."""
 
-MOST_STRANGERS = 100
+MAX_UNKNOWN_CLUSTER_RECORDS = 100
 """Records rejected for clusters that nobody knows, of one task and batch, that are told one by one;
 of more only how many."""
 
@@ -100,17 +100,17 @@ BATCH_BYTES = 32 << 20
 """Blocks of about this size go out together."""
 
 
-def clock_rows(clock: list[dict[str, Any]], partitions: int) -> pa.RecordBatch:
+def build_clock_rows(clock: list[dict[str, Any]], partitions: int) -> pa.RecordBatch:
     """What a task has read, for each partition of the next stage.
 
     `clock`: of each Kafka partition first and last offset, append_ms.
     """
-    common = {"cluster": EVERYBODY, "clock": canonical_json(clock)}
-    rows = [common | {"slot": slot} for slot in slots_of(EVERYBODY, partitions, partitions)]
+    common = {"cluster": ALL_CLUSTERS, "clock": canonical_json(clock)}
+    rows = [common | {"slot": slot} for slot in slots_of(ALL_CLUSTERS, partitions, partitions)]
     return pa.RecordBatch.from_pylist(rows, BLOCK_SCHEMA)
 
 
-def shard_blocks(
+def build_shard_rows(
     taken: PartitionRecords,
     config: DecodeConfig,
     first: str,
@@ -142,10 +142,10 @@ def _members(rows: list[dict[str, Any]], partitions: int) -> Iterator[dict[str, 
     found: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault(partition(row["cluster"], 0, partitions), []).append(row)
-    slots = slots_of(EVERYBODY, partitions, partitions)
+    slots = slots_of(ALL_CLUSTERS, partitions, partitions)
     for at, own in sorted(found.items()):
         yield {
-            "cluster": EVERYBODY,
+            "cluster": ALL_CLUSTERS,
             "slot": slots[at],
             "members": to_bytes(pa.Table.from_pylist(own, MEMBER_SCHEMA)),
         }
@@ -320,14 +320,14 @@ def _dismiss_strangers(
     }
     if not strangers:
         return set()
-    rejected, last, home = 0, dict[str, Any](), config.strangers_cluster
+    rejected, last, home = 0, dict[str, Any](), config.unknown_records_cluster
     events: list[tuple[int, dict[str, Any]]] = []
     for number, event in taken.events:
         if number not in strangers:
             events.append((number, event))
         elif event["kind"] == "rejected":
             rejected, last = rejected + 1, event
-            if rejected <= MOST_STRANGERS:
+            if rejected <= MAX_UNKNOWN_CLUSTER_RECORDS:
                 events.append(
                     (
                         taken.number(home),
@@ -342,10 +342,10 @@ def _dismiss_strangers(
                     event | {"payload": _to_stranger(event["payload"], strangers[number])},
                 )
             )
-    if rejected > MOST_STRANGERS:
+    if rejected > MAX_UNKNOWN_CLUSTER_RECORDS:
         shown = {
             "field": "key",
-            "value": f"{rejected - MOST_STRANGERS} more",
+            "value": f"{rejected - MAX_UNKNOWN_CLUSTER_RECORDS} more",
             "expected": "records of known clusters, reports of new ones",
         }
         events.append((taken.number(home), last | {"broker": "", "payload": canonical_json(shown)}))

@@ -23,7 +23,7 @@ from lb_stream.stream.shard_blocks import BLOCK_DDL
 from lb_stream.stream.shards.block_files import BlockWriter, sample_file
 from lb_stream.stream.shards.directory import read_directory
 from lb_stream.stream.shards.share import Share
-from lb_stream.stream.task.attempt import task_of_batch
+from lb_stream.stream.task.current_task import current_task
 from lb_stream.stream.task.processor import ShardProcessor
 
 Transform = Callable[[DataFrame], DataFrame]
@@ -35,11 +35,11 @@ def to_blocks(settings: Settings, epoch: int) -> Transform:
     `epoch`: of the job, which names its files by it.
     """
     stream, commands = settings.stream, settings.topics.commands
-    checkpoint, share = checkpoint_of(stream), Share.of(stream)
+    checkpoint, share = checkpoint_of(stream), Share.from_settings(stream)
 
     def decode_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        batch_id, partition, _ = task_of_batch()
-        known = share.own(read_directory(checkpoint, batch_id, epoch))
+        batch_id, partition, _ = current_task()
+        known = share.select(read_directory(checkpoint, batch_id, epoch))
         samples = BlockWriter(checkpoint, sample_file(batch_id, epoch, partition), durable=False)
         config = DecodeConfig(
             stream.default_cluster,
@@ -77,7 +77,7 @@ def to_rounds(context: BatchContext) -> Transform:
     """All shards of each cluster → its round."""
 
     def decide_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _, partition, attempt = task_of_batch()
+        _, partition, attempt = current_task()
         return decide_clusters(batches, context, task=f"{partition}-{attempt}")
 
     # A partition holds all shards of its clusters: they are decided together, and their figures

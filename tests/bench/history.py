@@ -24,7 +24,7 @@ from lb_stream.stream.averages import names_block
 from lb_stream.stream.figures import part_files
 from lb_stream.stream.shards.block_files import BlockWriter
 from lb_stream.stream.shards.history import Slot
-from lb_stream.stream.shards.slicing import Due
+from lb_stream.stream.shards.slicing import DueShard
 
 BROKERS, BUNDLES, SHARDS, SLOTS, MINUTE_MS = 1_000, 100_000, 2, 10, 60_000
 
@@ -104,13 +104,16 @@ def main() -> None:
                 blocks = (writer.put(shard.brokers), writer.put(names), writer.put(values))
                 writer.close()
                 for slot in (None, Slot(batch * MINUTE_MS, 0)):
-                    due, part = Due("c", number, batch * MINUTE_MS, blocks, slot), f"c.{number}"
+                    due, part = (
+                        DueShard("c", number, batch * MINUTE_MS, blocks, slot),
+                        f"c.{number}",
+                    )
                     begin = time.process_time()
                     files[part] = part_files(
                         part, [due], root, checkpoint, f"{batch}-{slot is None}"
                     )
                     spent[slot is not None].append(time.process_time() - begin)
-            tables.put_parts("bench", batch, files)
+            tables.replace_parts("bench", batch, files)
         kept = {one.table: one for one in maintain(root, UpkeepSettings(), SLOTS * MINUTE_MS)}
         for spec, rows in zip(HISTORY_TABLES, (BUNDLES, BROKERS), strict=True):
             before, after = (

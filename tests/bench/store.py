@@ -109,7 +109,7 @@ def of_tables(count: int) -> dict[str, Any]:
                 number, job.rounds(number, decisions=[decision("a")] * 2, ownership=owners, loads=3)
             )
             job.tables_of.project(logged)
-            job.tables_of.put_parts(
+            job.tables_of.replace_parts(
                 job.log.app, number, {"00": {BUNDLE_AVERAGES.name: _averages(job, number)}}
             )
             batches.append(server.requests())

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.reports import BundleStats, ModularLoadReport
-from lb_stream.stream.records import report_record
+from lb_stream.stream.records import parse_report
 from tests.bench.stream.driver import can_watch, resident_bytes, session_members
 from tests.bench.stream.example import decision
 from tests.bench.stream.figures import FIGURES, GROUPS, Size, ratio
@@ -27,7 +27,7 @@ def decoded(fleet: Fleet) -> dict[bytes, dict[str, Any]]:
     """A new generation by key, as the stream decodes it: bundles, and the cpu usage in percent."""
     found = {}
     for key, value in fleet.generation():
-        record = report_record(value, "")
+        record = parse_report(value, "")
         cpu = 100.0 * record.fields["cpu_usage"] / record.fields["cpu_limit"]
         found[key] = {"broker": record.broker, "stats": record.stats, "cpu": cpu, "value": value}
     return found

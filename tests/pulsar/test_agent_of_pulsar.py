@@ -13,8 +13,8 @@ from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.reports import Ack, Heartbeat, SplitAsk
 from lb_stream.core.model.memory import Memory
 from lb_stream.settings.resolve import cluster_config
-from lb_stream.stream.arrived import Arrived
-from lb_stream.stream.records import agent_record
+from lb_stream.stream.cluster_input import ClusterInput
+from lb_stream.stream.records import parse_agent_record
 from tests.pulsar.fake_cluster import FakeCluster, fake_cluster
 
 FAR_MS = 4_000_000_000_000
@@ -217,14 +217,14 @@ def test_the_round_hears_of_brokers_that_balance_by_themselves_and_of_those_that
     events = [
         {"kind": "heartbeat", "broker": broker, "append_ms": 1, "partition": 0, "offset": at}
         | {
-            "payload": agent_record(
+            "payload": parse_agent_record(
                 "heartbeat", Heartbeat(sent_ms=1, balances=keys).to_json().encode()
             )
         }
         for at, (broker, keys) in enumerate(beats.items())
     ]
-    events.append(events[0] | {"broker": "d:1", "payload": agent_record("heartbeat", b"")})
-    arrived = Arrived("eu-1", [], events, (), [], heard=True)
+    events.append(events[0] | {"broker": "d:1", "payload": parse_agent_record("heartbeat", b"")})
+    arrived = ClusterInput("eu-1", [], events, (), [], heard=True)
     assert arrived.balances(Memory(balances={"b:1": ("key",)})) == {
         "a:1": ("loadBalancerSheddingEnabled",),
         "b:1": (),

@@ -12,7 +12,7 @@ from lb_stream.store import Store
 from lb_stream.stream import averages
 from lb_stream.stream.averages import Folding, read_shard
 from lb_stream.stream.context import DecodeConfig
-from lb_stream.stream.shard_blocks import EVERYBODY
+from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from tests.support.decoding import BUNDLE, CONFIG, KNOWN, record, report, rows_of
 
 BATCH = 5
@@ -65,10 +65,10 @@ def emitted(
     """
     config = config or (KNOWN if state is not None and state.value is not None else CONFIG)
     folding = Folding({}, FoldConfig(), Store.at(checkpoint), "cafe0123", epoch)
-    with patch.object(averages, "task_of_batch", lambda: (batch, 0, 0)):
+    with patch.object(averages, "current_task", lambda: (batch, 0, 0)):
         folding.begin(state or State())
     rows = [Row(**row) for row in rows_of(list(records), config)]
-    keys = {key: iter([row for row in rows if row.cluster == key]) for key in (EVERYBODY, "eu")}
+    keys = {key: iter([row for row in rows if row.cluster == key]) for key in (ALL_CLUSTERS, "eu")}
     (shard,) = (shard for key, own in keys.items() for shard in folding.fold((key, 0), own))
     folding.close()
     return shard

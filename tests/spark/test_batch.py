@@ -19,7 +19,7 @@ from lb_stream.stream.ports import Logged
 from lb_stream.stream.shards.directory import (
     NEW,
     ShardMap,
-    asked_in,
+    read_asked,
     read_directory,
     write_directory,
 )
@@ -96,7 +96,7 @@ class World:
         self.calls.append(f"recorded {clusters}")
         return {}
 
-    def put_parts(self, app: str, batch_id: int, files: dict[str, Any]) -> None:
+    def replace_parts(self, app: str, batch_id: int, files: dict[str, Any]) -> None:
         self.calls.append(f"averages {batch_id}: {', '.join(files)}")
 
     # What the batch does with its frame: one action, whichever; and with its session: one job that
@@ -232,7 +232,7 @@ def test_the_next_batch_knows_who_has_been_asked_for_what(tmp_path: Path) -> Non
     assert run(World(None, IDLE), tmp_path / "idle", before)["eu"].asked == asked, (
         "nothing is logged where nothing happens"
     )
-    assert asked_in('{"pending": 1') == {}, "such a cluster's rounds fail, no others'"
+    assert read_asked('{"pending": 1') == {}, "such a cluster's rounds fail, no others'"
 
 
 def test_a_forgotten_cluster_leaves_the_directory(tmp_path: Path) -> None:

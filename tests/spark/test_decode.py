@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from lb_stream.stream.context import DecodeConfig
-from lb_stream.stream.records import RecordRejected, report_record
-from lb_stream.stream.shard_blocks import EVERYBODY, MOST_STRANGERS
+from lb_stream.stream.records import RecordRejected, parse_report
+from lb_stream.stream.shard_blocks import ALL_CLUSTERS, MAX_UNKNOWN_CLUSTER_RECORDS
 from lb_stream.stream.shards.directory import ShardMap
 from lb_stream.stream.shards.partition_keys import partition
 from lb_stream.stream.shards.slicing import name_hashes
@@ -52,7 +52,7 @@ def test_a_report_without_a_key_is_known_by_its_own_address() -> None:
 
 def test_both_forms_give_the_same_columns() -> None:
     resources = {"cpu": {"usage": 8.0, "limit": 16.0}}
-    modular = report_record(
+    modular = parse_report(
         json.dumps(
             {
                 "lastStats": {BUNDLE: {"msgRateIn": 4.0}},
@@ -63,7 +63,7 @@ def test_both_forms_give_the_same_columns() -> None:
         ).encode(),
         "b",
     )
-    simple = report_record(
+    simple = parse_report(
         json.dumps(
             {"bundleStats": {BUNDLE: {"msgRateIn": 4.0}}, "systemResourceUsage": resources}
         ).encode(),
@@ -164,7 +164,7 @@ def test_every_partition_of_the_next_stage_hears_once_how_far_was_read(partition
     assert sorted(partition(row["cluster"], row["slot"], partitions) for row in rows) == list(
         range(partitions)
     )
-    assert {row["cluster"] for row in rows} == {EVERYBODY} and min(known) > EVERYBODY
+    assert {row["cluster"] for row in rows} == {ALL_CLUSTERS} and min(known) > ALL_CLUSTERS
     for row in rows:
         clocks = [
             (seen["topic"], seen["append_ms"], seen["first"], seen["last"])
@@ -217,7 +217,7 @@ def test_an_acknowledgement_must_name_its_decision() -> None:
 
 def test_a_report_whose_broker_cannot_be_known_is_refused() -> None:
     with pytest.raises(RecordRejected, match="the broker can't be known"):
-        report_record(report(), "")
+        parse_report(report(), "")
 
 
 # --- strangers ---
@@ -229,7 +229,7 @@ def test_ten_thousand_made_up_names_make_no_cluster_and_a_hundred_rows() -> None
     )
     assert set(blocks) == {("eu", 0), ("home", 0)}
     told = rejections(blocks["home", 0])
-    assert len(told) == MOST_STRANGERS + 1
+    assert len(told) == MAX_UNKNOWN_CLUSTER_RECORDS + 1
     assert told[-1][1:] == ("key", "9900 more", "records of known clusters, reports of new ones")
     assert blocks["home", 0]["events"][0]["broker"] == "made-up-0/b"
     assert blocks["eu", 0]["events"] == []

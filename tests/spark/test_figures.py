@@ -20,7 +20,7 @@ from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.figures import FigureFiles, part_files
 from lb_stream.stream.shards.block_files import FOLDER, Blocks, BlockWriter
-from lb_stream.stream.shards.slicing import Due
+from lb_stream.stream.shards.slicing import DueShard
 from tests.support.build import Report, batch_of
 
 BUNDLE = "acme/orders/0x00000000_0xffffffff"
@@ -50,7 +50,7 @@ def test_a_cluster_whose_blocks_cannot_be_read_keeps_no_other_out_of_the_table(
     tmp_path: Path, harm: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     entries = [
-        Due(cluster, 0, 1_000, written(tmp_path, f"000-{cluster}.arrow"))
+        DueShard(cluster, 0, 1_000, written(tmp_path, f"000-{cluster}.arrow"))
         for cluster in ("eu", "us")
     ]
     file = tmp_path / FOLDER / "000-eu.arrow"
@@ -71,7 +71,7 @@ def test_an_owner_that_is_no_broker_of_its_shard_keeps_no_other_cluster_out_of_t
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     entries = [
-        Due(cluster, 0, 1_000, written(tmp_path, f"000-{cluster}.arrow", owner))
+        DueShard(cluster, 0, 1_000, written(tmp_path, f"000-{cluster}.arrow", owner))
         for cluster, owner in (("eu", 1), ("us", 0))
     ]
     made = part_files("07", entries, Store.at(tmp_path / "tables"), Store.at(tmp_path), "x")[
@@ -98,7 +98,7 @@ def test_two_attempts_of_a_task_write_two_files(tmp_path: Path) -> None:
     for task in ("1-4", "1-9"):
         taken = FigureFiles(context, task)
         row = RoundRow(cluster="eu", epoch=1, now_ms=5, memory="", inputs="", idle=True)
-        taken.rejected("eu", [event])
+        taken.add_rejected("eu", [event])
         taken.write([row])
         paths.add(json.loads(str(row.files))["rejected_reports"]["path"])
     assert paths == {"tag-1-4.parquet", "tag-1-9.parquet"}

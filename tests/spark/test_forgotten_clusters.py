@@ -19,7 +19,7 @@ from lb_stream.stream.decide import decide_cluster
 from lb_stream.stream.figures import FigureFiles
 from lb_stream.stream.shards.block_files import OpenFiles
 from lb_stream.stream.shards.directory import BREAK_MS, LISTENED_MS, NEW, ListeningGap, ShardMap
-from lb_stream.stream.shards.slicing import ClusterBlocks, due_parts, next_slices, table_part
+from lb_stream.stream.shards.slicing import ClusterBlocks, due_parts, next_shard_map, table_part
 from tests.spark.shard_task import State, emitted
 from tests.support.decoding import CONFIG, record, report, rows_of
 
@@ -155,25 +155,29 @@ def test_rounds_of_a_cluster_that_comes_back_are_numbered_after_those_that_it_ha
 
 
 def test_silence_begins_when_a_clusters_blocks_were_last_written() -> None:
-    first = next_slices(NEW, ClusterBlocks(1_000, BLOCKS, sampled=True), 100)
+    first = next_shard_map(NEW, ClusterBlocks(1_000, BLOCKS, sampled=True), 100)
     assert first.since_ms == 1_000
-    assert next_slices(first, ClusterBlocks(2_000, BLOCKS, sampled=False), 100) == first
+    assert next_shard_map(first, ClusterBlocks(2_000, BLOCKS, sampled=False), 100) == first
     assert (
-        next_slices(
+        next_shard_map(
             first, ClusterBlocks(2_000, (("b:1:8", *BLOCKS[0][1:]),), sampled=False), 100
         ).since_ms
         == 2_000
     )
     assert (
-        next_slices(replaced(first, leaving=True), ClusterBlocks(2_000, BLOCKS, sampled=False), 100)
+        next_shard_map(
+            replaced(first, leaving=True), ClusterBlocks(2_000, BLOCKS, sampled=False), 100
+        )
         == first
     ), "it isn't said for good"
     assert (
-        next_slices(first, ClusterBlocks(2_000, BLOCKS, sampled=False, error=True), 100).since_ms
+        next_shard_map(first, ClusterBlocks(2_000, BLOCKS, sampled=False, error=True), 100).since_ms
         == 2_000
     ), "who is in trouble isn't silent"
     assert (
-        next_slices(ShardMap(1, BLOCKS), ClusterBlocks(2_000, BLOCKS, sampled=False), 100).since_ms
+        next_shard_map(
+            ShardMap(1, BLOCKS), ClusterBlocks(2_000, BLOCKS, sampled=False), 100
+        ).since_ms
         == 2_000
     ), "nobody has looked at the time before"
 

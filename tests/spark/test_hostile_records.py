@@ -10,7 +10,7 @@ import pytest
 from lb_stream.core.model.blocks import from_bytes
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
-from lb_stream.stream.records import RecordRejected, agent_record, command_record
+from lb_stream.stream.records import RecordRejected, parse_agent_record, parse_command
 
 GOOD = b'{"lastStats": {"acme/orders/0x00000000_0x80000000": {"msgRateIn": 1.0}}}'
 
@@ -120,12 +120,12 @@ def test_a_decoder_that_fails_at_a_record_rejects_the_record(
     def broken(value: bytes, broker: str) -> None:
         if broker == "b":
             raise ZeroDivisionError("a fault of ours")
-        return report_record(value, broker)
+        return parse_report(value, broker)
 
     from lb_stream.stream import decode as module
 
-    report_record = module.report_record
-    monkeypatch.setattr(module, "report_record", broken)
+    parse_report = module.parse_report
+    monkeypatch.setattr(module, "parse_report", broken)
     (rejected,), reports = events_and_reports(b"home/b", GOOD)
     assert "ZeroDivisionError: a fault of ours" in rejected["expected"]
     assert reports == 1
@@ -152,17 +152,17 @@ def test_a_request_that_a_round_would_fail_at_is_rejected_as_a_record(
         "saw": 2.0,
         "limit": 1.0,
     }
-    agent_record("ask", json.dumps(ask).encode())
+    parse_agent_record("ask", json.dumps(ask).encode())
     with pytest.raises(RecordRejected) as refused:
-        agent_record("ask", json.dumps(ask | given).encode())
+        parse_agent_record("ask", json.dumps(ask | given).encode())
     assert refused.value.field == field
 
 
 def test_a_command_that_names_an_endless_namespace_is_rejected() -> None:
     command = {"id": "1", "kind": "create-namespace", "namespace": "acme/orders"}
-    assert command_record(json.dumps(command).encode()) is not None
+    assert parse_command(json.dumps(command).encode()) is not None
     with pytest.raises(RecordRejected, match="namespace"):
-        command_record(json.dumps(command | {"namespace": "acme/" + "o" * 2_000_000}).encode())
+        parse_command(json.dumps(command | {"namespace": "acme/" + "o" * 2_000_000}).encode())
 
 
 def test_a_command_that_cuts_a_bundle_into_endless_parts_is_rejected() -> None:
@@ -174,8 +174,7 @@ def test_a_command_that_cuts_a_bundle_into_endless_parts_is_rejected() -> None:
         "algorithm": "specified_positions_divide",
     }
     assert (
-        command_record(json.dumps(command | {"boundaries": list(range(1_000))}).encode())
-        is not None
+        parse_command(json.dumps(command | {"boundaries": list(range(1_000))}).encode()) is not None
     )
     with pytest.raises(RecordRejected, match="boundaries = 1001 of them"):
-        command_record(json.dumps(command | {"boundaries": list(range(1_001))}).encode())
+        parse_command(json.dumps(command | {"boundaries": list(range(1_001))}).encode())

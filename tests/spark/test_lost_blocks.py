@@ -15,7 +15,7 @@ from lb_stream.core.model.view import ClusterView
 from lb_stream.settings.resolve import cluster_config
 from lb_stream.store import Store
 from lb_stream.stream.averages import names_block
-from lb_stream.stream.decide import cluster_view, raise_incomplete, read_shards
+from lb_stream.stream.decide import cluster_view, read_shards, require_complete
 from lb_stream.stream.shards.block_files import FOLDER, BlockWriter, read_block
 from tests.spark.shard_task import BATCH, State, folded, rates
 from tests.support.build import Report, batch_of
@@ -81,7 +81,7 @@ def test_nothing_is_decided_before_a_shard_that_began_anew_has_heard_all_brokers
 
     def complete(blocks: list[tuple[str, str, str]], now_ms: int) -> ClusterView:
         shards = read_shards(Store.at(tmp_path), blocks)
-        raise_incomplete(shards, now_ms - timeout_ms)
+        require_complete(shards, now_ms - timeout_ms)
         return cluster_view("eu", shards, blocks, now_ms, {"cpu": 1.0}, {})
 
     heard, fresh = (

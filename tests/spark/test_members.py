@@ -20,7 +20,7 @@ from lb_stream.stream import averages
 from lb_stream.stream.averages import Folding, read_shard
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
-from lb_stream.stream.shard_blocks import EVERYBODY, MEMBER_SCHEMA
+from lb_stream.stream.shard_blocks import ALL_CLUSTERS, MEMBER_SCHEMA
 from lb_stream.stream.shards.block_files import BlockWriter
 from lb_stream.stream.shards.directory import ShardMap
 from lb_stream.stream.shards.partition_keys import partition
@@ -92,7 +92,7 @@ class Job:
             clear=lambda: self.states.pop(here[0], None),
         )
         task = Folding(self.configs, FoldConfig(), store, "cafe0123", 1)
-        with patch.object(averages, "task_of_batch", lambda: (batch, 0, 0)):
+        with patch.object(averages, "current_task", lambda: (batch, 0, 0)):
             task.begin(state)
         found: dict[str, Row] = {}
         for key in sorted({(row.cluster, row.slot) for row in rows}):
@@ -156,7 +156,7 @@ def test_clusters_of_one_shard_whose_blocks_are_known_need_one_row_and_no_state(
         for one in decode([pa.RecordBatch.from_pylist(sent(1), RECORDS)], config)
         for row in one.to_pylist()
     ]
-    assert {row["cluster"] for row in rows} == {EVERYBODY}
+    assert {row["cluster"] for row in rows} == {ALL_CLUSTERS}
     members = [from_bytes(row["members"]) for row in rows if row["members"] is not None]
     assert all(member.schema == MEMBER_SCHEMA for member in members)
     assert sorted(name for member in members for name in member["cluster"].to_pylist()) == sorted(

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from lb_stream.job.session import check_checkpoint
+from lb_stream.job.session import require_file_system
 from lb_stream.store import Store
 from lb_stream.stream.ports import FatalError
 
@@ -17,10 +17,10 @@ def test_a_checkpoint_that_spark_cannot_write_is_said_in_one_line_with_what_to_d
         "/some/folder",
         "file:///some/folder",
     ):
-        check_checkpoint(spark, Store.at(known))
+        require_file_system(spark, Store.at(known))
     with pytest.raises(
         FatalError,
         match=r"s3://b/folder: Spark has no file system for s3a:// .* `lbctl jars fetch --with s3`",
     ) as error:
-        check_checkpoint(spark, Store.at("s3://b/folder"))
+        require_file_system(spark, Store.at("s3://b/folder"))
     assert "\n" not in str(error.value)

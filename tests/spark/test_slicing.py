@@ -11,27 +11,27 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import name_order, view_of
 from lb_stream.core.model.blocks import Shard
 from lb_stream.store import Store
-from lb_stream.stream.averages import hand_over, names_block, read_shard
+from lb_stream.stream.averages import names_block, read_shard, reshard
 from lb_stream.stream.shards.block_files import (
     Blocks,
     BlockWriter,
+    delete_unused_files,
     file_of,
     read_block,
-    remove_unused,
 )
 from lb_stream.stream.shards.directory import (
     NEW,
     ShardMap,
-    forget_directories,
+    delete_directories,
     read_directory,
     write_directory,
 )
 from lb_stream.stream.shards.slicing import (
     ClusterBlocks,
-    Due,
+    DueShard,
     due_parts,
     name_hashes,
-    next_slices,
+    next_shard_map,
     table_part,
     wanted_shards,
 )
@@ -98,11 +98,10 @@ def test_no_bundle_is_lost_or_doubled_when_shards_hand_over(
         start
         if old == 1
         else [
-            written(tmp_path, f"1-{at}-a.arrow", hand_over(kept, start, at, old))
-            for at in range(old)
+            written(tmp_path, f"1-{at}-a.arrow", reshard(kept, start, at, old)) for at in range(old)
         ]
     )
-    after = [hand_over(kept, before, at, new) for at in range(new)]
+    after = [reshard(kept, before, at, new) for at in range(new)]
     for number, shard in enumerate(after):
         assert set((name_hashes(shard.bundles["name"]) & (new - 1)).tolist()) <= {number}
         assert shard.brokers.equals(whole.brokers)
@@ -114,7 +113,7 @@ def test_no_bundle_is_lost_or_doubled_when_shards_hand_over(
 
 def test_an_order_of_names_that_is_known_already_gives_the_same_view(tmp_path: Path) -> None:
     shards = [
-        hand_over(Store.at(tmp_path), [written(tmp_path, "0-0-a.arrow", folded())], at, 2)
+        reshard(Store.at(tmp_path), [written(tmp_path, "0-0-a.arrow", folded())], at, 2)
         for at in (0, 1)
     ]
     order = name_order([shard.bundles["name"] for shard in shards])
@@ -144,9 +143,9 @@ def test_files_that_no_kept_batch_names_are_removed_but_not_those_of_the_batch_u
             1,
             {"eu": ShardMap(1, (blocks[0 if batch == 2 else batch - 1],))},
         )
-    used = forget_directories(Store.at(tmp_path), 2)
+    used = delete_directories(Store.at(tmp_path), 2)
     assert used == {file_of(blocks[0][0]), file_of(blocks[2][0])}
-    assert remove_unused(Store.at(tmp_path), used, 2) == 1
+    assert delete_unused_files(Store.at(tmp_path), used, 2) == 1
     assert read_shard(Store.at(tmp_path), blocks[0]).bundles.num_rows == 4
     with pytest.raises(FileNotFoundError):
         read_shard(Store.at(tmp_path), blocks[1])
@@ -162,10 +161,10 @@ def blocks_of(*names: str) -> tuple[Blocks, ...]:
 def test_a_failed_hand_over_is_tried_again() -> None:
     before = ShardMap(2, blocks_of("old"), 1)
     assert (
-        next_slices(before, ClusterBlocks(1, (*blocks_of("new"), ("", "", "")), True), 100)
+        next_shard_map(before, ClusterBlocks(1, (*blocks_of("new"), ("", "", "")), True), 100)
         == before
     )
-    assert next_slices(
+    assert next_shard_map(
         before, ClusterBlocks(1, blocks_of("new", "new2"), True, bundles=120), 100
     ) == ShardMap(2, blocks_of("new", "new2"), 1)
 
@@ -184,5 +183,5 @@ def test_a_cluster_that_is_sliced_anew_leaves_its_old_part_of_the_table_to_the_o
     }
     due = due_parts({small: ShardMap(2, blocks_of("e")), neighbour: NEW}, views)
     assert list(due) == sorted(["eu.0", "eu.1", shared])
-    assert due[shared] == [Due(neighbour, 0, 5, blocks_of("n")[0])]
+    assert due[shared] == [DueShard(neighbour, 0, 5, blocks_of("n")[0])]
     assert due_parts({small: NEW}, {small: ClusterBlocks(5, blocks_of("e"), False)}) == {}

@@ -14,7 +14,7 @@ from lb_stream.store import Store
 from lb_stream.stream.averages import _gather
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
-from lb_stream.stream.shard_blocks import EVERYBODY
+from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from lb_stream.stream.shards.block_files import BlockWriter, read_block
 from lb_stream.stream.shards.directory import ShardMap
 from tests.support.decoding import RECORDS, record, report
@@ -49,7 +49,7 @@ def rows(config: DecodeConfig, folder: Path, stored: bool) -> list[Row]:
         )
         found += [Row(**row) for batch in batches for row in batch.to_pylist()]
         writer.close()
-    return [row for row in found if row.cluster != EVERYBODY]
+    return [row for row in found if row.cluster != ALL_CLUSTERS]
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 5])

@@ -5,18 +5,18 @@ import gc
 import pytest
 from pyspark.sql import SparkSession
 
-from lb_stream.stream.task.attempt import task_of_batch
+from lb_stream.stream.task.current_task import current_task
 
 pytestmark = pytest.mark.jvm
 
 
 def test_a_worker_puts_its_modules_aside_and_the_driver_does_not(spark: SparkSession) -> None:
     def put_aside(_: int) -> int:
-        task_of_batch()
+        current_task()
         return gc.get_freeze_count()
 
     (in_worker,) = spark.sparkContext.parallelize([0], 1).map(put_aside).collect()
     assert in_worker > 10_000  # objects of some hundred modules
     before = gc.get_freeze_count()
-    assert task_of_batch() == (0, 0, 0)
+    assert current_task() == (0, 0, 0)
     assert gc.get_freeze_count() == before

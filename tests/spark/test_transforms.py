@@ -15,7 +15,7 @@ from lb_stream.core.model.blocks import Batch, Shard, from_bytes, to_bytes
 from lb_stream.store import Store
 from lb_stream.stream.averages import SHARD_DDL, names_block
 from lb_stream.stream.context import BatchContext
-from lb_stream.stream.shard_blocks import EVERYBODY
+from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from lb_stream.stream.shards.block_files import BlockWriter
 from lb_stream.stream.shards.directory import write_directory
 from lb_stream.stream.transforms import to_blocks, to_rounds
@@ -58,7 +58,7 @@ def shards(spark: SparkSession, settings: Settings, blocks: DataFrame) -> DataFr
     """What the stateful stage would emit for these blocks when it has no state yet."""
     rows = []
     clock, *rest = sorted(blocks.collect(), key=lambda block: (block.cluster, block.slot))
-    for block in (block for block in rest if block.cluster != EVERYBODY):
+    for block in (block for block in rest if block.cluster != ALL_CLUSTERS):
         batch = Batch(
             from_bytes(bytes(block.reports)), from_bytes(bytes(block.samples)), Batch.empty().events
         )
@@ -79,7 +79,7 @@ def test_blocks_are_keyed_by_cluster_and_shard(spark: SparkSession, settings: Se
     raw = records(spark, [(b"eu/b1", report(50)), (b"us/b1", report(60)), (b"eu/b2", b"broken")])
     keys = (
         raw.transform(to_blocks(settings, epoch=1))
-        .where(f"cluster <> '{EVERYBODY}'")
+        .where(f"cluster <> '{ALL_CLUSTERS}'")
         .select("cluster", "shard")
     )
     assert_df_equality(

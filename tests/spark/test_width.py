@@ -12,9 +12,9 @@ from pyspark.sql import Row
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Shard
-from lb_stream.stream.averages import _gather, one_clock
+from lb_stream.stream.averages import _gather, merge_clocks
 from lb_stream.stream.decode import decode
-from lb_stream.stream.shard_blocks import EVERYBODY
+from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from lb_stream.stream.source import read_records
 from tests.support.decoding import BUNDLE, KNOWN, RECORDS, record, report
 
@@ -44,8 +44,8 @@ def whole(pieces: list[list[dict[str, Any]]]) -> tuple[list[dict[str, Any]], lis
         for one in decode([pa.RecordBatch.from_pylist(piece, RECORDS)], KNOWN)
         for row in one.to_pylist()
     ]
-    clock = one_clock(
-        seen for row in rows if row.cluster == EVERYBODY for seen in json.loads(row.clock)
+    clock = merge_clocks(
+        seen for row in rows if row.cluster == ALL_CLUSTERS for seen in json.loads(row.clock)
     )
     batch = _gather(
         [row for row in rows if row.cluster == "eu"],

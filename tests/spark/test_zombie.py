@@ -7,10 +7,15 @@ import pyarrow as pa
 import pytest
 
 from lb_stream.store import Store
-from lb_stream.stream.shards.block_files import BlockWriter, read_block, remove_spent, sample_file
+from lb_stream.stream.shards.block_files import (
+    BlockWriter,
+    delete_batch_files,
+    read_block,
+    sample_file,
+)
 from lb_stream.stream.shards.directory import (
     ShardMap,
-    forget_directories,
+    delete_directories,
     read_directory,
     write_directory,
 )
@@ -35,7 +40,7 @@ def test_what_a_zombie_says_of_the_next_batch_is_not_read_by_its_heir(tmp_path: 
         "so does the heir's heir"
     )
     assert read_directory(Store.at(tmp_path), BATCH + 1, ZOMBIE) == {"eu": written[1]}
-    assert forget_directories(Store.at(tmp_path), BATCH) == {"heir", "zombie"}, (
+    assert delete_directories(Store.at(tmp_path), BATCH) == {"heir", "zombie"}, (
         "what either names stays as long as it may be read"
     )
 
@@ -46,10 +51,10 @@ def test_a_zombie_that_tidies_up_leaves_its_heirs_samples(tmp_path: Path) -> Non
         writer = BlockWriter(Store.at(tmp_path), sample_file(BATCH, epoch, 0), durable=False)
         places[epoch] = writer.put(pa.table({"x": [epoch]}))
         writer.close()
-    remove_spent(Store.at(tmp_path), BATCH, ZOMBIE)
+    delete_batch_files(Store.at(tmp_path), BATCH, ZOMBIE)
     assert read_block(Store.at(tmp_path), places[HEIR])["x"].to_pylist() == [HEIR]
     with pytest.raises(FileNotFoundError):
         read_block(Store.at(tmp_path), places[ZOMBIE])
-    remove_spent(Store.at(tmp_path), BATCH, HEIR)
+    delete_batch_files(Store.at(tmp_path), BATCH, HEIR)
     with pytest.raises(FileNotFoundError):
         read_block(Store.at(tmp_path), places[HEIR])

@@ -8,7 +8,7 @@ import pyarrow as pa
 from lb_stream.core.model.blocks import from_bytes
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
-from lb_stream.stream.shard_blocks import EVERYBODY
+from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from lb_stream.stream.shards.directory import ShardMap
 
 CONFIG = DecodeConfig(default_cluster="home", commands_topic="commands", known={})
@@ -72,7 +72,7 @@ def decoded(
             for name in ("reports", "samples", "events")
         }
         for row in rows_of(records, config)
-        if row["cluster"] != EVERYBODY
+        if row["cluster"] != ALL_CLUSTERS
     }
 
 

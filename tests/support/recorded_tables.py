@@ -23,12 +23,12 @@ from lb_stream.sim import build_cluster
 from lb_stream.store import Store
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
-from lb_stream.stream.decide import logged
+from lb_stream.stream.decide import encode_entries
 from lb_stream.stream.figures import FigureFiles, part_files
 from lb_stream.stream.ports import Logged
 from lb_stream.stream.shards.block_files import BlockWriter
 from lb_stream.stream.shards.history import Slot, next_slot
-from lb_stream.stream.shards.slicing import Due
+from lb_stream.stream.shards.slicing import DueShard
 from tests.support.sim_loop import ClosedLoop
 
 START_MS = 1_767_225_600_000
@@ -75,7 +75,7 @@ class Recorder:
             self._stream, f"batch-{self._log_seq}", self._log_seq, made.memory.epoch, True, {}
         )
         taken = FigureFiles(context, "0-0")
-        taken.loads(self.loop.view, made)
+        taken.add_loads(self.loop.view, made)
         inputs = {"offsets": {}, "caught_up": True, "settings": self.settings, "acks": []}
         row = RoundRow(
             cluster=made.cluster,
@@ -84,7 +84,7 @@ class Recorder:
             now_ms=made.now_ms,
             memory=made.memory.to_json(),
             inputs=canonical_json(inputs),
-            **logged(made),
+            **encode_entries(made),
         )
         taken.write([row])
         place = {"app": self._app, "batch_id": self._log_seq, "log_seq": self._log_seq}
@@ -101,11 +101,11 @@ class Recorder:
             writer.put(shard.bundles.drop_columns("name")),
         )
         writer.close()
-        entries = [Due("demo", 0, self.loop.now_ms, blocks, slot)]
+        entries = [DueShard("demo", 0, self.loop.now_ms, blocks, slot)]
         files = part_files(
             "demo-0", entries, Store.at(self.root), Store.at(self._checkpoint), f"averages-{name}"
         )
-        self._projections.put_parts(f"demo-{name}", self._log_seq, {"demo-0": files})
+        self._projections.replace_parts(f"demo-{name}", self._log_seq, {"demo-0": files})
 
 
 def record(

@@ -41,7 +41,7 @@ def take_over(
 
     settings = load_cli_settings(config, broker_conf, set_).settings
     stream, topics = settings.stream, (settings.topics.reports, settings.topics.commands)
-    if not Share.of(stream).has(cluster):
+    if not Share.from_settings(stream).includes(cluster):
         raise CommandError(
             f"the settings of the pipeline {stream.pipeline_id!r} leave {cluster} out: set "
             "stream.clusters first",

@@ -179,7 +179,7 @@ def starting_offsets(settings: Settings, wanted: Offsets) -> dict[str, dict[str,
 
 
 @dataclass(slots=True)
-class CaughtUp:
+class StartBacklog:
     """Whether the job has read all that was there when it started.
 
     Until then a broker's silence may be the job's own.
@@ -189,22 +189,22 @@ class CaughtUp:
     behind: Offsets = field(default_factory=dict)
 
     @staticmethod
-    def at_start(settings: Settings) -> CaughtUp:
+    def at_start(settings: Settings) -> StartBacklog:
         """Ask Kafka where the topics end now, and the checkpoint how far it has come."""
         begin, end = read_offset_bounds(settings)
         checkpoint = checkpoint_of(settings.stream)
-        caught_up = CaughtUp(
+        backlog = StartBacklog(
             checkpoint, {place: offset for place, offset in end.items() if offset > begin[place]}
         )
-        caught_up.read(last_batch(checkpoint))
-        return caught_up
+        backlog.record_batch(last_batch(checkpoint))
+        return backlog
 
     @property
-    def now(self) -> bool:
+    def is_read(self) -> bool:
         """Nothing of it is left."""
         return not self.behind
 
-    def read(self, batch_id: int | None) -> None:
+    def record_batch(self, batch_id: int | None) -> None:
         """Note that a batch has been read (or will be, first of all)."""
         if self.behind and self.checkpoint is not None:
             planned = planned_offsets(self.checkpoint, batch_id)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from kafka.errors import KafkaError
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka.checkpoint import CaughtUp, Offsets, read_offset_bounds
-from lb_stream.stream.ports import Reading
+from lb_stream.io.kafka.checkpoint import Offsets, StartBacklog, read_offset_bounds
+from lb_stream.stream.ports import Backlog
 
 LONGEST_WAIT_S = 15.0
 """How long few records may wait behind many; a new plan of the batch costs a restart."""
@@ -57,7 +57,7 @@ class Fairness:
     """
 
     limit: int = 0
-    caught_up: Reading = field(default_factory=lambda: CaughtUp(None))
+    backlog: Backlog = field(default_factory=lambda: StartBacklog(None))
     since: float | None = (
         None  # when the row of batches began in which some partition was held back (time.monotonic)
     )
@@ -71,7 +71,7 @@ class Fairness:
             planned
         )  # it rounds each share down
         newest: Offsets = {}
-        if is_full and self.caught_up.now:
+        if is_full and self.backlog.is_read:
             with suppress(KafkaError):  # whoever reads the batch will notice
                 newest = read_offset_bounds(settings)[1]
         held = held_back(planned, newest, self.limit)

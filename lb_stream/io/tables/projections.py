@@ -187,7 +187,7 @@ class Projections:
             found.setdefault(row["cluster"], {})[row["bundle"]] = row["version"]
         return found
 
-    def put_parts(
+    def replace_parts(
         self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Mapping[str, Any]]]
     ) -> None:
         """Put these files (part → table → file) in the place of those parts of `bundle_averages`,

@@ -32,8 +32,8 @@ from lb_stream.io.tables.delta import dataset, open_table
 from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.shadows import shadow_config
 from lb_stream.store import Store, checkpoint_of, tables_of
-from lb_stream.stream.arrived import asks_of
-from lb_stream.stream.decide import cluster_view, logged, read_shards
+from lb_stream.stream.cluster_input import parse_asks
+from lb_stream.stream.decide import cluster_view, encode_entries, read_shards
 
 Result = Literal["equal", "different", "view gone", "failed then"]
 Remembered = tuple[str, str]
@@ -196,7 +196,7 @@ def _start(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> Ro
     times = {int(partition): append_ms for partition, append_ms in inputs.get("times", {}).items()}
     acks, asks = (
         tuple(Ack.model_validate(ack) for ack in inputs["acks"]),
-        asks_of(inputs.get("asks", ())),
+        parse_asks(inputs.get("asks", ())),
     )
     commands = tuple(Received(**command) for command in inputs["commands"])
     inbox = Inbox(
@@ -218,7 +218,7 @@ def _decided(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> 
             "results": row["results"],
         }
     made = decide(start.view, start.memory, start.inbox, start.config)
-    now = logged(made) | {"memory": made.memory.to_json()}
+    now = encode_entries(made) | {"memory": made.memory.to_json()}
     if any(entry["policy"] == REAL for entry in json.loads(row["shadows"])):
         of_shadow = partial(shadow_config, start.own, start.memory.operator_state.settings)
         hold_ms = start.inputs["shadow_hold_ms"]

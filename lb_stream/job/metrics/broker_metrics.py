@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lb_stream.job.metrics.round_figures import FLOWS, USAGES, Memories, RoundFigures
+from lb_stream.job.metrics.round_figures import FLOWS, USAGES, MemorySource, RoundFigures
 
 
 class _Smoothed(msgspec.Struct):
@@ -38,7 +38,7 @@ _read_memory = msgspec.json.Decoder(_ShedderMemory).decode
 class BrokerMetrics(Collector):
     """The registry of all brokers' gauges; `memories` gives canonical JSON by cluster."""
 
-    def __init__(self, figures: RoundFigures, memories: Memories) -> None:
+    def __init__(self, figures: RoundFigures, memories: MemorySource) -> None:
         self.registry = CollectorRegistry()
         self._figures, self._memories = figures, memories
         self.registry.register(self)

@@ -15,9 +15,9 @@ import msgspec
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.io.leadership.leader import this_host
 from lb_stream.io.local.http_server import HttpAnswer
-from lb_stream.job.metrics.round_figures import Memories
+from lb_stream.job.metrics.round_figures import MemorySource
 from lb_stream.query.health import LAG_LIMIT, LATE_MS, ClusterFacts, Facts, JobFacts, judge
-from lb_stream.stream.ports import Logged, forgotten_in
+from lb_stream.stream.ports import Logged, forgotten_clusters
 
 
 class _Pending(msgspec.Struct):
@@ -48,7 +48,7 @@ _read_memory = msgspec.json.Decoder(_HealthMemory).decode
 class Health:
     """What the job knows of its own health."""
 
-    def __init__(self, settings: StreamSettings, epoch: int, memories: Memories) -> None:
+    def __init__(self, settings: StreamSettings, epoch: int, memories: MemorySource) -> None:
         self._settings, self._epoch, self._memories = settings, epoch, memories
         self._errors: dict[str, str | None] = {}
         self._last_ms: dict[str, int] = {}
@@ -60,7 +60,7 @@ class Health:
         """Note that the stream begins."""
         self._started_ms = _now_ms()
 
-    def take(self, logged: Logged, ended_s: float) -> None:
+    def record_batch(self, logged: Logged, ended_s: float) -> None:
         """Note a finished batch."""
         self._batch_ms = int(ended_s * 1000)
         for row in logged.rounds.select(["cluster", "now_ms", "error"]).to_pylist():
@@ -68,7 +68,7 @@ class Health:
                 row["error"],
                 row["now_ms"],
             )
-        for cluster in forgotten_in(logged):
+        for cluster in forgotten_clusters(logged):
             del self._errors[cluster], self._last_ms[cluster]
 
     @property

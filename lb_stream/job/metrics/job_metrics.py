@@ -27,9 +27,15 @@ from prometheus_client.registry import Collector
 from lb_stream.contracts.decisions import DecisionKind
 from lb_stream.core.model.memory import Mergeable
 from lb_stream.core.shadow.evaluate import REAL
-from lb_stream.job.metrics.round_figures import Memories, RoundFigures
-from lb_stream.job.metrics.spark_progress import is_batch, lag, number, spark_phases, state_of
-from lb_stream.stream.ports import Logged, forgotten_in
+from lb_stream.job.metrics.round_figures import MemorySource, RoundFigures
+from lb_stream.job.metrics.spark_progress import (
+    is_batch,
+    lag_records,
+    read_number,
+    read_state,
+    spark_phases,
+)
+from lb_stream.stream.ports import Logged, forgotten_clusters
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 LATENCIES_MS = (1, 10, 100, 200, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000)
@@ -116,7 +122,7 @@ class Metrics:
     """
 
     def __init__(
-        self, pipeline: str, version: str, epoch: int, memories: Memories, figures: RoundFigures
+        self, pipeline: str, version: str, epoch: int, memories: MemorySource, figures: RoundFigures
     ) -> None:
         self.registry = CollectorRegistry()
         known = [_read_memory(text) for text in memories().values()]
@@ -293,7 +299,7 @@ class Metrics:
             totals["decisions"] += len(decisions)
             totals["refusals"] += sum(refusal["count"] for refusal in refusals)
             totals["errors"] += row["error"] is not None
-        for cluster in forgotten_in(logged):
+        for cluster in forgotten_clusters(logged):
             self._end(cluster)
         return totals
 
@@ -308,19 +314,19 @@ class Metrics:
         for cluster, count in Counted(clusters).items():
             self.rejected.labels(cluster).inc(count)
 
-    def progressed(self, progress: Mapping[str, Any]) -> None:
+    def record_progress(self, progress: Mapping[str, Any]) -> None:
         """Record Spark's progress of a batch; without a batch, only its figures about the input."""
-        for topic, records in lag(progress).items():
+        for topic, records in lag_records(progress).items():
             self.lag.labels(topic).set(records)
-        self.input_rate.set(number(progress, "inputRowsPerSecond"))
-        self.processed_rate.set(number(progress, "processedRowsPerSecond"))
+        self.input_rate.set(read_number(progress, "inputRowsPerSecond"))
+        self.processed_rate.set(read_number(progress, "processedRowsPerSecond"))
         if not is_batch(progress):
             return
-        self.input_records.inc(number(progress, "numInputRows"))
+        self.input_records.inc(read_number(progress, "numInputRows"))
         self.batch_seconds.observe(progress["durationMs"]["triggerExecution"] / 1000)
         for phase, milliseconds in spark_phases(progress).items():
             self.phase_seconds.labels(phase).observe(milliseconds / 1000)
-        state = state_of(progress)
+        state = read_state(progress)
         self.state_seconds.labels("updates").observe(state["state_updates_ms"] / 1000)
         self.state_seconds.labels("commit").observe(state["state_commit_ms"] / 1000)
         self.state_rows.set(state["state_rows"])
@@ -422,7 +428,7 @@ class Metrics:
 class _Clusters(Collector):
     """Gauges of clusters, read on request: a large memory is too much JSON for every batch."""
 
-    def __init__(self, memories: Memories, figures: RoundFigures) -> None:
+    def __init__(self, memories: MemorySource, figures: RoundFigures) -> None:
         self._memories, self._figures = memories, figures
         self._read: dict[str, tuple[str, _ClusterMemory]] = {}
 

@@ -31,9 +31,9 @@ from lb_stream.io.tables.delta import append_rows, open_table
 from lb_stream.job.metrics.broker_metrics import BrokerMetrics
 from lb_stream.job.metrics.health import Health
 from lb_stream.job.metrics.job_metrics import Metrics
-from lb_stream.job.metrics.round_figures import Memories, RoundFigures
+from lb_stream.job.metrics.round_figures import MemorySource, RoundFigures
 from lb_stream.job.metrics.server import PATHS, serve_metrics
-from lb_stream.job.metrics.spark_progress import is_batch, lag, spark_phases, state_of
+from lb_stream.job.metrics.spark_progress import is_batch, lag_records, read_state, spark_phases
 from lb_stream.store import tables_of
 from lb_stream.stream.ports import Logged
 
@@ -80,7 +80,7 @@ class Monitor:
     """
 
     def __init__(
-        self, settings: StreamSettings, epoch: int, app: Callable[[], str], memories: Memories
+        self, settings: StreamSettings, epoch: int, app: Callable[[], str], memories: MemorySource
     ) -> None:
         self._settings, self._epoch, self._app = settings, epoch, app
         self._figures = RoundFigures(tables_of(settings))
@@ -202,12 +202,12 @@ class Monitor:
         self.metrics.last_batch.set(batch.ended_s)
         for phase, seconds in batch.phases.items():
             self.metrics.phase_seconds.labels(phase).observe(seconds)
-        self._health.take(logged, batch.ended_s)
+        self._health.record_batch(logged, batch.ended_s)
         batch.counts = {
             "log_seq": logged.log_seq if len(logged.rounds) else None
         } | self.metrics.count(logged)
         if self._server is not None:
-            self.metrics.count_rejected(self._figures.take(logged))
+            self.metrics.count_rejected(self._figures.read_batch(logged))
 
     def _take_progress(self) -> None:
         """Record Spark's new progress, also of batches that were faster than this thread."""
@@ -220,8 +220,8 @@ class Monitor:
         )
         batches = {batch.batch_id: batch for batch in self._waiting}
         for progress in (*self._missed(before, last["batchId"]), last):
-            self.metrics.progressed(progress)
-            self._health.lag_records = sum(lag(progress).values())
+            self.metrics.record_progress(progress)
+            self._health.lag_records = sum(lag_records(progress).values())
             if is_batch(progress) and progress["batchId"] in batches:
                 batches[progress["batchId"]].progress = progress
 
@@ -293,5 +293,5 @@ def _row(batch: _Batch) -> dict[str, Any]:
             "whole_ms": progress["durationMs"]["triggerExecution"],
             "input_records": progress["numInputRows"],
         }
-        row |= {"lag_records": sum(lag(progress).values()), **state_of(progress)}
+        row |= {"lag_records": sum(lag_records(progress).values()), **read_state(progress)}
     return row

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, REJECTED_REPORTS
 from lb_stream.store import Store
-from lb_stream.stream.ports import Logged, forgotten_in
+from lb_stream.stream.ports import Logged, forgotten_clusters
 
-Memories = Callable[[], Mapping[str, str]]
+MemorySource = Callable[[], Mapping[str, str]]
 """Gives each cluster's memory, canonical JSON."""
 
 USAGES = {
@@ -49,10 +49,10 @@ class RoundFigures:
         self._tables = tables
         self.loads: dict[str, pa.Table] = {}
 
-    def take(self, logged: Logged) -> list[str]:
+    def read_batch(self, logged: Logged) -> list[str]:
         """Read a batch's figures, and return the cluster of each rejected record."""
         rejected: list[str] = []
-        for cluster in forgotten_in(logged):
+        for cluster in forgotten_clusters(logged):
             self.loads.pop(cluster, None)
         for files in logged.files:
             if REJECTED_REPORTS.name in files:

@@ -15,7 +15,7 @@ SPARK_PHASES = {
 """Our phase → Spark's phases (milliseconds in `durationMs`)."""
 
 
-def lag(progress: Mapping[str, Any]) -> dict[str, int]:
+def lag_records(progress: Mapping[str, Any]) -> dict[str, int]:
     """Return topic → records that were there when the batch was planned and are unread."""
     behind: dict[str, int] = {}
     for source in progress["sources"]:
@@ -41,7 +41,7 @@ def spark_phases(progress: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def state_of(progress: Mapping[str, Any]) -> dict[str, int]:
+def read_state(progress: Mapping[str, Any]) -> dict[str, int]:
     """Return the state's figures, by column of `batches`; times are sums over tasks."""
     return {
         ours: sum(operator[theirs] for operator in progress["stateOperators"])
@@ -54,7 +54,7 @@ def state_of(progress: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def number(progress: Mapping[str, Any], name: str) -> float:
+def read_number(progress: Mapping[str, Any], name: str) -> float:
     """Return a figure of the progress; 0 where Spark gives none, or an infinite rate."""
     value = progress.get(name)
     return float(value) if isinstance(value, int | float) and value < float("inf") else 0.0

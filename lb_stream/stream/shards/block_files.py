@@ -212,7 +212,7 @@ def memory_file(batch_id: int, epoch: int) -> str:
     return file_name(batch_id, epoch, f"all{_MEMORIES}")
 
 
-def remove_spent(checkpoint: Store, batch_id: int, epoch: int) -> None:
+def delete_batch_files(checkpoint: Store, batch_id: int, epoch: int) -> None:
     """Delete the samples and memories of all batches up to this one; not those of a job that has
     come after this one."""
     for name in _names(checkpoint):
@@ -224,7 +224,7 @@ def remove_spent(checkpoint: Store, batch_id: int, epoch: int) -> None:
             checkpoint.delete(f"{FOLDER}/{name}")
 
 
-def remove_unused(checkpoint: Store, used: set[str], oldest_batch: int) -> int:
+def delete_unused_files(checkpoint: Store, used: set[str], oldest_batch: int) -> int:
     """Delete the files of batches before `oldest_batch` that are not among the used.
 
     Returns how many those were.

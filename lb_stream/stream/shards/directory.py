@@ -77,7 +77,7 @@ class _Remembered(msgspec.Struct):
 _read_memory = msgspec.json.Decoder(_Remembered).decode
 
 
-def asked_in(memory: str) -> dict[str, tuple[str, str]]:
+def read_asked(memory: str) -> dict[str, tuple[str, str]]:
     """Of each decision under way in a cluster's memory: who was asked, and about which bundle."""
     try:
         pending = _read_memory(memory).pending
@@ -137,7 +137,7 @@ def _read(checkpoint: Store, name: str) -> dict[str, ShardMap]:
     return _from_json(checkpoint.get(name))
 
 
-def forget_directories(checkpoint: Store, oldest_batch: int) -> set[str]:
+def delete_directories(checkpoint: Store, oldest_batch: int) -> set[str]:
     """Delete the files of batches before `oldest_batch`.
 
     Returns the block files that the others name.

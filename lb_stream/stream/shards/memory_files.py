@@ -20,7 +20,7 @@ STORED_CHARACTERS = 128 << 10
 """Of all clusters together. What is more goes into a file."""
 
 
-class Memories(NamedTuple):
+class BatchMemories(NamedTuple):
     """Canonical JSON by cluster: what the balancer remembers, and what the cluster's shadows do.
 
     `stored`: each task's block of them, if they are in a file.
@@ -31,18 +31,18 @@ class Memories(NamedTuple):
     stored: tuple[str, ...] = ()
 
 
-def hand_out(
+def distribute_memories(
     balancer: Mapping[str, str],
     shadows: Mapping[str, str],
     checkpoint: Store,
     batch_id: int,
     epoch: int,
     tasks: int,
-) -> Memories:
+) -> BatchMemories:
     """The memories as a batch's tasks are given them: in a file, a block for each task, unless they
     are small."""
     if sum(map(len, balancer.values())) + sum(map(len, shadows.values())) <= STORED_CHARACTERS:
-        return Memories(dict(balancer), dict(shadows))
+        return BatchMemories(dict(balancer), dict(shadows))
     clusters: list[list[str]] = [[] for _ in range(tasks)]
     for cluster in balancer:
         clusters[deciding_task(cluster, tasks)].append(cluster)
@@ -53,7 +53,7 @@ def hand_out(
     )
     stored = tuple(writer.put(pa.table(each, schema=_SCHEMA)) for each in columns)
     writer.close()
-    return Memories({}, {}, stored)
+    return BatchMemories({}, {}, stored)
 
 
 _SCHEMA = pa.schema(
@@ -61,9 +61,11 @@ _SCHEMA = pa.schema(
 )
 
 
-def read_own(checkpoint: Store, stored: tuple[str, ...], clusters: Iterable[str]) -> Memories:
+def read_memories(
+    checkpoint: Store, stored: tuple[str, ...], clusters: Iterable[str]
+) -> BatchMemories:
     """What some clusters remember: of those that Spark brings to one task it is in one block."""
     wanted = sorted({deciding_task(cluster, len(stored)) for cluster in clusters})
     rows = [row for task in wanted for row in read_block(checkpoint, stored[task]).to_pylist()]
     shadows = {row["cluster"]: row["shadows"] for row in rows if row["shadows"] is not None}
-    return Memories({row["cluster"]: row["balancer"] for row in rows}, shadows)
+    return BatchMemories({row["cluster"]: row["balancer"] for row in rows}, shadows)

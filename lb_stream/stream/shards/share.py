@@ -23,17 +23,17 @@ class Share:
     exclude: str = ""
 
     @staticmethod
-    def of(settings: StreamSettings) -> Share:
-        """By the settings."""
+    def from_settings(settings: StreamSettings) -> Share:
+        """Return the share that the settings name."""
         return Share(settings.clusters, settings.excluded_clusters)
 
-    def has(self, cluster: str) -> bool:
+    def includes(self, cluster: str) -> bool:
         """Whether this pipeline balances the cluster."""
         return not (self.include or self.exclude) or _has(self.include, self.exclude, cluster)
 
-    def own(self, clusters: Mapping[str, _T]) -> dict[str, _T]:
+    def select(self, clusters: Mapping[str, _T]) -> dict[str, _T]:
         """What concerns the clusters of this pipeline."""
-        return {name: what for name, what in clusters.items() if self.has(name)}
+        return {name: what for name, what in clusters.items() if self.includes(name)}
 
 
 EVERY_CLUSTER = Share()

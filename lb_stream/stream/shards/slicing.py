@@ -53,7 +53,7 @@ def history_slot(before: ShardMap, view: ClusterBlocks, resolution_ms: int) -> S
     )
 
 
-def next_slices(
+def next_shard_map(
     before: ShardMap, view: ClusterBlocks, shard_bundles: int, resolution_ms: int = 0
 ) -> ShardMap:
     """How the next batch cuts a cluster into shards.
@@ -99,7 +99,7 @@ def table_part(cluster: str, shard: int, shards: int) -> str:
     )
 
 
-class Due(NamedTuple):
+class DueShard(NamedTuple):
     """One shard whose bundles a batch writes to the tables."""
 
     cluster: str
@@ -109,7 +109,7 @@ class Due(NamedTuple):
     slot: Slot | None = None  # of the cluster's history, if one begins
 
 
-Parts = dict[str, list[Due]]
+Parts = dict[str, list[DueShard]]
 """Part of the table → each shard in it."""
 
 
@@ -121,7 +121,7 @@ def due_parts(
     `directory`: how the batch was sliced.
 
     A cluster that has just been sliced anew, or forgotten, leaves its old parts. `resolution_ms` as
-    in `next_slices`.
+    in `next_shard_map`.
     """
     due: set[str] = set()
     content: Parts = {}
@@ -131,7 +131,7 @@ def due_parts(
         before = directory.get(cluster, NEW)
         slot = history_slot(before, view, resolution_ms)
         for shard, (part, blocks) in enumerate(zip(parts, view.blocks, strict=True)):
-            content.setdefault(part, []).append(Due(cluster, shard, view.now_ms, blocks, slot))
+            content.setdefault(part, []).append(DueShard(cluster, shard, view.now_ms, blocks, slot))
         leaves = before.before is not None or not view.blocks
         if (view.sampled or leaves) and not view.failed:
             due.update(parts)

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.stateful_processor_api_client import (
     StatefulProcessorHandleState,
 )
 
-from lb_stream.stream.task.attempt import hush_first_worker
+from lb_stream.stream.task.current_task import silence_schema_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -64,7 +64,7 @@ class ShardProcessor(StatefulProcessor):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Unpickle in a worker."""
         self.__dict__.update(state)
-        hush_first_worker()
+        silence_schema_worker()
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark once for each partition and batch, and once before the first batch."""

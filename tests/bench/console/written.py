@@ -261,7 +261,7 @@ class Job:
         self._log.find(seq)
         logged = self._log.append_once(seq, rounds)
         self._tables.project(logged)
-        self._tables.put_parts(CHECKPOINT, seq, self._parts(seq, now_ms, name))
+        self._tables.replace_parts(CHECKPOINT, seq, self._parts(seq, now_ms, name))
         self._log.run_upkeep()
         self.seq, self._open = seq, made
         return made

@@ -32,7 +32,7 @@ from lb_stream.store import checkpoint_of
 from lb_stream.stream.batch import views_of_shards
 from lb_stream.stream.shards.block_files import read_block
 from lb_stream.stream.shards.directory import NEW, read_directory, write_directory
-from lb_stream.stream.shards.slicing import next_slices
+from lb_stream.stream.shards.slicing import next_shard_map
 from lb_stream.stream.source import read_records
 from lb_stream.stream.transforms import to_blocks, to_shards
 
@@ -87,7 +87,7 @@ def start_view(spark: SparkSession, settings: Settings, clusters: list[str]) -> 
         directory = read_directory(checkpoint, batch_id, EPOCH)
         for cluster, view in views_of_shards(shards.drop("events").toArrow()).items():
             bundles = sum(len(read_block(checkpoint, names)) for _, names, _ in view.blocks)
-            directory[cluster] = next_slices(
+            directory[cluster] = next_shard_map(
                 directory[cluster], replace(view, bundles=bundles), settings.stream.shard_bundles
             )
         write_directory(checkpoint, batch_id + 1, EPOCH, directory)

@@ -17,7 +17,7 @@ from lb_stream.agent import Agent, AgentConfig, AgentError
 from lb_stream.contracts.settings import KafkaSettings, Settings, StreamSettings, TopicSettings
 from lb_stream.contracts.tables import LEADERS
 from lb_stream.io.messages.errors import describe_error
-from lb_stream.job.balance import ready_topics
+from lb_stream.job.balance import prepare_topics
 from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 from tests.support.lbctl_runner import Result, lbctl
@@ -124,7 +124,7 @@ class Users:
         about."""
         if role == "job":
             return _told(
-                lambda: ready_topics(
+                lambda: prepare_topics(
                     self.settings("job", **changed), take_over=False, standby=False
                 )
             )

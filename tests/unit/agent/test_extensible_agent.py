@@ -11,7 +11,7 @@ from lb_stream.agent import Agent, AgentConfig, MeasuringAdapter, SplitWatch
 from lb_stream.contracts.reports import BrokerLoadReport, SplitAsk, TopBundlesReport
 from lb_stream.settings.resolve import cluster_config
 from lb_stream.sim import SimBroker, build_cluster
-from lb_stream.stream.records import report_record
+from lb_stream.stream.records import parse_report
 
 A = "broker-1:8080"
 EXTENSIBLE = {"load_manager": "extensible", "split_hit_count": 1}
@@ -38,7 +38,7 @@ def test_a_simulated_broker_writes_both_records_as_the_stream_takes_them() -> No
         for one in TopBundlesReport.model_validate(top).top_bundles_load_data
     ]
     assert flows == sorted(flows), "from the lowest to the highest"
-    assert report_record(json.dumps(load).encode(), A).fields["load_ema"] == read.weighted_max_ema
+    assert parse_report(json.dumps(load).encode(), A).fields["load_ema"] == read.weighted_max_ema
 
 
 def test_its_load_is_smoothed_and_begins_anew_when_its_bundles_change() -> None:

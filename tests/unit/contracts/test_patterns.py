@@ -18,7 +18,7 @@ from lb_stream.contracts.base import PATTERN_WORDS
 from lb_stream.contracts.keys import KeyModel, SettingError, expected, key
 from lb_stream.io.kafka.commands import InvalidCommand, build_command
 from lb_stream.settings.load import load
-from lb_stream.stream.records import RecordRejected, command_record
+from lb_stream.stream.records import RecordRejected, parse_command
 from tests.support.lbctl_runner import lbctl
 from tests.support.wordings import check_wording
 
@@ -107,7 +107,7 @@ def test_orders_records_and_users_of_another_form_are_refused_in_words() -> None
     with pytest.raises(
         RecordRejected, match=r"namespace = 'shop': expected <tenant>/<namespace>, such as"
     ):
-        command_record(json.dumps(record).encode())
+        parse_command(json.dumps(record).encode())
     with pytest.raises(UsersError) as error:
         user_lines("a b", None, "viewer", {})
     check_wording(error.value)

@@ -38,9 +38,9 @@ from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import traits_of
 from lb_stream.settings.resolve import cluster_config, resolve
 from lb_stream.sim import SimBroker, build_cluster
-from lb_stream.stream.records import report_record
+from lb_stream.stream.records import parse_report
 from lb_stream.stream.shards.directory import ShardMap
-from lb_stream.stream.shards.slicing import ClusterBlocks, Due, due_parts
+from lb_stream.stream.shards.slicing import ClusterBlocks, DueShard, due_parts
 from tests.support.build import Report, batch_of
 from tests.support.documented import decided, played
 from tests.support.lbctl_runner import lbctl
@@ -58,7 +58,7 @@ def folded(
     *sent: tuple[str, dict[str, Any]], shard: Shard | None = None, at_ms: int = 1_000
 ) -> Shard:
     """After one batch of load reports in Pulsar's JSON, each under its broker's key."""
-    records = [report_record(json.dumps(report).encode(), broker) for broker, report in sent]
+    records = [parse_report(json.dumps(report).encode(), broker) for broker, report in sent]
     named = [
         {name: _stats(one) for name, one in record.stats.items()} | dict.fromkeys(record.unmeasured)
         for record in records
@@ -484,7 +484,7 @@ def test_averages_are_due_to_be_written_with_every_batch_that_changes_them_and_n
         (part,) = due_parts(
             {"c": ShardMap(1, blocks)}, {"c": ClusterBlocks(now_ms, blocks, sampled=True)}
         ).values()
-        assert part == [Due("c", 0, now_ms, blocks[0])]
+        assert part == [DueShard("c", 0, now_ms, blocks[0])]
     assert not due_parts(
         {"c": ShardMap(1, blocks)}, {"c": ClusterBlocks(900_000_000, blocks, sampled=False)}
     ), "nothing new, nothing to write"
@@ -506,9 +506,9 @@ SHORT_SIMPLE = {
 def test_modular_json_report_is_read_whether_short_or_full_and_what_is_missing_is_defaulted() -> (
     None
 ):
-    full = report_record(json.dumps(modular_report()).encode(), "a")
+    full = parse_report(json.dumps(modular_report()).encode(), "a")
     assert (full.fields["kind"], set(full.stats), full.fields["topics"]) == ("modular", {X, Y}, 6)
-    short = report_record(json.dumps(SHORT_MODULAR).encode(), "a")
+    short = parse_report(json.dumps(SHORT_MODULAR).encode(), "a")
     assert (short.fields["kind"], short.stats, short.unmeasured) == ("modular", {}, [X])
     assert (short.fields["cpu_usage"], short.fields["cpu_limit"], short.fields["memory_limit"]) == (
         5.7,
@@ -529,7 +529,7 @@ def test_modular_json_report_is_read_whether_short_or_full_and_what_is_missing_i
 
 def test_simple_json_report_is_read_and_told_from_a_modular_one_without_any_setting() -> None:
     simple, modular = (
-        report_record(json.dumps(form).encode(), "")
+        parse_report(json.dumps(form).encode(), "")
         for form in (SHORT_SIMPLE, SHORT_MODULAR | {"webServiceUrl": "http://m:1"})
     )
     assert (simple.broker, simple.fields["kind"], modular.broker, modular.fields["kind"]) == (

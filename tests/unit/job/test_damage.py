@@ -13,7 +13,7 @@ import pytest
 
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io.tables.commits import CHECKPOINT_EVERY
-from lb_stream.job.damage import Damaged, DiskTrouble, find_machine_fault
+from lb_stream.job.damage import DamagedFile, DiskUnusable, find_machine_fault
 from lb_stream.store import Store
 from lb_stream.stream.shards.directory import NEW, write_directory
 from tests.support.written_tables import Job, decision
@@ -160,6 +160,6 @@ def test_both_are_errors_that_end_the_job_with_their_own_words(folder: Path) -> 
     settings = Settings(
         stream=StreamSettings(tables=str(folder / "tables"), checkpoint=str(folder / "checkpoint"))
     )
-    assert isinstance(find_machine_fault(settings, OSError(errno.ENOSPC, "full")), DiskTrouble)
+    assert isinstance(find_machine_fault(settings, OSError(errno.ENOSPC, "full")), DiskUnusable)
     (folder / "checkpoint" / "metadata").write_text(json.dumps({})[:1])
-    assert isinstance(find_machine_fault(settings, SOME), Damaged)
+    assert isinstance(find_machine_fault(settings, SOME), DamagedFile)

@@ -48,7 +48,7 @@ class World:
 
     runs: list[Run]
     calls: list[str] = field(default_factory=list)
-    caught_up: list[Any] = field(default_factory=list)
+    backlog: list[Any] = field(default_factory=list)
     excused: int = 0
     pauses: list[float] = field(default_factory=list)
     now: float = 0.0
@@ -62,9 +62,9 @@ class World:
 
     def start(self, *arguments: Any) -> Any:
         self.calls.append("start")
-        self.caught_up.append(arguments[-1])
+        self.backlog.append(arguments[-1])
         run = self.runs.pop(0)
-        run.balancer = SimpleNamespace(caught_up=f"as far as start {len(self.caught_up)} came")  # type: ignore[attr-defined]
+        run.balancer = SimpleNamespace(backlog=f"as far as start {len(self.backlog)} came")  # type: ignore[attr-defined]
         run.stop = lambda: self.calls.append("stop")  # type: ignore[attr-defined]
         return run
 
@@ -109,7 +109,7 @@ def test_a_batch_that_is_planned_again_is_no_absence_of_the_job(
         "start",
         "stop",
     ]
-    assert world.caught_up == [None, "as far as start 1 came", "as far as start 2 came", None]
+    assert world.backlog == [None, "as far as start 1 came", "as far as start 2 came", None]
 
 
 @pytest.mark.parametrize("end", [FatalError("another job"), ValueError("a fault")])
@@ -210,7 +210,8 @@ def test_a_fault_of_the_machine_behind_an_error_is_what_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert (
-        run(monkeypatch, Run(3, RuntimeError("No space left on device"))).calls[-1] == "DiskTrouble"
+        run(monkeypatch, Run(3, RuntimeError("No space left on device"))).calls[-1]
+        == "DiskUnusable"
     )
     assert run(monkeypatch, Run(3, RuntimeError("a fault of ours"))).calls[-1] == "RuntimeError"
 

@@ -34,29 +34,29 @@ def warm_up(
 Make = Callable[[Callable[[WarmUp], None]], tuple[WarmUp, list[int]]]
 
 
-def ended(one: WarmUp) -> None:
-    assert one._thread is not None
-    one._thread.join(timeout=30)
+def ended(warmer: WarmUp) -> None:
+    assert warmer._thread is not None
+    warmer._thread.join(timeout=30)
 
 
 def test_where_nobody_leads_there_is_no_time_for_it(warm_up: Make) -> None:
-    one, runs = warm_up(lambda _: None)
-    one.keep(somebody_leads=False)
-    assert (runs, one.done) == ([], False)
+    warmer, runs = warm_up(lambda _: None)
+    warmer.run_if_due(somebody_leads=False)
+    assert (runs, warmer.done) == ([], False)
 
 
 def test_it_is_done_several_times_at_first_and_then_now_and_then(warm_up: Make) -> None:
-    one, runs = warm_up(lambda _: None)
+    warmer, runs = warm_up(lambda _: None)
     for number in range(module.AT_FIRST):
-        one.keep(somebody_leads=True)
-        ended(one)
-        assert one.done and len(runs) == number + 1
-    one.keep(somebody_leads=True)
-    ended(one)
+        warmer.run_if_due(somebody_leads=True)
+        ended(warmer)
+        assert warmer.done and len(runs) == number + 1
+    warmer.run_if_due(somebody_leads=True)
+    ended(warmer)
     assert len(runs) == module.AT_FIRST
-    one.break_off(0.0)  # it has led since
-    one.keep(somebody_leads=True)
-    ended(one)
+    warmer.cancel(0.0)  # it has led since
+    warmer.run_if_due(somebody_leads=True)
+    ended(warmer)
     assert len(runs) == module.AT_FIRST + 1
 
 
@@ -67,11 +67,11 @@ def test_one_that_fails_is_told_of_and_tried_again(
         raise OSError("no such folder\nand a trace")
 
     monkeypatch.setattr(module, "EVERY_S", 0.0)
-    one, runs = warm_up(fail)
+    warmer, runs = warm_up(fail)
     for _ in range(2):
-        one.keep(somebody_leads=True)
-        ended(one)
-    assert not one.done and len(runs) == 2
+        warmer.run_if_due(somebody_leads=True)
+        ended(warmer)
+    assert not warmer.done and len(runs) == 2
     assert "the warm-up has failed (OSError: no such folder)" in caplog.text
 
 
@@ -85,8 +85,8 @@ def test_one_that_is_broken_off_does_not_count_and_says_nothing(
         assert self._stop.wait(30)
         raise RuntimeError("interrupted")
 
-    one, _ = warm_up(wait)
-    one.keep(somebody_leads=True)
+    warmer, _ = warm_up(wait)
+    warmer.run_if_due(somebody_leads=True)
     assert begun.wait(30)
-    one.break_off(30.0)
-    assert not one.done and caplog.text == ""
+    warmer.cancel(30.0)
+    assert not warmer.done and caplog.text == ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from lb_stream.contracts.tables import DECISIONS, OWNERSHIP, ROUNDS
 from lb_stream.io.tables.replay import RoundFilter, replay
 from lb_stream.operations.merge import Merge
-from lb_stream.stream.records import agent_record
+from lb_stream.stream.records import parse_agent_record
 from tests.support.build import Event
 from tests.support.hot_broker import BUNDLES, HOT
 from tests.support.round_stage import Stage
@@ -24,7 +24,7 @@ def beats(stage: Stage, *said: str) -> None:
             broker,
             1_000_000,
             offset=at,
-            payload=agent_record("heartbeat", b'{"merges": true}' if merges else b""),
+            payload=parse_agent_record("heartbeat", b'{"merges": true}' if merges else b""),
         )
         for at, (broker, merges, _) in enumerate(one.partition(" merges") for one in said)
     ]

@@ -11,7 +11,7 @@ from lb_stream.contracts.tables import DECISIONS, ROUNDS, SHADOW_DECISIONS, SHAD
 from lb_stream.core.shadow import evaluate_all
 from lb_stream.io.tables.replay import RoundFilter, replay
 from lb_stream.stream import figures
-from lb_stream.stream.task import allowance
+from lb_stream.stream.task import time_limits
 from tests.support.hot_broker import SETTINGS
 from tests.support.round_stage import SHADOWS, Stage
 from tests.support.written_tables import rows_of
@@ -20,7 +20,7 @@ from tests.support.written_tables import rows_of
 @pytest.fixture(autouse=True)
 def _time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is: a test that wants shadows to be slow gives them no time."""
-    monkeypatch.setattr(allowance, "LEAST_S", 600.0)
+    monkeypatch.setattr(time_limits, "MIN_S", 600.0)
 
 
 def without_shadows(stage: Stage) -> list[dict[str, Any]]:
@@ -95,7 +95,7 @@ def test_a_shadow_that_is_slow_is_skipped_within_its_share_and_the_round_stands(
     stage, alone = Stage(tmp_path / "slow"), Stage(tmp_path / "alone", shadows={})
     with monkeypatch.context() as patched:
         patched.setattr(evaluate_all, "evaluate_shadow", endless)
-        patched.setattr(allowance, "LEAST_S", 0.1)
+        patched.setattr(time_limits, "MIN_S", 0.1)
         stage.run(2)
     stage.run()
     alone.run(3)
@@ -193,11 +193,11 @@ def test_a_shadow_with_other_settings_begins_anew_and_one_that_is_gone_is_forgot
 
 
 def test_shadows_share_what_is_left_of_their_time_equally_and_earn_a_part_of_each_rounds() -> None:
-    left = allowance.Allowance.of(50)
-    assert left.left_s == allowance.LEAST_S
+    left = time_limits.ShadowBudget.from_percent(50)
+    assert left.left_s == time_limits.MIN_S
     left.earn(2.0)
-    assert left.left_s == pytest.approx(allowance.LEAST_S + 1.0)
-    assert allowance.Allowance.of(0).left_s == 0.0
+    assert left.left_s == pytest.approx(time_limits.MIN_S + 1.0)
+    assert time_limits.ShadowBudget.from_percent(0).left_s == 0.0
 
 
 def test_figures_of_a_round_are_written_with_shadows_as_without(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding.transfer import TransferMemory, TransferShedderConfig, observe
 from lb_stream.settings.resolve import cluster_config
-from lb_stream.stream.records import RecordRejected, report_record
+from lb_stream.stream.records import RecordRejected, parse_report
 from tests.support.build import Event, Report, batch_of
 
 X, Y, Z = (f"t/n/0x{at}0000000_0x{at + 1}0000000" for at in range(3))
@@ -41,7 +41,7 @@ def folded(
     *given: tuple[str, bytes], shard: Shard | None = None, at_ms: int = 1_000
 ) -> tuple[Shard, list[dict[str, Any]]]:
     """After one batch of such records."""
-    records = [report_record(value, broker) for broker, value in given]
+    records = [parse_report(value, broker) for broker, value in given]
     named = [
         {
             name: STATS if name in record.stats else None
@@ -140,7 +140,7 @@ def test_other_forms_report_no_smoothed_load() -> None:
 )
 def test_what_is_wrong_in_them_is_named(value: bytes, field: str) -> None:
     with pytest.raises(RecordRejected) as raised:
-        report_record(value, "a")
+        parse_report(value, "a")
     assert raised.value.field == field
 
 

@@ -35,11 +35,13 @@ def seen(job: Job) -> list[tuple[str, int]]:
 
 def test_a_part_takes_the_place_of_its_earlier_self(tmp_path: Path) -> None:
     job = Job(tmp_path)
-    job.tables_of.put_parts(
+    job.tables_of.replace_parts(
         job.log.app, 3, {"a.0": part(job, "a.0", 3, "x"), "a.1": part(job, "a.1", 3, "y")}
     )
-    job.tables_of.put_parts(job.log.app, 4, {"a.1": part(job, "a.1", 4, "y", "z")})
-    job.tables_of.put_parts(job.log.app, 4, {"a.1": {}})  # a batch that is run again has done it
+    job.tables_of.replace_parts(job.log.app, 4, {"a.1": part(job, "a.1", 4, "y", "z")})
+    job.tables_of.replace_parts(
+        job.log.app, 4, {"a.1": {}}
+    )  # a batch that is run again has done it
     assert seen(job) == [("x", 3), ("y", 4), ("z", 4)]
 
 
@@ -48,11 +50,11 @@ def test_with_a_new_state_no_bundle_is_there_twice_however_its_cluster_is_cut(
 ) -> None:
     before = Job(tmp_path, "u-1")
     before.tables_of.clear_averages()
-    before.tables_of.put_parts(
+    before.tables_of.replace_parts(
         before.log.app, 9, {"a.0": part(before, "a.0", 9, "x"), "a.1": part(before, "a.1", 9, "y")}
     )
     job = Job(tmp_path, "u-2")
     job.tables_of.clear_averages()
     assert seen(job) == []
-    job.tables_of.put_parts(job.log.app, 0, {"07": part(job, "07", 0, "x", "y")})
+    job.tables_of.replace_parts(job.log.app, 0, {"07": part(job, "07", 0, "x", "y")})
     assert seen(job) == [("x", 0), ("y", 0)]

@@ -35,7 +35,7 @@ from lb_stream.core.observing.outcomes import Outcome
 from lb_stream.job.metrics import monitor as monitor_module
 from lb_stream.job.metrics.job_metrics import SKIPS
 from lb_stream.job.metrics.monitor import Monitor
-from lb_stream.job.metrics.spark_progress import lag
+from lb_stream.job.metrics.spark_progress import lag_records
 from lb_stream.query.health import SUSPENDING
 from lb_stream.stream.ports import Logged
 from tests.support.scrape import scrape as scrape_url
@@ -659,8 +659,8 @@ def test_whatever_fails_in_the_monitoring_is_told_once_and_harms_nobody(
 
 def test_lag_counts_new_topics_and_partitions_from_what_is_known_of_them() -> None:
     source = {"endOffset": '{"a":{"0":5}}', "latestOffset": '{"a":{"0":7,"1":4},"b":{"0":3}}'}
-    assert lag({"sources": [source]}) == {"a": 2, "b": 0}
-    assert lag({"sources": [{"endOffset": '{"a":{"0":5}}', "latestOffset": "null"}]}) == {}
+    assert lag_records({"sources": [source]}) == {"a": 2, "b": 0}
+    assert lag_records({"sources": [{"endOffset": '{"a":{"0":5}}', "latestOffset": "null"}]}) == {}
 
 
 def test_rules_with_a_meaning_of_their_own_are_rules_that_the_core_has() -> None:

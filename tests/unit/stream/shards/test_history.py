@@ -8,7 +8,7 @@ from lb_stream.core.model.blocks import Shard
 from lb_stream.sim import build_cluster
 from lb_stream.stream.shards.directory import NEW, ShardMap
 from lb_stream.stream.shards.history import WHOLE_MS, Slot, broker_rows, bundle_rows, next_slot
-from lb_stream.stream.shards.slicing import ClusterBlocks, due_parts, next_slices
+from lb_stream.stream.shards.slicing import ClusterBlocks, due_parts, next_shard_map
 from tests.support.recorded_tables import START_MS
 from tests.support.sim_loop import ClosedLoop, batch_of
 
@@ -39,7 +39,7 @@ def test_a_batch_without_news_begins_no_slot_and_the_next_one_with_news_does() -
 
     def of(view: ClusterBlocks) -> tuple[int | None, list[Slot | None]]:
         due = due_parts({"eu": before}, {"eu": view}, MINUTE_MS)
-        return next_slices(before, view, 100, MINUTE_MS).history_ms, [
+        return next_shard_map(before, view, 100, MINUTE_MS).history_ms, [
             entry.slot for entries in due.values() for entry in entries
         ]
 
@@ -48,7 +48,7 @@ def test_a_batch_without_news_begins_no_slot_and_the_next_one_with_news_does() -
     assert of(ClusterBlocks(130_000, BLOCKS, sampled=True)) == (130_000, [Slot(120_000, 1_000)])
     failed = ClusterBlocks(130_000, (("", "", ""),), sampled=True)
     assert of(failed) == (61_000, [])
-    assert next_slices(NEW, ClusterBlocks(5, BLOCKS, sampled=True), 100).history_ms is None, (
+    assert next_shard_map(NEW, ClusterBlocks(5, BLOCKS, sampled=True), 100).history_ms is None, (
         "nobody asked for history"
     )
 

@@ -43,7 +43,7 @@ def test_a_processor_that_is_asked_for_its_state_imports_nothing_that_folds(tmp_
     own = {
         "stream",
         "stream.task",
-        "stream.task.attempt",
+        "stream.task.current_task",
         "stream.task.processor",
     }
     assert set(told["modules"]) == {f"lb_stream.{name}" for name in own}

@@ -10,7 +10,7 @@ from functools import cache
 from pyspark import TaskContext
 
 
-def task_of_batch() -> tuple[int, int, int]:
+def current_task() -> tuple[int, int, int]:
     """Number of the batch, of the partition and of the attempt; zeros outside of a task.
 
     A worker's first task also puts its modules aside: every task begins here.
@@ -35,7 +35,7 @@ def _keep_modules() -> None:
     gc.freeze()
 
 
-def hush_first_worker() -> None:
+def silence_schema_worker() -> None:
     """Spark asks a worker of its own about the operator's state before a query's first batch.
 
     It prints six lines about itself: not so.

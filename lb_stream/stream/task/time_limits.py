@@ -23,13 +23,13 @@ from lb_stream.core.shadow.evaluate_all import (
 )
 
 
-class TooLong(Exception):
+class TimeLimitExceeded(Exception):
     """The work took longer than it may."""
 
 
 @contextmanager
-def within(limit_ms: int, name: str) -> Iterator[None]:
-    """Raise TooLong inside when it takes longer; `name`: the setting that says so. 0: never.
+def time_limit(limit_ms: int, name: str) -> Iterator[None]:
+    """Raise TimeLimitExceeded inside when it takes longer; `name`: the setting that says so. 0: never.
 
     Only a process' main thread can be interrupted, and that is where Spark's Python workers work.
     """
@@ -38,7 +38,7 @@ def within(limit_ms: int, name: str) -> Iterator[None]:
         return
 
     def ring(_number: int, _frame: FrameType | None) -> None:
-        raise TooLong(f"it took longer than {limit_ms / 1000:g} s ({name})")
+        raise TimeLimitExceeded(f"it took longer than {limit_ms / 1000:g} s ({name})")
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, limit_ms / 1000)
@@ -49,7 +49,7 @@ def within(limit_ms: int, name: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-LEAST_S = 0.2
+MIN_S = 0.2
 """For all shadows of one task in one batch, however quick its rounds are."""
 SKIPPED: Entry = {
     "outcome": "skipped",
@@ -59,23 +59,23 @@ SKIPPED: Entry = {
 
 
 @dataclass(slots=True)
-class Allowance:
+class ShadowBudget:
     """What is left of the shadows' time in one task of a batch: a share of what its rounds have
-    taken so far, and LEAST_S."""
+    taken so far, and MIN_S."""
 
     share: float
     left_s: float
 
     @staticmethod
-    def of(share_percent: int) -> Allowance:
+    def from_percent(share_percent: int) -> ShadowBudget:
         """Before the first round. A share of 0: no time at all."""
-        return Allowance(share_percent / 100.0, LEAST_S if share_percent else 0.0)
+        return ShadowBudget(share_percent / 100.0, MIN_S if share_percent else 0.0)
 
     def earn(self, seconds: float) -> None:
         """A round has taken so long."""
         self.left_s += self.share * seconds
 
-    def look(self, looked: ShadowInput, shadows: Settings, remembered: str) -> ShadowColumns:
+    def evaluate(self, looked: ShadowInput, shadows: Settings, remembered: str) -> ShadowColumns:
         """Let a cluster's shadows look at a round, as `evaluate_shadows`, each for its part of what is
         left. Raises nothing.
 
@@ -96,12 +96,12 @@ class Allowance:
             waiting -= 1
             try:
                 if limit_ms < 1:
-                    raise TooLong
-                with within(limit_ms, "stream.shadow_time_percent"):
+                    raise TimeLimitExceeded
+                with time_limit(limit_ms, "stream.shadow_time_percent"):
                     memory, entry = look()
                     canonical_json([memory, entry])  # what can't be logged has failed
                 return memory, entry
-            except TooLong:
+            except TimeLimitExceeded:
                 return None, SKIPPED
             except (Exception, SystemExit) as error:
                 return None, failed(error)

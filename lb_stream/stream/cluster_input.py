@@ -20,7 +20,7 @@ _NO_EVENTS = to_bytes(EVENT_SCHEMA.empty_table())
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class ClusterInput:
     """What a batch brings for one cluster's round."""
 
     cluster: str
@@ -31,7 +31,7 @@ class Arrived:
     heard: bool  # False: the cluster has just been forgotten
 
     @staticmethod
-    def of(rows: Sequence[Mapping[str, Any]]) -> Arrived:
+    def from_rows(rows: Sequence[Mapping[str, Any]]) -> ClusterInput:
         """From the cluster's shards in order."""
         said = (row["events"] for row in rows)
         events = [
@@ -42,7 +42,7 @@ class Arrived:
         ]
         blocks = [(row["brokers"], row["names"], row["values"]) for row in rows]
         heard = all(row["brokers"] is not None for row in rows)
-        return Arrived(
+        return ClusterInput(
             rows[0]["cluster"], _clock(rows[0]["clock"]), events, _commands(events), blocks, heard
         )
 
@@ -74,7 +74,7 @@ class Arrived:
     @property
     def asks(self) -> tuple[tuple[str, SplitAsk], ...]:
         """Which broker asks for which split."""
-        return asks_of(_of_kind(self.events, "ask"))
+        return parse_asks(_of_kind(self.events, "ask"))
 
     @property
     def acks(self) -> list[tuple[str, Ack]]:
@@ -106,7 +106,7 @@ class Arrived:
         known = set(memory.merging)
         return {broker: merges for broker, merges in said.items() if merges != (broker in known)}
 
-    def raise_trouble(self) -> None:
+    def raise_fold_error(self) -> None:
         """Raise what has gone wrong with the averages."""
         for event in self.events:
             if event["kind"] == "error":
@@ -139,7 +139,7 @@ def _clock(text: str) -> ReadProgress:
     return ReadProgress(seen, max(one["append_ms"] for one in seen), offsets)
 
 
-def asks_of(given: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, SplitAsk], ...]:
+def parse_asks(given: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, SplitAsk], ...]:
     """Broker and request, from events or from the log."""
     return tuple((one["broker"], SplitAsk.model_validate_json(one["payload"])) for one in given)
 
