@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from lb_stream.contracts.decisions import Decision
-from lb_stream.contracts.keys import metadata
+from lb_stream.contracts.keys import key_metadata
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.model.blocks import RATE_COLUMNS, Batch, Shard, from_bytes
@@ -29,7 +29,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.io.local.report_lines import read_line
 from lb_stream.settings.load import load_settings
-from lb_stream.settings.names import all_models, known_keys
+from lb_stream.settings.names import list_known_names, list_models
 from lb_stream.settings.resolve import cluster_config
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
@@ -226,10 +226,10 @@ def settings_at(at_ms: int) -> dict[str, Any]:
     given = dict(load_settings(broker_conf=BROKER_CONF, environment={}).balancer)
     for changed_ms, line in _log():
         found = _SETTING.search(line)
-        if found and changed_ms <= at_ms and found[1] in known_keys():
-            name, factor = known_keys()[found[1]]
-            model = next(model for model in all_models() if name in model.model_fields)
-            if metadata(model, name)["dynamic"] and name not in AT_ITS_START:
+        if found and changed_ms <= at_ms and found[1] in list_known_names():
+            name, factor = list_known_names()[found[1]]
+            model = next(model for model in list_models() if name in model.model_fields)
+            if key_metadata(model, name).dynamic and name not in AT_ITS_START:
                 given[name] = float(found[2]) * factor
     return given
 

@@ -12,7 +12,7 @@ from textwrap import fill
 import numpy as np
 
 from lb_stream.contracts.decisions import Decision
-from lb_stream.settings.names import all_models
+from lb_stream.settings.names import list_models
 from tests.captured import (
     READ_TOGETHER_MS,
     BundleBeside,
@@ -277,7 +277,7 @@ def settings(_run: Replay) -> str:
     )
     unset = {
         name: model.model_fields[name].default
-        for model in all_models()
+        for model in list_models()
         for name in model.model_fields
     }
     body = [

@@ -11,7 +11,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig, NamespaceConfig
-from lb_stream.contracts.keys import KeyModel, metadata
+from lb_stream.contracts.keys import KeyModel, key_metadata
 from lb_stream.contracts.reports import ReportConfig
 from lb_stream.contracts.unread import WHY, UnreadKeys
 from lb_stream.core.model.registry import Registry
@@ -19,10 +19,10 @@ from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.shedding import shedder
 from lb_stream.core.splitting import SplittingConfig, split_algorithm
 from lb_stream.core.splitting.config import INT_MAX
-from lb_stream.settings.explain import job_reader, job_sections
-from lb_stream.settings.names import all_models
+from lb_stream.settings.explain import find_section_reader, list_job_sections
+from lb_stream.settings.names import list_models
 from lb_stream.settings.spelling import OLD_SPELLINGS
-from lb_stream.settings.usage import EVERY_CLUSTER, key_usage, strategies_reading
+from lb_stream.settings.usage import EVERY_CLUSTER, list_possible_readers, list_strategies_reading
 
 NAMES: dict[str, Registry[Any]] = {
     "shedding_strategy": shedder,
@@ -107,10 +107,10 @@ def pages() -> dict[str, str]:
 
 
 def _sections(title: str, *sections: str) -> str:
-    models = job_sections()
+    models = list_job_sections()
     parts = [f"# {title}\n\n{_NOTE}\n"]
     for section in sections:
-        table = _table(_rows(models[section], (job_reader(section),)))
+        table = _table(_rows(models[section], (find_section_reader(section),)))
         parts.append(f"## [{section}]\n\n{_SECTIONS[section]}\n\n{table}\n")
     return "\n".join(parts)
 
@@ -170,7 +170,7 @@ def _table(rows: Iterable[tuple[str, ...]]) -> str:
 
 def _rows(model: type[KeyModel], read_by: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for name in model.model_fields:
-        yield _row(model, name, read_by or key_usage(name))
+        yield _row(model, name, read_by or list_possible_readers(name))
 
 
 def _of_strategies() -> Iterator[tuple[str, ...]]:
@@ -181,28 +181,28 @@ def _of_strategies() -> Iterator[tuple[str, ...]]:
         *ReportConfig.model_fields,
         *UnreadKeys.model_fields,
     }
-    for model in all_models():
+    for model in list_models():
         for name in model.model_fields:
             if name not in seen:
                 seen.add(name)
-                yield _row(model, name, strategies_reading(name))
+                yield _row(model, name, list_strategies_reading(name))
 
 
 def _row(model: type[KeyModel], name: str, read_by: Iterable[str]) -> tuple[str, ...]:
-    extra, field = metadata(model, name), model.model_fields[name]
+    extra, field = key_metadata(model, name), model.model_fields[name]
     pulsar = (
-        f"`{extra['pulsar']}`" + (f" × {_number(extra['factor'])}" if extra["factor"] != 1 else "")
-        if extra["pulsar"]
+        f"`{extra.pulsar}`" + (f" × {_number(extra.factor)}" if extra.factor != 1 else "")
+        if extra.pulsar
         else ""
     )
     old = [f"`{spelling}`" for spelling, ours in OLD_SPELLINGS.items() if ours == name]
     return (
         f"`{name}`",
         _value(field.default),
-        extra["unit"],
+        extra.unit,
         _allowed(model, name),
         ", ".join([pulsar, *old]),
-        "yes" if extra["dynamic"] else "",
+        "yes" if extra.dynamic else "",
         str(field.description).replace("|", "\\|"),
         ", ".join(read_by),
     )
@@ -266,7 +266,7 @@ def _profiles() -> str:
     gives."""
     defaults = {
         name: model.model_fields[name].default
-        for model in reversed(all_models())
+        for model in reversed(list_models())
         for name in model.model_fields
     }
     shedders = dict.fromkeys(
@@ -307,10 +307,9 @@ def _profiles() -> str:
 def _unread() -> str:
     rows = []
     for name, why in WHY.items():
-        extra, field = metadata(UnreadKeys, name), UnreadKeys.model_fields[name]
+        extra, field = key_metadata(UnreadKeys, name), UnreadKeys.model_fields[name]
         rows.append(
-            f"| `{name}` | {_value(field.default)} | {extra['unit']} | {field.description} | {why} "
-            "|"
+            f"| `{name}` | {_value(field.default)} | {extra.unit} | {field.description} | {why} |"
         )
     return (
         "# Keys of Pulsar's without effect here\n\nThese keys are accepted and checked. A warning "

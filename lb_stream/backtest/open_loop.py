@@ -24,7 +24,7 @@ from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.round.decide import decide
 from lb_stream.io.tables.replay import RoundStart
 from lb_stream.settings.overrides import without_approval
-from lb_stream.settings.resolve import in_force, resolve
+from lb_stream.settings.resolve import apply_overrides, resolve
 from lb_stream.sim.simulation import Policy
 
 OWN_MEMORY = ("strategies", "quotas", "last_shed_ms")
@@ -115,7 +115,7 @@ class OpenTrial:
         try:
             config = resolve(
                 without_approval(
-                    in_force(start.own, operator_state.settings) | self.policy.values()
+                    apply_overrides(start.own, operator_state.settings) | self.policy.values()
                 )
             ).config
             memory = replace(

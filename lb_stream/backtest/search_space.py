@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lb_stream.contracts.keys import SettingError, expected
-from lb_stream.settings.names import all_models, canonical
+from lb_stream.contracts.keys import SettingError, describe_expected_setting
+from lb_stream.settings.names import list_models, normalise_names
 from lb_stream.settings.resolve import ResolvedSettings
 from lb_stream.settings.usage import explain_unread, find_readers
 from lb_stream.sim.simulation import Policy
@@ -162,7 +162,7 @@ def read_space(base: Policy, searched: Iterable[str] = ()) -> Space:
     Names are ours or Pulsar's, values in their units. Raises SettingError, which names the setting,
     its value and what was expected.
     """
-    base = Policy(base.name, canonical(base.settings))
+    base = Policy(base.name, normalise_names(base.settings))
     simulated = _simulated_settings(base)
     config = simulated.config
     if not config.balancer.enabled or not config.balancer.shedding_enabled:
@@ -209,7 +209,7 @@ def _parse_searched(searched: Iterable[str]) -> dict[str, tuple[str, str]]:
         if not equals or not name:
             raise SettingError(OPTION, given, f"NAME={FORM}")
         try:
-            (ours,) = canonical({name: "0"})
+            (ours,) = normalise_names({name: "0"})
         except SettingError as error:
             raise SettingError(name, text, error.expected, OPTION) from None
         if ours in found:
@@ -239,13 +239,15 @@ def _parse_part(base: Policy, name: str, text: str) -> ValueRange | Choices:
 
 def _parse_value(base: Policy, name: str, text: str) -> Any:
     """Parse a setting's value. Raises SettingError for an unknown setting or a wrong value."""
-    ((ours, value),) = canonical({name: text}).items()
-    model = next(model for model in all_models() if ours in model.model_fields)
+    ((ours, value),) = normalise_names({name: text}).items()
+    model = next(model for model in list_models() if ours in model.model_fields)
     try:
         value = getattr(model(**{ours: value}), ours)
         base.resolve(**{ours: value})
     except ValidationError as error:
-        raise SettingError(name, text, expected(error.errors()[0]), OPTION) from None
+        raise SettingError(
+            name, text, describe_expected_setting(error.errors()[0]), OPTION
+        ) from None
     except SettingError as error:
         raise SettingError(name, text, error.expected, OPTION) from None
     return value
@@ -257,5 +259,5 @@ def _find_value(resolved: ResolvedSettings, name: str) -> Any:
     if name in values:
         return values[name]
     return next(
-        model.model_fields[name].default for model in all_models() if name in model.model_fields
+        model.model_fields[name].default for model in list_models() if name in model.model_fields
     )

@@ -13,16 +13,16 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from pydantic.alias_generators import to_camel
 
-GREATEST = 1e18
+MAX_AMOUNT = 1e18
 """What no rate, throughput or usage reaches: an exabyte a second.
 
 Sums and products of greater numbers would be no numbers any more.
 """
 
-NonNegative = Annotated[FiniteFloat, Field(ge=0, le=GREATEST)]
+NonNegative = Annotated[FiniteFloat, Field(ge=0, le=MAX_AMOUNT)]
 """A rate (messages/s) or throughput (bytes/s): finite and not negative."""
 
-Signed = Annotated[FiniteFloat, Field(ge=-GREATEST, le=GREATEST)]
+Signed = Annotated[FiniteFloat, Field(ge=-MAX_AMOUNT, le=MAX_AMOUNT)]
 """A usage or a limit."""
 
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
@@ -40,7 +40,7 @@ BOOTSTRAP_PATTERN = r"^[^,\s]+:\d+(,[^,\s]+:\d+)*$"
 LISTEN_PATTERN = r"^(0?|[^\s/]+:\d{1,5})$"
 USER_PATTERN = r"^[A-Za-z0-9._@+-]{1,128}$"
 
-PATTERN_WORDS = {
+PATTERN_DESCRIPTIONS = {
     CLUSTER_PATTERN: "letters, digits, dots, dashes and underscores only",
     NAMESPACE_PATTERN: "<tenant>/<namespace>, such as shop/orders",
     SERVED_NAMESPACE_PATTERN: "<tenant>/<namespace>, such as shop/orders",
@@ -92,14 +92,14 @@ class OwnRecord(BaseModel):
         return canonical_json(self.model_dump(mode="json"))
 
 
-def expected_by(error: Mapping[str, Any]) -> str:
+def describe_expected(error: Mapping[str, Any]) -> str:
     """What one of pydantic's errors asks for: its message, or the words for a field's pattern.
 
     A plug-in's settings may have patterns that have no words.
     """
     if error["type"] == "string_pattern_mismatch":
         pattern = error["ctx"]["pattern"]
-        return PATTERN_WORDS.get(pattern, f"a text of the form {pattern}")
+        return PATTERN_DESCRIPTIONS.get(pattern, f"a text of the form {pattern}")
     return str(error["msg"]).removeprefix("Input should be ")
 
 
@@ -112,7 +112,7 @@ def canonical_json(value: Any) -> str:
     return _CANONICAL.encode(value)
 
 
-def stored_fields(record: Any) -> dict[str, Any]:
+def non_default_fields(record: Any) -> dict[str, Any]:
     """Return the fields of a dataclass that don't have their default."""
     names, values, defaults = _stored(record.__class__)
     return {
@@ -127,12 +127,12 @@ _CANONICAL = json.JSONEncoder(
     separators=(",", ":"),
     ensure_ascii=False,
     allow_nan=False,
-    default=stored_fields,
+    default=non_default_fields,
 )
 """Made once: `json.dumps` would make one for each value."""
 
 
-def fields_of(record: Any) -> dict[str, Any]:
+def dataclass_fields(record: Any) -> dict[str, Any]:
     """Return all fields of a slotted dataclass. `asdict` would copy each value."""
     names, values, _ = _stored(record.__class__)
     return dict(zip(names, values(record), strict=True))
@@ -152,7 +152,7 @@ def _stored(
 
 
 @lru_cache(maxsize=1 << 14)
-def trouble_with(pattern: str) -> str | None:
+def find_pattern_error(pattern: str) -> str | None:
     """What is wrong with an expression, by itself or as it is matched; None: nothing."""
     if len(pattern) > LONGEST_EXPRESSION:
         return f"it has {len(pattern)} characters, {LONGEST_EXPRESSION} are allowed"

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 
 @cache
-def struct_of(model: type[BaseModel], extra: tuple[str, ...] = ()) -> type[Any]:
+def build_struct(model: type[BaseModel], extra: tuple[str, ...] = ()) -> type[Any]:
     """A msgspec struct with the model's attribute names, JSON names, types, limits and defaults.
 
     `extra` names JSON fields that the model doesn't have but whose presence must be seen; they
@@ -61,7 +61,7 @@ def _type(annotation: Any) -> Any:
     if origin in (dict, list):
         return origin[tuple(_type(argument) for argument in arguments)]
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return struct_of(annotation)
+        return build_struct(annotation)
     return annotation
 
 
@@ -72,7 +72,7 @@ def _default(info: FieldInfo) -> Any:
         return None
     if isinstance(value, BaseModel):
         values = {name: getattr(value, name) for name in type(value).model_fields}
-        struct = struct_of(type(value))
+        struct = build_struct(type(value))
         return msgspec.field(
             default_factory=lambda: struct(**{name: _plain(item) for name, item in values.items()})
         )
@@ -83,7 +83,7 @@ def _default(info: FieldInfo) -> Any:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        return struct_of(type(value))(
+        return build_struct(type(value))(
             **{name: _plain(getattr(value, name)) for name in type(value).model_fields}
         )
     return value

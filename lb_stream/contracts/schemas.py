@@ -333,7 +333,7 @@ _KEYS = {
 }
 
 
-def schema(record: RecordSchema) -> dict[str, Any]:
+def record_schema(record: RecordSchema) -> dict[str, Any]:
     """The JSON Schema (2020-12) of one kind of record, under the names that stand on the topic."""
     return {
         "$schema": DIALECT,
@@ -342,7 +342,7 @@ def schema(record: RecordSchema) -> dict[str, Any]:
     }
 
 
-def files() -> dict[str, str]:
+def build_files() -> dict[str, str]:
     """Every file below `schemas/`: name → content. The same code always gives the same files."""
     made = {
         "README.md": _readme(),
@@ -350,7 +350,7 @@ def files() -> dict[str, str]:
         "views.sql": "\n".join(map(view_ddl, TABLES)),
     }
     for record in RECORDS:
-        made[f"{record.name}.schema.json"] = _json(schema(record))
+        made[f"{record.name}.schema.json"] = _json(record_schema(record))
         made[f"examples/{record.name}.json"] = _json(record.example)
     return made
 
@@ -369,9 +369,9 @@ def _readme() -> str:
     return _README.format(rows=rows)
 
 
-def differing() -> list[str]:
+def find_differing() -> list[str]:
     """Names of the files below `schemas/` that are missing, stale or strangers."""
-    made, folder = files(), FOLDER
+    made, folder = build_files(), FOLDER
     present = {
         str(path.relative_to(folder)): path.read_text()
         for path in folder.rglob("*")
@@ -385,7 +385,7 @@ def main(arguments: list[str]) -> int:
     if arguments not in ([], ["--check"]):
         print("usage: python -m lb_stream.contracts.schemas [--check]", file=sys.stderr)
         return 2
-    names = differing()
+    names = find_differing()
     if arguments:
         for name in names:
             print(f"differs: schemas/{name}")
@@ -395,7 +395,7 @@ def main(arguments: list[str]) -> int:
             else "schemas/ is up to date"
         )
         return 1 if names else 0
-    made = files()
+    made = build_files()
     for name in names:
         path = FOLDER / name
         if name not in made:

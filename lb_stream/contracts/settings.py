@@ -18,7 +18,7 @@ from lb_stream.contracts.base import (
     BOOTSTRAP_PATTERN,
     CLUSTER_PATTERN,
     LISTEN_PATTERN,
-    trouble_with,
+    find_pattern_error,
 )
 from lb_stream.contracts.keys import KeyModel, SettingError, key, split_text
 
@@ -64,7 +64,7 @@ CRASH_POINTS = {
 then."""
 
 
-def crash_at(text: str) -> tuple[str, int]:
+def parse_crash_at(text: str) -> tuple[str, int]:
     """A crash point and at which time it counts: "after_log:3", the third. Raises SettingError."""
     name, _, number = text.partition(":")
     if name not in CRASH_POINTS or not number.isdecimal() or int(number) < 1:
@@ -77,13 +77,13 @@ _CRASH_EXPECTED = f"POINT:NUMBER, as after_log:3, with a point of {', '.join(CRA
 
 def _checked_crash(text: str) -> str:
     try:
-        return ":".join(map(str, crash_at(text))) if text else ""
+        return ":".join(map(str, parse_crash_at(text))) if text else ""
     except SettingError as error:
         raise PydanticCustomError("crash_at", "{expected}", {"expected": error.expected}) from None
 
 
 def _checked_linear(text: str) -> str:
-    if text and (trouble := trouble_with(text)) is not None:
+    if text and (trouble := find_pattern_error(text)) is not None:
         raise PydanticCustomError(
             "expression", "a regular expression ({trouble})", {"trouble": trouble}
         )

@@ -70,11 +70,11 @@ class DeleteConfig(SettingsCommand):
         return build_inverse_commands([self.key], before)
 
     def subject(self) -> tuple[str, str]:
-        from lb_stream.settings.names import our_name
+        from lb_stream.settings.names import to_our_name
 
-        return "setting", our_name(self.key, "")
+        return "setting", to_our_name(self.key, "")
 
     def is_in_force(self, now: OperatorState, now_ms: int) -> bool:
-        from lb_stream.settings.names import our_name
+        from lb_stream.settings.names import to_our_name
 
-        return self.subject()[1] not in {our_name(*given) for given in now.settings.items()}
+        return self.subject()[1] not in {to_our_name(*given) for given in now.settings.items()}

@@ -171,7 +171,7 @@ class SetConfig(SettingsCommand):
 
     def change_settings(self, change: SettingsChange) -> Effect:
         after, text = change.set(self.values)
-        values = change.canonical(self.values)
+        values = change.normalise_names(self.values)
         if values.get("mode", "observe") != "observe":
             text += change.describe_own_balancing()
         if _stops_decisions(values):
@@ -187,23 +187,25 @@ class SetConfig(SettingsCommand):
         return build_inverse_commands(list(self.values), before)
 
     def parts(self) -> list[Operation]:
-        from lb_stream.settings.names import our_name
+        from lb_stream.settings.names import to_our_name
 
         by_name = defaultdict[str, dict[str, Any]](dict)  # one setting under two names is one thing
         for name, value in self.values.items():
-            by_name[our_name(name, value)][name] = value
+            by_name[to_our_name(name, value)][name] = value
         return [make(self.kind, values=values) for values in by_name.values()]
 
     def subject(self) -> tuple[str, str]:
-        from lb_stream.settings.names import our_name
+        from lb_stream.settings.names import to_our_name
 
-        return "setting", our_name(*next(iter(self.values.items())))
+        return "setting", to_our_name(*next(iter(self.values.items())))
 
     def is_in_force(self, now: OperatorState, now_ms: int) -> bool:
-        from lb_stream.settings.names import our_name
+        from lb_stream.settings.names import to_our_name
 
         _, own = self.subject()
-        held = {name: value for name, value in now.settings.items() if our_name(name, value) == own}
+        held = {
+            name: value for name, value in now.settings.items() if to_our_name(name, value) == own
+        }
         return held == self.values
 
 

@@ -41,7 +41,7 @@ class ClusterState:
         """Return those settings in force that limit moves. Raises SettingError."""
         from lb_stream.settings.move_limits import move_limits
 
-        return move_limits(self.given, self.operator_state.settings)
+        return resolve_move_limits(self.given, self.operator_state.settings)
 
     @property
     def config(self) -> ClusterConfig:

@@ -9,20 +9,20 @@ from typing import Any
 from pydantic import ValidationError
 
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, NamespaceConfig
-from lb_stream.contracts.keys import KeyModel, metadata
+from lb_stream.contracts.keys import KeyModel, key_metadata
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.settings.layers import KeyPath
-from lb_stream.settings.names import all_models
+from lb_stream.settings.names import list_models
 from lb_stream.settings.resolve import ResolvedSettings, resolve
 from lb_stream.settings.secrets import hide_section
-from lb_stream.settings.spelling import PREFIX, nested
+from lb_stream.settings.spelling import PREFIX, group_namespaces
 from lb_stream.settings.usage import (
     BALANCER,
     EVERY_CLUSTER,
     explain_unread,
     find_readers,
-    key_usage,
+    list_possible_readers,
 )
 
 Origins = Mapping[KeyPath, str]
@@ -67,13 +67,13 @@ def explain_settings(
 
     The balancer's are those of one cluster ("": one without a section of its own).
     """
-    for section, model in job_sections().items():
+    for section, model in list_job_sections().items():
         values = hide_section(section, getattr(settings, section).model_dump())
         for name in model.model_fields:
             given_by = dict.fromkeys(
                 origin for path, origin in origins.items() if path[:2] == (section, name)
             )
-            reader = (job_reader(section),)
+            reader = (find_section_reader(section),)
             yield _explained(
                 model, name, section=section, value=values[name],
                 given_by=", ".join(given_by) or "default", readers=reader, read_by=reader,
@@ -81,7 +81,7 @@ def explain_settings(
     yield from _of_balancer(settings, origins, cluster)
 
 
-def job_sections() -> dict[str, type[KeyModel]]:
+def list_job_sections() -> dict[str, type[KeyModel]]:
     """Section → its model: those that aren't the balancer's."""
     models = {name: field.annotation for name, field in Settings.model_fields.items()}
     return {
@@ -91,7 +91,7 @@ def job_sections() -> dict[str, type[KeyModel]]:
     }
 
 
-def job_reader(section: str) -> str:
+def find_section_reader(section: str) -> str:
     """Name what reads such a section."""
     return READERS.get(section, "the job")
 
@@ -109,16 +109,16 @@ def _explained(
     why_unread: str = "",
 ) -> ExplainedSetting:
     """Explain a key of a model; `key`: its full name, where that is another one."""
-    extra, field = metadata(model, name), model.model_fields[name]
+    extra, field = key_metadata(model, name), model.model_fields[name]
     return ExplainedSetting(
         section=section,
         key=key or name,
-        pulsar=extra["pulsar"] or "",
+        pulsar=extra.pulsar or "",
         value=value,
-        unit=extra["unit"],
+        unit=extra.unit,
         default=field.default,
         given_by=given_by,
-        dynamic=extra["dynamic"],
+        dynamic=extra.dynamic,
         meaning=str(field.description),
         readers=readers,
         read_by=read_by,
@@ -132,7 +132,7 @@ def _of_balancer(settings: Settings, origins: Origins, cluster: str) -> Iterator
     config, values = resolved.config, resolved.values
     profile = config.balancer.profile
     of_profile = PROFILES[profile] | SHEDDER_PROFILES.get(profile, {}).get(config.shedder.name, {})
-    for name, model in _models(all_models(), config).items():
+    for name, model in _models(list_models(), config).items():
         default = model.model_fields[name].default
         given_by = _origin(origins, cluster, name)
         if not given_by:
@@ -146,7 +146,7 @@ def _of_balancer(settings: Settings, origins: Origins, cluster: str) -> Iterator
             name,
             value=values[name] if name in values else _typed(model, name, unread),
             given_by=given_by,
-            readers=key_usage(name),
+            readers=list_possible_readers(name),
             read_by=read_by,
             why_unread="" if read_by else explain_unread(name, config),
         )
@@ -157,7 +157,7 @@ def _of_namespaces(
     own: Mapping[str, Any], resolved: ResolvedSettings, origins: Origins, cluster: str
 ) -> Iterator[ExplainedSetting]:
     values = resolved.values
-    for namespace, keys in nested(own).items():
+    for namespace, keys in group_namespaces(own).items():
         for name in keys:
             key = f"{PREFIX}{namespace}.{name}"
             yield _explained(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lb_stream.contracts.keys import SettingError
-from lb_stream.settings.secrets import FROM_FILE, is_file, is_secret, remember_secrets
+from lb_stream.settings.secrets import FROM_FILE, is_secret, is_secret_file, remember_secrets
 
 PACKAGE = Path(str(files("lb_stream")))
 
@@ -97,12 +97,14 @@ def find_exposures(
         secrets = [
             ".".join(name)
             for name in settings
-            if is_secret(name) and not is_file(name, values.get(name)) and values.get(name) != ""
+            if is_secret(name)
+            and not is_secret_file(name, values.get(name))
+            and values.get(name) != ""
         ]
         if secrets:
             yield describe_exposure(path, f"secrets ({', '.join(secrets)})")
     for name, value in values.items():
-        if is_file(name, value):
+        if is_secret_file(name, value):
             secret = Path(value.removeprefix(FROM_FILE))
             yield describe_exposure(secret, f"a secret ({'.'.join(name)})")
         elif name[:2] == ("kafka", "options") and name[-1] in KEY_FILES:

@@ -19,7 +19,7 @@ from lb_stream.contracts.keys import SettingError, pulsar_names
 from lb_stream.contracts.settings import SHADOW, Settings
 from lb_stream.settings.files import parse_properties, read_setting_file
 from lb_stream.settings.secrets import remember_secrets
-from lb_stream.settings.spelling import PREFIX, SECTION, flat
+from lb_stream.settings.spelling import PREFIX, SECTION, flatten_namespaces
 
 ENVIRONMENT_PREFIX = "LB_"
 """LB_KAFKA__BOOTSTRAP_SERVERS=host:9092 sets kafka.bootstrap_servers; LB_BALANCER__DRY_RUN=false sets balancer.dry_run."""
@@ -47,7 +47,7 @@ class Given:
     origin: str
 
 
-def from_toml(path: Path) -> dict[KeyPath, Given]:
+def read_toml(path: Path) -> dict[KeyPath, Given]:
     try:
         values = tomllib.loads(read_setting_file(path, "--config"))
     except tomllib.TOMLDecodeError as error:
@@ -56,18 +56,18 @@ def from_toml(path: Path) -> dict[KeyPath, Given]:
     return _flatten(values, str(path))
 
 
-def from_broker_conf(path: Path) -> dict[KeyPath, Given]:
+def read_broker_conf(path: Path) -> dict[KeyPath, Given]:
     """Pulsar's properties. They hold hundreds of keys that are none of ours: those are left out, so are empty values."""
-    from lb_stream.settings.names import all_models
+    from lb_stream.settings.names import list_models
 
-    known, found = pulsar_names(*all_models()), {}
+    known, found = pulsar_names(*list_models()), {}
     for name, value in parse_properties(read_setting_file(path, "--broker-conf")):
         if name in known and value.strip():
             found[name] = value.strip()
     return _flatten({"balancer": found}, str(path))
 
 
-def from_environment(environment: Mapping[str, str]) -> dict[KeyPath, Given]:
+def read_environment(environment: Mapping[str, str]) -> dict[KeyPath, Given]:
     found: dict[KeyPath, Given] = {}
     for name, text in sorted(environment.items()):
         path = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
@@ -81,7 +81,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[KeyPath, Given]:
 def _refuse_single_underscore(name: str, text: str, path: KeyPath) -> None:
     """LB_KAFKA_BOOTSTRAP_SERVERS would be ignored without a word. Other programs' variables (LB_KAFKA_PORT) are let be."""
     section, _, key = path[0].partition("_")
-    if len(path) == 1 and section in SECTIONS and key in list_known_keys(section):
+    if len(path) == 1 and section in SECTIONS and key in list_section_keys(section):
         remember_secrets((section, key), text)
         right = f"{ENVIRONMENT_PREFIX}{section}__{key}".upper()
         raise SettingError(
@@ -89,7 +89,7 @@ def _refuse_single_underscore(name: str, text: str, path: KeyPath) -> None:
         )
 
 
-def from_argument(argument: str) -> dict[KeyPath, Given]:
+def parse_argument(argument: str) -> dict[KeyPath, Given]:
     name, equals, text = argument.partition("=")
     above, of_namespace, own = f".{name.strip()}".partition(
         f".{PREFIX}"
@@ -184,7 +184,7 @@ def _read_cluster(cluster: str, own: dict[str, Any], origin: str) -> dict[KeyPat
 
 
 def _read_balancer(prefix: KeyPath, keys: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
-    from lb_stream.settings.names import canonical
+    from lb_stream.settings.names import normalise_names
 
     found: dict[KeyPath, Given] = {}
     own = _require_section(".".join((*prefix, SECTION)), keys.get(SECTION, {}), origin)
@@ -196,7 +196,7 @@ def _read_balancer(prefix: KeyPath, keys: Mapping[str, Any], origin: str) -> dic
             expected = "a setting; shadows stand in [cluster.CLUSTER.shadow.NAME], and have none of their own"
             raise SettingError(".".join((*prefix, name)), value, expected, origin)
         try:
-            ((ours, own_value),) = canonical({name: value}).items()
+            ((ours, own_value),) = normalise_names({name: value}).items()
         except SettingError as error:
             raise SettingError(
                 ".".join((*prefix, name)), error.value, error.expected, origin
@@ -214,7 +214,7 @@ def _of_namespaces(prefix: KeyPath, namespaces: Mapping[str, Any], origin: str) 
     """The sections of namespaces as keys."""
     for namespace, keys in namespaces.items():
         _require_section(".".join((*prefix, SECTION, namespace)), keys, origin)
-    return flat(namespaces)
+    return flatten_namespaces(namespaces)
 
 
 def _require_section(name: str, content: Any, origin: str) -> Mapping[str, Any]:
@@ -223,10 +223,10 @@ def _require_section(name: str, content: Any, origin: str) -> Mapping[str, Any]:
     return content
 
 
-def list_known_keys(section: str) -> list[str]:
+def list_section_keys(section: str) -> list[str]:
     model: Any = Settings.model_fields[section].annotation
     if fields := getattr(model, "model_fields", None):
         return list(fields)
-    from lb_stream.settings.names import known_keys
+    from lb_stream.settings.names import list_known_names
 
-    return list(known_keys())
+    return list(list_known_names())

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from lb_stream.contracts.keys import SettingError, expected
+from lb_stream.contracts.keys import SettingError, describe_expected_setting
 from lb_stream.contracts.settings import SHADOW, Settings
 from lb_stream.settings.files import find_exposures
 from lb_stream.settings.layers import (
     SECTIONS,
     Given,
     KeyPath,
-    from_argument,
-    from_broker_conf,
-    from_environment,
-    from_toml,
-    list_known_keys,
+    list_section_keys,
+    parse_argument,
+    read_broker_conf,
+    read_environment,
+    read_toml,
 )
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ def load(
     Raises SettingError, naming the key, the value, what was expected and where the value stands.
     """
     # The layers, each over those before it.
-    below = from_broker_conf(broker_conf) if broker_conf is not None else {}
-    of_toml = from_toml(toml) if toml is not None else {}
-    given = below | of_toml | from_environment(os.environ if environment is None else environment)
+    below = read_broker_conf(broker_conf) if broker_conf is not None else {}
+    of_toml = read_toml(toml) if toml is not None else {}
+    given = below | of_toml | read_environment(os.environ if environment is None else environment)
     for argument in arguments:
-        given |= from_argument(argument)
+        given |= parse_argument(argument)
     origins = {path: value.origin for path, value in given.items()}
     values = {path: value.value for path, value in given.items()}
     # What of them is wrong, and what works otherwise than it was given.
@@ -217,6 +217,6 @@ def _typed(given: Mapping[str, Any], in_force: Mapping[str, Any]) -> dict[str, A
 
 def _expected_in_section(path: KeyPath, error: Any) -> str:
     if error["type"] == "extra_forbidden":
-        known = list_known_keys(path[0])
+        known = list_section_keys(path[0])
         return f"one of the known keys; nearest: {', '.join(get_close_matches(path[-1], known, n=3) or known)}"
-    return expected(error)
+    return describe_expected_setting(error)

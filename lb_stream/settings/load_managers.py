@@ -46,7 +46,7 @@ _REGISTRIES: dict[str, Registry[Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenManager:
+class ChosenLoadManager:
     """The manager and its shedder, and what of the settings was replaced on the way."""
 
     manager: Manager
@@ -70,7 +70,7 @@ def normalise_pulsar_value(key: str, value: Any) -> Any:
     return value if known else f".{value}"
 
 
-def choose_manager(given: Mapping[str, Any], dynamic: bool = False) -> ChosenManager:
+def choose_load_manager(given: Mapping[str, Any], dynamic: bool = False) -> ChosenLoadManager:
     """The manager and shedder of one cluster's settings (under our names). `dynamic`: a command gives them while a manager runs.
 
     `dynamic`: a command gives them while a manager runs.
@@ -97,20 +97,20 @@ def choose_manager(given: Mapping[str, Any], dynamic: bool = False) -> ChosenMan
                 f"shedding_strategy = {BOTH!r} without placement_strategy = {BOTH!r}: bundles go "
                 f"where {place.name} says"
             )
-        return ChosenManager(manager, chosen, tuple(warnings))
+        return ChosenLoadManager(manager, chosen, tuple(warnings))
     if (
         isinstance(chosen, Strategy)
         and manager == "extensible"
         and traits_of(chosen).manager in ("extensible", "any")
     ):
-        return ChosenManager(manager, chosen, tuple(warnings))
+        return ChosenLoadManager(manager, chosen, tuple(warnings))
     own = shedder[OWN_SHEDDER[manager]]
     if "shedding_strategy" in given and chosen is not own and not warnings:
         warnings.append(
             f"shedding_strategy = {_without_dot(names['shedding_strategy'])!r} is none of the {manager} "
             f"manager's; {own.name} runs instead"
         )
-    return ChosenManager(manager, own, tuple(warnings))
+    return ChosenLoadManager(manager, own, tuple(warnings))
 
 
 def _find_manager(given: Mapping[str, Any], dynamic: bool) -> tuple[Manager, list[str]]:

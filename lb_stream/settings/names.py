@@ -16,7 +16,7 @@ from lb_stream.core.placement import extensible_placement, placement, simple_pla
 from lb_stream.core.shedding import shedder
 from lb_stream.core.splitting import SplittingConfig, split_algorithm
 from lb_stream.settings.load_managers import normalise_pulsar_value
-from lb_stream.settings.spelling import PREFIX, names_in, namespace_key, translate
+from lb_stream.settings.spelling import PREFIX, list_names, split_namespace_key, to_our_names
 
 REGISTRIES: tuple[Registry[Any], ...] = (
     shedder,
@@ -28,7 +28,7 @@ REGISTRIES: tuple[Registry[Any], ...] = (
 """Every kind of strategy."""
 
 
-def all_models() -> tuple[type[KeyModel], ...]:
+def list_models() -> tuple[type[KeyModel], ...]:
     """List every group of settings.
 
     The balancer's, each strategy's, the agents', and what is understood without effect.
@@ -37,36 +37,36 @@ def all_models() -> tuple[type[KeyModel], ...]:
     return (BalancerConfig, SplittingConfig, *strategies, ReportConfig, UnreadKeys)
 
 
-def known_keys() -> dict[str, tuple[str, int]]:
+def list_known_names() -> dict[str, tuple[str, int]]:
     """Every accepted name, ours and Pulsar's → (our name, factor from the given value to ours)."""
-    return names_in(all_models())
+    return list_names(list_models())
 
 
-def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
+def normalise_names(values: Mapping[str, Any]) -> dict[str, Any]:
     """Bring settings under our names. Raises SettingError for a name that there isn't."""
     of_namespaces = {
         name: value
         for name, value in values.items()
-        if name.startswith(PREFIX) and namespace_key(name, value)
+        if name.startswith(PREFIX) and split_namespace_key(name, value)
     }
     values = {name: value for name, value in values.items() if name not in of_namespaces}
-    known = known_keys()
+    known = list_known_names()
     if not known.keys() >= values.keys():  # a plug-in's, perhaps
         for registry in REGISTRIES:
             registry.load_plugins()
-        known = known_keys()
+        known = list_known_names()
     for name in values:
         if name not in known:
             nearest = ", ".join(get_close_matches(name, list(known), n=3, cutoff=0.0))
             raise SettingError(name, values[name], f"one of the known keys; nearest: {nearest}")
-    return of_namespaces | translate(values, known, normalise_pulsar_value)
+    return of_namespaces | to_our_names(values, known, normalise_pulsar_value)
 
 
-def our_name(name: str, value: Any) -> str:
+def to_our_name(name: str, value: Any) -> str:
     """Find our name of a key. Raises SettingError for one that there isn't."""
     try:
-        (found,) = canonical({name: value})
+        (found,) = normalise_names({name: value})
     except SettingError:
         # Of a value that can't be translated the name may be right all the same.
-        (found,) = canonical({name: 0})
+        (found,) = normalise_names({name: 0})
     return found

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lb_stream.contracts.balancer import NamespaceConfig
-from lb_stream.contracts.keys import SettingError, expected, metadata
+from lb_stream.contracts.keys import SettingError, describe_expected_setting, key_metadata
 from lb_stream.core.commands.base import Effect, Operation, SettingsCommand, make, named, refused
 from lb_stream.core.commands.responder import CommandResponder, Received
 from lb_stream.core.config.cluster_config import ClusterConfig
@@ -21,12 +21,12 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.round.decide import Inbox
 from lb_stream.settings.load_managers import CLASS_KEYS
-from lb_stream.settings.names import all_models, canonical, our_name
+from lb_stream.settings.names import list_models, normalise_names, to_our_name
 from lb_stream.settings.resolve import (
     ResolvedSettings,
-    in_force,
+    apply_overrides,
     resolve,
-    resolve_values,
+    resolve_uncached,
 )
 from lb_stream.settings.spelling import DRY_RUN, PREFIX
 
@@ -99,7 +99,7 @@ class SettingsChange:
     def without(self, key: str) -> dict[str, Any]:
         """Return what commands have set without a key. Raises SettingError."""
         before = self.commanded
-        after = _remove_keys(before, [our_name(key, "")])
+        after = _remove_keys(before, [to_our_name(key, "")])
         if len(after) < len(before):
             resolve(self.given, after)
         return after
@@ -116,12 +116,12 @@ class SettingsChange:
 
     def mode_after(self, commanded: Mapping[str, Any]) -> str | None:
         """Return the cluster's mode once commands have set these; None: no setting says it."""
-        mode: str | None = in_force(self.given, commanded).get("mode")
+        mode: str | None = apply_overrides(self.given, commanded).get("mode")
         return mode
 
-    def canonical(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def normalise_names(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return settings under our names. Raises SettingError."""
-        return canonical(values)
+        return normalise_names(values)
 
     def describe_pending(self) -> str:
         """Say how many earlier decisions go on, to end a sentence."""
@@ -150,11 +150,11 @@ def dynamic_keys() -> dict[str, str]:
     """Every setting that a command may change: Pulsar's name where it has one, else ours → what it
     means."""
     found = {}
-    for model in all_models():
+    for model in list_models():
         for name, field in model.model_fields.items():
-            extra = metadata(model, name)
-            if extra["dynamic"]:
-                found[str(extra["pulsar"] or name)] = str(field.description)
+            extra = key_metadata(model, name)
+            if extra.dynamic:
+                found[str(extra.pulsar or name)] = str(field.description)
     found |= {
         f"{PREFIX}TENANT/NAMESPACE.{name}": str(field.description)
         for name, field in NamespaceConfig.model_fields.items()
@@ -170,15 +170,15 @@ def _set_values(
     ours = [_require_dynamic(name, value) for name, value in values.items()]
     after = _remove_keys(settings, ours) | dict(values)
     try:
-        resolved = resolve_values(
-            in_force(given, after), dynamic=not set(ours).isdisjoint(CLASS_KEYS.values())
+        resolved = resolve_uncached(
+            apply_overrides(given, after), dynamic=not set(ours).isdisjoint(CLASS_KEYS.values())
         )
     except SettingError as error:
         name = dict(zip(ours, values, strict=True)).get(error.key, error.key)
         raise SettingError(name, values.get(name, error.value), error.expected) from None
     known = () if before is None else before.warnings
     said = [
-        f"{name} = {value!r}{_describe_former(name, own, in_force(given, settings))}"
+        f"{name} = {value!r}{_describe_former(name, own, apply_overrides(given, settings))}"
         for own, (name, value) in zip(ours, values.items(), strict=True)
     ]
     said += [warning for warning in resolved.warnings if warning not in known]
@@ -207,19 +207,21 @@ def _resolved_or_none(
 
 def _remove_keys(settings: Mapping[str, Any], ours: Iterable[str]) -> dict[str, Any]:
     taken = set(ours)
-    return {name: value for name, value in settings.items() if our_name(name, value) not in taken}
+    return {
+        name: value for name, value in settings.items() if to_our_name(name, value) not in taken
+    }
 
 
 def _require_dynamic(name: str, value: Any) -> str:
     """Our name of a key that may be set to this value while the job runs. Raises SettingError."""
-    ((ours, own_value),) = canonical({name: value}).items()
+    ((ours, own_value),) = normalise_names({name: value}).items()
     if ours.startswith(PREFIX):
         resolve({ours: own_value})
         return ours
-    for model in all_models():
+    for model in list_models():
         if ours not in model.model_fields:
             continue
-        if not metadata(model, ours)["dynamic"]:
+        if not key_metadata(model, ours).dynamic:
             raise SettingError(
                 name, value, "a dynamic key (this one: in the job's settings, and start it anew)"
             )
@@ -229,7 +231,7 @@ def _require_dynamic(name: str, value: Any) -> str:
             ):  # what a class name comes to is found with all settings in sight
                 model(**{ours: own_value})
         except ValidationError as error:
-            raise SettingError(name, value, expected(error.errors()[0])) from None
+            raise SettingError(name, value, describe_expected_setting(error.errors()[0])) from None
     return ours
 
 
@@ -237,8 +239,8 @@ def build_inverse_commands(names: Sequence[str], before: OperatorState) -> list[
     """Return commands that set each setting as a command had set it before, or take it back."""
     had = defaultdict[str, dict[str, Any]](dict)  # one setting may have been set under two names
     for name, value in before.settings.items():
-        had[our_name(name, value)][name] = value
-    ours = [our_name(name, "") for name in names]
+        had[to_our_name(name, value)][name] = value
+    ours = [to_our_name(name, "") for name in names]
     again = {name: value for own in ours for name, value in had.get(own, {}).items()}
     taken_back = [
         make("delete-config", key=name)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig, NamespaceConfig
-from lb_stream.contracts.keys import SettingError, build
+from lb_stream.contracts.keys import SettingError, build_settings
 from lb_stream.contracts.reports import ReportConfig
 from lb_stream.contracts.unread import UnreadKeys, describe_unread
 from lb_stream.core.config.auto_approve import check_auto_approve
@@ -20,9 +20,9 @@ from lb_stream.core.model.registry import Strategy, UnknownStrategyError
 from lb_stream.core.placement import extensible_placement, placement, simple_placement
 from lb_stream.core.placement.base import Placement
 from lb_stream.core.splitting import Algorithms, SplittingConfig, split_algorithm
-from lb_stream.settings.load_managers import choose_manager
-from lb_stream.settings.names import canonical
-from lb_stream.settings.spelling import PREFIX, lay_over, nested
+from lb_stream.settings.load_managers import choose_load_manager
+from lb_stream.settings.names import normalise_names
+from lb_stream.settings.spelling import PREFIX, group_namespaces, lay_over
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 """A layer without settings."""
@@ -62,9 +62,9 @@ class ResolvedSettings:
         return dict(sorted(found.items(), key=lambda item: item[0] != "profile"))
 
 
-def in_force(own: Mapping[str, Any], commanded: Mapping[str, Any]) -> dict[str, Any]:
+def apply_overrides(own: Mapping[str, Any], commanded: Mapping[str, Any]) -> dict[str, Any]:
     """Lay what operators have commanded over a cluster's own settings; under our names."""
-    return lay_over(canonical(own), canonical(commanded), commanded)
+    return lay_over(normalise_names(own), normalise_names(commanded), commanded)
 
 
 def resolve(own: Mapping[str, Any], commanded: Mapping[str, Any] = NONE) -> ResolvedSettings:
@@ -78,7 +78,7 @@ def resolve(own: Mapping[str, Any], commanded: Mapping[str, Any] = NONE) -> Reso
     try:
         return _resolved(*layers)
     except (TypeError, SettingError):  # once more, so that the error has the value as it was given
-        return resolve_values(in_force(own, commanded))
+        return resolve_uncached(apply_overrides(own, commanded))
 
 
 def cluster_config(values: Mapping[str, Any]) -> ClusterConfig:
@@ -90,7 +90,7 @@ def cluster_config(values: Mapping[str, Any]) -> ClusterConfig:
 def _resolved(
     own: tuple[tuple[str, Any], ...], commanded: tuple[tuple[str, Any], ...]
 ) -> ResolvedSettings:
-    return resolve_values(in_force(dict(own), dict(commanded)))
+    return resolve_uncached(apply_overrides(dict(own), dict(commanded)))
 
 
 def _hashable(layer: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -101,36 +101,36 @@ def _hashable(layer: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def resolve_values(values: Mapping[str, Any], *, dynamic: bool = False) -> ResolvedSettings:
+def resolve_uncached(values: Mapping[str, Any], *, dynamic: bool = False) -> ResolvedSettings:
     """Resolve settings under any names, over the profile and the defaults; nothing is remembered.
 
     A load manager or strategy that isn't there, named in Pulsar's words, gives the manager that
     Pulsar would fall back to, and a warning (`settings.load_managers` says when). `dynamic`: a
     command changes the settings of a running cluster. Raises SettingError.
     """
-    given = canonical(values)
+    given = normalise_names(values)
     # The layers: what is given over the shedder's part of the profile over the profile.
     profile = given.get("profile", BalancerConfig.model_fields["profile"].default)
     given = (PROFILES.get(profile, {}) if isinstance(profile, str) else {}) | given
-    chosen = choose_manager(given, dynamic)
+    chosen = choose_load_manager(given, dynamic)
     given = SHEDDER_PROFILES.get(str(profile), {}).get(chosen.shedder.name, {}) | given
     # One default follows from another setting.
-    reporting = build(ReportConfig, given)
+    reporting = build_settings(ReportConfig, given)
     given = {"report_timeout_ms": max(1, 2 * reporting.report_max_interval_ms)} | given
     # The balancer's own settings, and those of each strategy that runs.
-    balancer = build(BalancerConfig, given | {"load_manager": chosen.manager})
+    balancer = build_settings(BalancerConfig, given | {"load_manager": chosen.manager})
     check_windows(balancer)
     check_auto_approve(balancer.auto_approve)
     chosen_placement, placement_warnings = _placement(balancer)
-    splitting = build(SplittingConfig, given)
+    splitting = build_settings(SplittingConfig, given)
     algorithms = _algorithms(splitting, given)
     return ResolvedSettings(
         ClusterConfig(
             balancer=balancer,
             shedder=chosen.shedder,
-            shedder_config=build(chosen.shedder.config, given),
+            shedder_config=build_settings(chosen.shedder.config, given),
             placement=chosen_placement,
-            placement_config=build(chosen_placement.config, given),
+            placement_config=build_settings(chosen_placement.config, given),
             splitting=splitting,
             split_algorithms=algorithms,
             namespaces=_namespaces(given),
@@ -140,15 +140,15 @@ def resolve_values(values: Mapping[str, Any], *, dynamic: bool = False) -> Resol
             *chosen.warnings,
             *placement_warnings,
             *algorithms.warnings,
-            *describe_unread(build(UnreadKeys, given), given),
+            *describe_unread(build_settings(UnreadKeys, given), given),
         ),
     )
 
 
 def _namespaces(given: Mapping[str, Any]) -> dict[str, NamespaceConfig]:
     found = {}
-    for name, own in nested(given).items():
-        found[name] = build(NamespaceConfig, own, f"{PREFIX}{name}.")
+    for name, own in group_namespaces(given).items():
+        found[name] = build_settings(NamespaceConfig, own, f"{PREFIX}{name}.")
         check_windows(found[name], f"{PREFIX}{name}.")
     return found
 
@@ -157,7 +157,9 @@ def _algorithms(splitting: SplittingConfig, given: Mapping[str, Any]) -> Algorit
     for name in (splitting.split_algorithm, *splitting.supported_split_algorithms):
         with suppress(UnknownStrategyError):
             split_algorithm[name]  # loads it if it is a plug-in's
-    configs = {name: build(split_algorithm[name].config, given) for name in split_algorithm.names}
+    configs = {
+        name: build_settings(split_algorithm[name].config, given) for name in split_algorithm.names
+    }
     return Algorithms(splitting.split_algorithm, configs)
 
 

@@ -81,7 +81,7 @@ def is_secret(path: tuple[str, ...]) -> bool:
     return bool(_NAMED.search(path[-1]))
 
 
-def is_file(path: tuple[str, ...], value: Any) -> bool:
+def is_secret_file(path: tuple[str, ...], value: Any) -> bool:
     """Whether the value says which file holds the secret.
 
     So it is for addresses of targets and hooks, and for what signs them.
@@ -102,7 +102,7 @@ def remember_secrets(path: tuple[str, ...], value: Any) -> None:
         is_secret(path)
         and len(text := str(value)) >= SHORTEST
         and not isinstance(value, bool)
-        and not is_file(path, text)
+        and not is_secret_file(path, text)
     ):
         _known.update((text, repr(text)[1:-1], json.dumps(text)[1:-1]))
 
@@ -122,5 +122,5 @@ def hide_section(section: str, values: dict[str, Any]) -> dict[str, Any]:
 def _hide_value(path: tuple[str, ...], value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _hide_value((*path, name), item) for name, item in value.items()}
-    secret = is_secret(path) and value != "" and not is_file(path, value)
+    secret = is_secret(path) and value != "" and not is_secret_file(path, value)
     return "***" if secret else hide(value) if isinstance(value, str) else value

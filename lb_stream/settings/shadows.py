@@ -12,8 +12,8 @@ from lb_stream.contracts.reports import ReportConfig
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.shadow.evaluate import REAL
 from lb_stream.core.splitting import SplittingConfig
-from lb_stream.settings.names import canonical
-from lb_stream.settings.resolve import ResolvedSettings, in_force, resolve
+from lb_stream.settings.names import normalise_names
+from lb_stream.settings.resolve import ResolvedSettings, apply_overrides, resolve
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -51,7 +51,7 @@ def check_shadow(name: str, own: Mapping[str, Any]) -> None:
             dict(own),
             f"a shadow's name: letters, digits, dashes, underscores, 64 at most, and not {REAL!r}",
         )
-    for key, value in canonical(own).items():
+    for key, value in normalise_names(own).items():
         if why := _OF_THE_CLUSTER.get(key):
             raise SettingError(key, value, f"to be set for the cluster, not for a shadow: {why}")
 
@@ -63,7 +63,7 @@ def resolve_shadow(
 
     Raises SettingError.
     """
-    return resolve(in_force(given, commanded) | canonical(own) | FORCED)
+    return resolve(apply_overrides(given, commanded) | normalise_names(own) | FORCED)
 
 
 def shadow_config(

@@ -30,7 +30,7 @@ Beside a mode true goes over it, and false says nothing.
 
 
 @cache
-def names_in(models: tuple[type[KeyModel], ...]) -> dict[str, tuple[str, int]]:
+def list_names(models: tuple[type[KeyModel], ...]) -> dict[str, tuple[str, int]]:
     """List every name of the models' keys, ours and Pulsar's → (our name, factor).
 
     The factor leads from the value given under that name to ours.
@@ -40,7 +40,7 @@ def names_in(models: tuple[type[KeyModel], ...]) -> dict[str, tuple[str, int]]:
     return ours | pulsar_names(*models) | {old: (name, 1) for old, name in OLD_SPELLINGS.items()}
 
 
-def translate(
+def to_our_names(
     values: Mapping[str, Any],
     known: Mapping[str, tuple[str, int]],
     read: Callable[[str, Any], Any] = lambda _name, value: value,
@@ -110,7 +110,7 @@ PREFIX = f"{SECTION}."
 _NAMESPACE = re.compile(r"[^/\s]+(/[^/\s]+){1,2}")
 
 
-def namespace_key(name: str, value: Any) -> tuple[str, str]:
+def split_namespace_key(name: str, value: Any) -> tuple[str, str]:
     """Split a key that begins with PREFIX into the namespace and its own key. Raises SettingError."""
     namespace, _, own = name.removeprefix(PREFIX).rpartition(".")
     if own not in NamespaceConfig.model_fields:
@@ -123,7 +123,7 @@ def namespace_key(name: str, value: Any) -> tuple[str, str]:
     return namespace, own
 
 
-def flat(namespaces: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def flatten_namespaces(namespaces: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Turn sections, namespace → key → value, into keys of the cluster."""
     return {
         f"{PREFIX}{namespace}.{name}": value
@@ -132,11 +132,11 @@ def flat(namespaces: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def nested(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def group_namespaces(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Gather the keys of namespaces as namespace → key → value, sorted by namespace."""
     found: dict[str, dict[str, Any]] = {}
     for name in sorted(given):
         if name.startswith(PREFIX):
-            namespace, own = namespace_key(name, given[name])
+            namespace, own = split_namespace_key(name, given[name])
             found.setdefault(namespace, {})[own] = given[name]
     return found

@@ -138,7 +138,7 @@ CONDITIONS = {
 """Keys of the balancer and of splitting that are not read in every cluster."""
 
 
-def strategies_reading(name: str) -> tuple[str, ...]:
+def list_strategies_reading(name: str) -> tuple[str, ...]:
     """The shedders, placements and (plugged-in) split algorithms whose own settings hold the key,
     by name."""
     found: dict[str, None] = {}
@@ -150,7 +150,7 @@ def strategies_reading(name: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def key_usage(name: str) -> tuple[str, ...]:
+def list_possible_readers(name: str) -> tuple[str, ...]:
     """Everybody who reads the key under some settings.
 
     Raises KeyError for a key that nobody knows.
@@ -159,7 +159,7 @@ def key_usage(name: str) -> tuple[str, ...]:
     if any(name in model.model_fields for model in (BalancerConfig, SplittingConfig)):
         condition = CONDITIONS.get(name)
         found.append(condition.who if condition else EVERY_CLUSTER)
-    found += strategies_reading(name)
+    found += list_strategies_reading(name)
     if name in ReportConfig.model_fields:
         found += [AGENTS, *([f"{EVERY_CLUSTER}, for report_timeout_ms"] * (name == SILENCE))]
     if name in WHY:
@@ -202,4 +202,4 @@ def explain_unread(name: str, config: ClusterConfig) -> str:
         f"the {balancer.load_manager} manager with {config.shedder.name} and "
         f"{config.placement.name}"
     )
-    return f"it is for {' and '.join(key_usage(name))}; here is {here}"
+    return f"it is for {' and '.join(list_possible_readers(name))}; here is {here}"

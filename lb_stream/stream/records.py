@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import msgspec
 from pydantic import BaseModel, ValidationError
 
-from lb_stream.contracts.base import LONGEST_BROKER, RESOURCES, canonical_json, expected_by
+from lb_stream.contracts.base import LONGEST_BROKER, RESOURCES, canonical_json, describe_expected
 from lb_stream.contracts.commands import COMMANDS, LEADERSHIP_RECORDS, SCHEMA_VERSION, Command
-from lb_stream.contracts.fast import struct_of
+from lb_stream.contracts.fast import build_struct
 from lb_stream.contracts.reports import (
     AGENT_KINDS,
     LOAD_DATA_KINDS,
@@ -68,15 +68,15 @@ class ReportRecord:
     unmeasured: list[str]
 
 
-_STATS = struct_of(BundleStats)
+_STATS = build_struct(BundleStats)
 STATS_FIELDS: tuple[str, ...] = _STATS.__struct_fields__
 NO_STATS = _STATS()
 """Stands for a bundle that the broker owns and has not measured."""
 
 # Fields that make a record another kind than the struct's, by the rules that tell reports apart.
 _OTHERS = ("topBundlesLoadData", "weightedMaxEMA", "state", "versionId")
-_MODULAR = msgspec.json.Decoder(struct_of(ModularLoadReport, (*_OTHERS, "systemResourceUsage")))
-_SIMPLE = msgspec.json.Decoder(struct_of(SimpleLoadReport, _OTHERS))
+_MODULAR = msgspec.json.Decoder(build_struct(ModularLoadReport, (*_OTHERS, "systemResourceUsage")))
+_SIMPLE = msgspec.json.Decoder(build_struct(SimpleLoadReport, _OTHERS))
 
 
 def parse_report(value: bytes, broker: str) -> ReportRecord:
@@ -161,7 +161,7 @@ def _validated(model: type[BaseModel], value: bytes) -> Any:
 def _reject(error: ValidationError) -> NoReturn:
     first = error.errors()[0]
     field = ".".join(map(str, first["loc"])) or "value"
-    raise RecordRejected(field, _show_value(first["input"]), expected_by(first)) from None
+    raise RecordRejected(field, _show_value(first["input"]), describe_expected(first)) from None
 
 
 def _show_value(value: object) -> str:

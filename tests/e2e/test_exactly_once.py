@@ -143,7 +143,7 @@ def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, seed: 
     for point in [*POINTS, *[""] * RANDOM_KILLS]:
         before = newest(killed)
         if point:
-            crash_at(
+            parse_crash_at(
                 killed,
                 point,
                 1 if point in ("in_catch_up", "after_fence") else chance.choice((1, 2, 3)),
@@ -205,7 +205,7 @@ def finish_a_batch(pipeline: Pipeline) -> None:
         pipeline.kill(job)
 
 
-def crash_at(pipeline: Pipeline, point: str, number: int) -> None:
+def parse_crash_at(pipeline: Pipeline, point: str, number: int) -> None:
     """Run the job until it is killed at a named point."""
     with pipeline.running("--once", "--set", f"stream.crash_at={point}:{number}") as job:
         code = job.wait(timeout=LONGEST_RUN_S)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.settings.names import known_keys
+from lb_stream.settings.names import list_known_names
 from tests import checklist
 from tests.checklist import LIST, PROJECT, Row, collect, faults_of, main, read_rows, unsaid, words
 
@@ -54,7 +54,7 @@ def test_the_rows_of_vectors_are_the_files_that_there_are() -> None:
 
 
 def test_the_rows_of_keys_are_keys_with_a_case_of_their_own() -> None:
-    assert {row.name for row in of("keys")} <= known_keys().keys()
+    assert {row.name for row in of("keys")} <= list_known_names().keys()
     assert [
         row.name
         for row in of("keys")

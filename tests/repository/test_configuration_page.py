@@ -5,9 +5,9 @@ import re
 import pytest
 
 from docs.tools.configuration_page import pages
-from lb_stream.contracts.keys import metadata
-from lb_stream.settings.explain import job_sections
-from lb_stream.settings.names import all_models, known_keys
+from lb_stream.contracts.keys import key_metadata
+from lb_stream.settings.explain import list_job_sections
+from lb_stream.settings.names import list_known_names, list_models
 
 TEXT = "\n".join(pages().values())
 ROWS = {}
@@ -26,7 +26,11 @@ def test_each_page_is_short_enough_to_be_read() -> None:
 @pytest.mark.parametrize(
     "name",
     sorted(
-        {name for model in (*all_models(), *job_sections().values()) for name in model.model_fields}
+        {
+            name
+            for model in (*list_models(), *list_job_sections().values())
+            for name in model.model_fields
+        }
     ),
 )
 def test_every_key_stands_on_the_page_with_meaning_and_reader(name: str) -> None:
@@ -39,19 +43,19 @@ def test_every_key_stands_on_the_page_with_meaning_and_reader(name: str) -> None
 
 def test_every_name_of_pulsars_stands_on_the_page() -> None:
     text = TEXT
-    ours = {name for model in all_models() for name in model.model_fields}
-    assert [name for name in known_keys() if name not in ours and f"`{name}`" not in text] == []
+    ours = {name for model in list_models() for name in model.model_fields}
+    assert [
+        name for name in list_known_names() if name not in ours and f"`{name}`" not in text
+    ] == []
 
 
 def test_units_and_factors_are_those_of_the_models() -> None:
-    for model in all_models():
+    for model in list_models():
         for name in model.model_fields:
-            extra = metadata(model, name)
-            if name in ROWS and extra["factor"] != 1:
+            extra = key_metadata(model, name)
+            if name in ROWS and extra.factor != 1:
                 assert ROWS[name][2] == "ms"
-                assert (
-                    f"`{extra['pulsar']}` × {extra['factor']:,}".replace(",", " ") in ROWS[name][4]
-                )
+                assert f"`{extra.pulsar}` × {extra.factor:,}".replace(",", " ") in ROWS[name][4]
 
 
 @pytest.mark.parametrize(

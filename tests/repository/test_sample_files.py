@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.settings.load import load_settings
-from lb_stream.settings.names import known_keys
+from lb_stream.settings.names import list_known_names
 from lb_stream.settings.resolve import cluster_config
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -14,7 +14,7 @@ CONF = Path(__file__).parents[2] / "conf"
 def test_every_key_of_the_sample_broker_conf_is_read() -> None:
     lines = (CONF / "broker.conf").read_text().splitlines()
     keys = {line.partition("=")[0] for line in lines if line and not line.startswith("#")}
-    assert keys and keys <= set(known_keys())
+    assert keys and keys <= set(list_known_names())
 
 
 @pytest.mark.parametrize(

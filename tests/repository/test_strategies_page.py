@@ -14,7 +14,7 @@ from lb_stream.core.placement import extensible_placement, placement, simple, si
 from lb_stream.core.shedding import overload, shedder, threshold, transfer_cycle
 from lb_stream.core.shedding.transfer import TransferShedderConfig
 from lb_stream.core.splitting import split_algorithm, trigger
-from lb_stream.settings.names import all_models
+from lb_stream.settings.names import list_models
 from lb_stream.settings.resolve import cluster_config
 from tests.support.scenario import run
 
@@ -68,7 +68,7 @@ def keys_of(text: str) -> list[str]:
 def test_every_default_is_the_models(name: str, value: str) -> None:
     defaults = {
         shown(model.model_fields[name].default)
-        for model in all_models()
+        for model in list_models()
         if name in model.model_fields
     }
     assert defaults == {value}
@@ -178,7 +178,7 @@ def test_half_of_the_target_counts_as_underloaded_up_to_a_half() -> None:
 
 
 def test_every_rule_and_filter_named_is_one_of_the_code() -> None:
-    known = {name for model in (*all_models(), NamespaceConfig) for name in model.model_fields}
+    known = {name for model in (*list_models(), NamespaceConfig) for name in model.model_fields}
     rules = {
         word
         for word in re.findall(r"`([a-z_0-9]+)`", PROSE)

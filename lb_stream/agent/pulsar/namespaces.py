@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from lb_stream.agent.adapter import BrokerError
 from lb_stream.agent.pulsar.admin import AdminClient
-from lb_stream.contracts.base import expected_by
+from lb_stream.contracts.base import describe_expected
 from lb_stream.contracts.namespaces import ClusterNamespaces, Namespace, NamespaceIsolation
 
 NAMESPACES = "/admin/v2/namespaces"
@@ -63,7 +63,7 @@ def _namespace(admin: AdminClient, name: str, cluster: str) -> Namespace | None:
         )
     except ValidationError as error:
         first = error.errors()[0]
-        raise BrokerError(f"namespace {name}: expected {expected_by(first)}") from None
+        raise BrokerError(f"namespace {name}: expected {describe_expected(first)}") from None
 
 
 def _boundaries(given: Any, namespace: str) -> list[int]:

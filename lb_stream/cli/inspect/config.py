@@ -85,12 +85,13 @@ def show(
 
 def _sections(given: CliSettings) -> dict[str, dict[str, Any]]:
     """Return section → key → value in force. Clusters' sections include inherited keys."""
-    from lb_stream.settings.explain import job_sections
+    from lb_stream.settings.explain import list_job_sections
     from lb_stream.settings.secrets import hide_section
 
     settings = given.settings
     sections = {
-        name: hide_section(name, getattr(settings, name).model_dump()) for name in job_sections()
+        name: hide_section(name, getattr(settings, name).model_dump())
+        for name in list_job_sections()
     }
     sections["balancer"] = given.of_cluster("").values
     return sections | {
@@ -131,19 +132,19 @@ def _toml(section: str, keys: dict[str, Any], given: CliSettings, explain: bool)
 
 def _explain_key(section: str, name: str) -> Iterable[str]:
     from lb_stream.contracts.balancer import NamespaceConfig
-    from lb_stream.contracts.keys import metadata
+    from lb_stream.contracts.keys import key_metadata
     from lb_stream.contracts.settings import Settings
-    from lb_stream.settings.names import all_models
+    from lb_stream.settings.names import list_models
     from lb_stream.settings.spelling import PREFIX
 
     model = Settings.model_fields[section].annotation
-    models: Any = all_models() if section in ("balancer", "cluster") else (model,)
+    models: Any = list_models() if section in ("balancer", "cluster") else (model,)
     if name.startswith(PREFIX):
         models, name = (NamespaceConfig,), name.rpartition(".")[2]
     for settings_model in models:
         if name in settings_model.model_fields:
-            extra = metadata(settings_model, name)
-            unit = f" [{extra['unit']}]" if extra["unit"] else ""
-            pulsar = f" (Pulsar: {extra['pulsar']})" if extra["pulsar"] else ""
+            extra = key_metadata(settings_model, name)
+            unit = f" [{extra.unit}]" if extra.unit else ""
+            pulsar = f" (Pulsar: {extra.pulsar})" if extra.pulsar else ""
             yield f"{settings_model.model_fields[name].description}{unit}{pulsar}"
             return

@@ -55,16 +55,16 @@ def hooks_of(given: CliSettings) -> HookConfig:
 def otherwise(runtime: Mapping[str, Any], given: CliSettings, cluster: str) -> Iterator[Otherwise]:
     """The settings that are read here, that the broker has with another value, and that nobody has
     set here on purpose."""
-    from lb_stream.contracts.keys import metadata
+    from lb_stream.contracts.keys import key_metadata
     from lb_stream.settings.load import same_value
-    from lb_stream.settings.names import all_models
+    from lb_stream.settings.names import list_models
     from lb_stream.settings.usage import AGENTS, find_readers
 
     resolved = given.of_cluster(cluster)
     ours, theirs = resolved.values, _typed(runtime)
     for name, pulsar in {
-        name: metadata(model, name)["pulsar"]
-        for model in all_models()
+        name: key_metadata(model, name).pulsar
+        for model in list_models()
         for name in model.model_fields
     }.items():
         if (
@@ -88,13 +88,13 @@ def otherwise(runtime: Mapping[str, Any], given: CliSettings, cluster: str) -> I
 def _typed(runtime: Mapping[str, Any]) -> dict[str, Any]:
     """The broker's settings under our names, as far as they can be read."""
     from lb_stream.contracts.keys import SettingError, pulsar_names
-    from lb_stream.settings.names import all_models
+    from lb_stream.settings.names import list_models
     from lb_stream.settings.resolve import resolve
 
     known = {
         name: value
         for name, value in runtime.items()
-        if name in pulsar_names(*all_models()) and value not in (None, "")
+        if name in pulsar_names(*list_models()) and value not in (None, "")
     }
     try:
         return resolve(known).values

@@ -8,11 +8,11 @@ from typing import Any
 
 def format_key(name: str) -> str:
     """A key of a cluster's as TOML writes it: those of namespaces have a part that needs quotes."""
-    from lb_stream.settings.spelling import PREFIX, namespace_key
+    from lb_stream.settings.spelling import PREFIX, split_namespace_key
 
     if not name.startswith(PREFIX):
         return name
-    namespace, own = namespace_key(name, None)
+    namespace, own = split_namespace_key(name, None)
     return f"{PREFIX}{json.dumps(namespace)}.{own}"
 
 

@@ -15,7 +15,7 @@ from argon2.exceptions import Argon2Error, InvalidHashError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
-from lb_stream.contracts.base import USER_PATTERN, expected_by
+from lb_stream.contracts.base import USER_PATTERN, describe_expected
 
 Role = Literal["viewer", "operator", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -121,7 +121,7 @@ def _describe_first(error: ValidationError) -> str:
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"] if part != "[key]")
     if first["type"] == "string_pattern_mismatch":
-        return f"{field}: expected {expected_by(first)} in a user's name"
+        return f"{field}: expected {describe_expected(first)} in a user's name"
     return f"{field}: {first['msg']}"
 
 

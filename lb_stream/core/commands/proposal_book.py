@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lb_stream.contracts.base import fields_of
+from lb_stream.contracts.base import dataclass_fields
 from lb_stream.core.commands.base import named
 from lb_stream.core.model.memory import Proposal
 
@@ -38,7 +38,7 @@ class ProposalNews:
         own = {
             name: getattr(self, name) for name in ("state", "by", "why", "until_ms", "decision_id")
         }
-        one = fields_of(self.proposal)
+        one = dataclass_fields(self.proposal)
         return (
             one | {"children": list(one["children"]), "boundaries": list(one["boundaries"])} | own
         )

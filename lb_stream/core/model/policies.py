@@ -13,7 +13,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from lb_stream.contracts.base import LONGEST_EXPRESSION, matches_whole, trouble_with
+from lb_stream.contracts.base import LONGEST_EXPRESSION, find_pattern_error, matches_whole
 
 DEFAULT_DOMAIN = "default"
 """The failure domain of brokers that no domain names."""
@@ -46,7 +46,7 @@ class IsolationPolicy:
         """Raises ValueError for an expression that is invalid or can't be matched in linear
         time."""
         for pattern in chain(self.namespaces, self.primary, self.secondary):
-            if (trouble := trouble_with(pattern)) is not None:
+            if (trouble := find_pattern_error(pattern)) is not None:
                 shown = (
                     pattern
                     if len(pattern) <= LONGEST_EXPRESSION

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lb_stream.contracts.base import fields_of
+from lb_stream.contracts.base import dataclass_fields
 from lb_stream.core.model.rules import Rule
 
 MOST_SUBJECTS = 20
@@ -31,7 +31,7 @@ class Refusal:
         """As JSON-able fields; without the last two where they say nothing."""
         said = {name: value for name in _LATER if (value := getattr(self, name)) is not None}
         return (
-            {name: value for name, value in fields_of(self).items() if name not in _LATER}
+            {name: value for name, value in dataclass_fields(self).items() if name not in _LATER}
             | {"subjects": list(self.subjects)}
             | said
         )

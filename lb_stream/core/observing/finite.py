@@ -1,9 +1,9 @@
 """Figures that are no numbers, or so great that their sums would be none: they would spoil every
 comparison that they enter.
 
-The contracts refuse NaN, infinities and what is beyond GREATEST in a report. Still, figures made
+The contracts refuse NaN, infinities and what is beyond MAX_AMOUNT in a report. Still, figures made
 from accepted reports may be so: a usage of 5 with a limit of 1e-46, which single precision takes
-for 0, is infinite, a usage of 0 with it is NaN, and sums may be beyond GREATEST. So this runs in
+for 0, is infinite, a usage of 0 with it is NaN, and sums may be beyond MAX_AMOUNT. So this runs in
 every round: it costs a sum over each column.
 """
 
@@ -15,7 +15,7 @@ from itertools import chain
 
 import numpy as np
 
-from lb_stream.contracts.base import GREATEST
+from lb_stream.contracts.base import MAX_AMOUNT
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.rules import Refuses
@@ -63,9 +63,9 @@ def _zero_bundles(bundles: Bundles) -> tuple[Bundles, Bools]:
         for span in SPANS:
             for column in getattr(bundles, span).columns:
                 if (
-                    not abs(np.add.reduce(column)) <= GREATEST
+                    not abs(np.add.reduce(column)) <= MAX_AMOUNT
                 ):  # one pass, where nearly always nothing is wrong
-                    broken |= ~(np.abs(column) <= GREATEST)
+                    broken |= ~(np.abs(column) <= MAX_AMOUNT)
     if not broken.any():
         return bundles, broken
     latest, short, long = (
@@ -84,7 +84,7 @@ def _find_non_finite_columns(brokers: Brokers) -> Iterator[tuple[int, list[str]]
         *brokers.short.columns,
         *brokers.long.columns,
     ]
-    fine = np.abs(np.array(columns)) <= GREATEST
+    fine = np.abs(np.array(columns)) <= MAX_AMOUNT
     if fine.all():
         return
     parts = (f"{name}_{part}" for name in brokers.resources for part in ("usage", "limit"))

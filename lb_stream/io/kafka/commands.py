@@ -11,7 +11,7 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from pydantic import ValidationError
 
-from lb_stream.contracts.base import expected_by
+from lb_stream.contracts.base import describe_expected
 from lb_stream.contracts.commands import COMMANDS, Command, CommandResult
 
 LARGEST_COMMAND = 10 * 1024 * 1024

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from lb_stream.core.commands.base import CannotUndo, Operation, make, operation
 from lb_stream.core.model.operator_state import OperatorState
-from lb_stream.settings.names import canonical, our_name
+from lb_stream.settings.names import normalise_names, to_our_name
 
 
 def find_opposites(
@@ -62,14 +62,14 @@ def may_end_publishing(command: Operation, now: OperatorState) -> bool:
         return False
     arguments = command.arguments
     if command.kind == "delete-config":
-        return our_name(arguments["key"], "") == "mode"
+        return to_our_name(arguments["key"], "") == "mode"
     return command.kind == "set-config" and _mode_in(arguments["values"]) == "observe"
 
 
 def _mode_in(settings: Mapping[str, Any]) -> str | None:
     """Return the mode that these settings give, under whichever name; None: they give none."""
-    own = {name: value for name, value in settings.items() if our_name(name, value) == "mode"}
-    mode: str | None = canonical(own).get("mode")
+    own = {name: value for name, value in settings.items() if to_our_name(name, value) == "mode"}
+    mode: str | None = normalise_names(own).get("mode")
     return mode
 
 

@@ -22,9 +22,9 @@ from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import ClusterState, require_cluster, require_single_cluster_in
 from lb_stream.query.present.view import load_present_view
 from lb_stream.query.wording import explain_refusal, place_of_rule
-from lb_stream.settings.names import canonical
+from lb_stream.settings.names import normalise_names
 from lb_stream.settings.overrides import without_approval
-from lb_stream.settings.resolve import in_force, resolve
+from lb_stream.settings.resolve import apply_overrides, resolve
 
 if TYPE_CHECKING:
     from lb_stream.query.lake import Lake, Row
@@ -101,7 +101,7 @@ def find_next_moves(
     """
     require_cluster(lake, cluster)
     here = require_single_cluster_in(lake, cluster)
-    config, memory = _asked(here, canonical(tried))
+    config, memory = _asked(here, normalise_names(tried))
     view = load_present_view(lake, here.cluster, config.balancer.weights, here.now_ms)
     made = decide(view, memory, Inbox(), config)
     mine = [
@@ -152,7 +152,7 @@ def _asked(here: ClusterState, tried: Mapping[str, object]) -> tuple[ClusterConf
     wanted = str(tried.get("shedding_strategy", DEFAULT))
     settings = without_approval(
         {
-            **in_force(here.given, here.operator_state.settings),
+            **apply_overrides(here.given, here.operator_state.settings),
             **_BY_HAND,
             "shedding_strategy": wanted,
         }

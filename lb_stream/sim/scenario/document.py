@@ -17,15 +17,15 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from lb_stream.contracts.base import GREATEST, LONGEST_BROKER, LONGEST_NAMESPACE
+from lb_stream.contracts.base import LONGEST_BROKER, LONGEST_NAMESPACE, MAX_AMOUNT
 from lb_stream.sim.scenario.errors import ScenarioError, build_scenario_error
 from lb_stream.sim.scenario.scenario import JUDGED, EventKind, FaultKind
 
 DOCUMENT = "scenario.json"
 MOST_TICKS = 10_000_000
 
-Positive = Annotated[float, Field(gt=0, le=GREATEST)]
-Amount = Annotated[float, Field(ge=0, le=GREATEST)]
+Positive = Annotated[float, Field(gt=0, le=MAX_AMOUNT)]
+Amount = Annotated[float, Field(ge=0, le=MAX_AMOUNT)]
 Ticks = Annotated[int, Field(ge=1, le=MOST_TICKS)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from lb_stream.contracts.keys import expected
+from lb_stream.contracts.keys import describe_expected_setting
 
 MISSING = object()
 """The value of a field that is missing."""
@@ -72,7 +72,7 @@ def build_scenario_error(
             f"one of the known keys; nearest: {', '.join(near)}",
         )
     limit, text = _LIMITS.get(kind, ("", ""))
-    wanted = text.format(context[limit]) if limit else text or expected(first)
+    wanted = text.format(context[limit]) if limit else text or describe_expected_setting(first)
     return ScenarioError(
         file,
         field_path(place),

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from lb_stream.contracts.base import GREATEST
+from lb_stream.contracts.base import MAX_AMOUNT
 from lb_stream.core.model.names import BUNDLE_PATTERN, namespace_codes
 from lb_stream.sim.scenario.errors import MISSING, ScenarioError
 from lb_stream.sim.scenario.scenario import (
@@ -154,12 +154,15 @@ def read_loads(path: Path, bundles: ScenarioBundles, steps: int) -> NDArray[np.f
     loads = np.empty((len(LOADS), len(bundles), steps), np.float32)
     for number, name in enumerate(LOADS):
         loads[number] = table[name].to_numpy().reshape(len(bundles), steps)
-        bad = ~((loads[number] >= 0) & (loads[number] <= GREATEST))  # NaN is bad, too
+        bad = ~((loads[number] >= 0) & (loads[number] <= MAX_AMOUNT))  # NaN is bad, too
         if bad.any():
             bundle, step = divmod(int(np.argmax(bad)), steps)
             field = f"{name} of {bundles.names[bundle]} at step {step}"
             raise ScenarioError(
-                path, field, float(loads[number, bundle, step]), f"a number from 0 to {GREATEST:g}"
+                path,
+                field,
+                float(loads[number, bundle, step]),
+                f"a number from 0 to {MAX_AMOUNT:g}",
             )
     return loads
 

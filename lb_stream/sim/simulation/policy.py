@@ -13,7 +13,7 @@ from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import traits_of
 from lb_stream.settings.load import load_settings
-from lb_stream.settings.names import canonical
+from lb_stream.settings.names import normalise_names
 from lb_stream.settings.resolve import ResolvedSettings, resolve
 
 NONE = "none"
@@ -33,7 +33,7 @@ class Policy:
 
     def values(self, **over: Any) -> dict[str, Any]:
         """Return the settings under our names, with others over them. Raises SettingError."""
-        return canonical(self.settings) | over
+        return normalise_names(self.settings) | over
 
     def resolve(self, **over: Any) -> ResolvedSettings:
         """Resolve the settings, with others over them. Raises SettingError."""

@@ -14,8 +14,8 @@ from lb_stream.core.commands.base import WhatIf
 from lb_stream.core.commands.responder import CommandAnswer
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
-from lb_stream.settings.names import our_name
-from lb_stream.settings.resolve import in_force, resolve
+from lb_stream.settings.names import to_our_name
+from lb_stream.settings.resolve import apply_overrides, resolve
 from lb_stream.settings.spelling import DRY_RUN
 from lb_stream.sim.measures import TraceMeasures, measure_trace
 from lb_stream.sim.measures.moves import gap_clients, gap_throughputs
@@ -115,8 +115,8 @@ def _build_variants(history: LoadHistory, change: WhatIf) -> dict[str, _Variant]
     # settings without and with the change
     operator_state = _load_operator_state(history)
     overrides, paused = operator_state.settings, operator_state.paused
-    before = in_force(history.settings, overrides)
-    after = in_force(history.settings, _apply_overrides(overrides, change.settings))
+    before = apply_overrides(history.settings, overrides)
+    after = apply_overrides(history.settings, _change_overrides(overrides, change.settings))
     # changes that can't be simulated
     modes = [resolve(values).config.balancer.mode for values in (before, after)]
     if modes[0] != modes[1] and modes[1] == "approve":
@@ -152,17 +152,17 @@ def _build_variants(history: LoadHistory, change: WhatIf) -> dict[str, _Variant]
 def _changes_only_mode(change: WhatIf) -> bool:
     """Return whether a change is just another mode."""
     acts = any((change.drained, change.undrained, change.silent, change.commands))
-    names = {our_name(name, value) for name, value in change.settings.items()}
+    names = {to_our_name(name, value) for name, value in change.settings.items()}
     return not acts and names == {"mode"}
 
 
-def _apply_overrides(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _change_overrides(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Put changes over the overrides that commands have set.
 
     The end of a dry run leaves the mode `approve` as it is. Raises SettingError.
     """
-    ours = {our_name(name, value) for name, value in changes.items()}
-    kept = {name for name, value in before.items() if our_name(name, value) not in ours}
+    ours = {to_our_name(name, value) for name, value in changes.items()}
+    kept = {name for name, value in before.items() if to_our_name(name, value) not in ours}
     if DRY_RUN in changes:
         kept |= before.keys() & {"mode"}
     return {name: value for name, value in before.items() if name in kept} | dict(changes)

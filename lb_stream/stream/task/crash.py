@@ -12,7 +12,7 @@ import signal
 from collections.abc import Mapping
 
 from lb_stream.contracts.keys import SettingError
-from lb_stream.contracts.settings import crash_at
+from lb_stream.contracts.settings import parse_crash_at
 
 VARIABLE = "LB_CRASH"
 """Tells the Python workers, which don't see the settings: `after_log:3:1234`, 1234 being the group
@@ -24,7 +24,7 @@ class _Armed:
 
     def __init__(self, text: str) -> None:
         at, _, group = text.rpartition(":")
-        (self.name, self.hits), self.group = crash_at(at), int(group)
+        (self.name, self.hits), self.group = parse_crash_at(at), int(group)
 
     def reached(self) -> None:
         """Count, and kill when it is time: the group first, as a worker is in another one."""

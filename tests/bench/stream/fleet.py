@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from lb_stream.contracts.decisions import Decision
-from lb_stream.contracts.fast import struct_of
+from lb_stream.contracts.fast import build_struct
 from lb_stream.contracts.reports import BundleStats, ModularLoadReport
 
 HOT_SHARE = 0.01
@@ -24,7 +24,7 @@ GREATEST_RATE = 5_000.0  # messages/s of one bundle: below what makes a balancer
 MEASURED_TOGETHER = 64  # brokers
 MANAGER = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 
-_Stats = struct_of(BundleStats)
+_Stats = build_struct(BundleStats)
 _encode = msgspec.json.Encoder().encode
 
 

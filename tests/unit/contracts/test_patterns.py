@@ -49,8 +49,8 @@ def test_every_pattern_of_a_model_has_its_words() -> None:
             import_module(module.name)
     used = {pattern for model in every_model() for pattern in patterns(model.model_json_schema())}
     assert len(used) > 4
-    assert used <= set(PATTERN_WORDS)
-    assert not any(map(EXPRESSION.search, PATTERN_WORDS.values()))
+    assert used <= set(PATTERN_DESCRIPTIONS)
+    assert not any(map(EXPRESSION.search, PATTERN_DESCRIPTIONS.values()))
 
 
 def test_a_plug_ins_pattern_that_has_no_words_is_shown_as_it_is() -> None:
@@ -59,7 +59,7 @@ def test_a_plug_ins_pattern_that_has_no_words_is_shown_as_it_is() -> None:
 
     with pytest.raises(ValidationError) as error:
         PluginConfig(zone="nowhere")
-    check_wording(expected(error.value.errors()[0]))
+    check_wording(describe_expected_setting(error.value.errors()[0]))
 
 
 @pytest.mark.parametrize(

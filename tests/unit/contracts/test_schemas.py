@@ -10,14 +10,23 @@ from lb_stream.contracts import schemas
 from lb_stream.contracts.columns.comments import COMMENTS
 from lb_stream.contracts.columns.times import DURATIONS, is_time, shown_as
 from lb_stream.contracts.reports import REPORT_KINDS, report_kind
-from lb_stream.contracts.schemas import FOLDER, RECORDS, RecordSchema, differing, main, schema
+from lb_stream.contracts.schemas import (
+    FOLDER,
+    RECORDS,
+    RecordSchema,
+    find_differing,
+    main,
+    record_schema,
+)
 from lb_stream.contracts.tables import BROKER_LOADS, COMMANDS, OUTCOMES, ROUNDS, TABLES
 
 EVERY_RECORD = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
 
 
 def test_the_published_files_are_what_the_models_say() -> None:
-    assert differing() == [], "run `python -m lb_stream.contracts.schemas` and look at the diff"
+    assert find_differing() == [], (
+        "run `python -m lb_stream.contracts.schemas` and look at the diff"
+    )
 
 
 def test_the_check_names_a_file_that_was_changed_one_that_is_missing_and_one_too_many(
@@ -93,7 +102,7 @@ def test_an_examples_sums_are_those_of_its_bundles() -> None:
 )
 def test_a_schema_refuses_what_the_model_refuses(name: str, change: dict[str, object]) -> None:
     (record,) = (record for record in RECORDS if record.name == name)
-    assert not Draft202012Validator(schema(record)).is_valid(record.example | change)
+    assert not Draft202012Validator(record_schema(record)).is_valid(record.example | change)
 
 
 def test_the_ddl_has_every_table_with_every_column() -> None:

@@ -11,8 +11,8 @@ from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.reports import ModularLoadReport, ResourceUsage
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.splitting import Range, Topics
-from lb_stream.settings.names import all_models, known_keys
-from lb_stream.settings.resolve import ResolvedSettings, cluster_config, resolve, resolve_values
+from lb_stream.settings.names import list_known_names, list_models
+from lb_stream.settings.resolve import ResolvedSettings, cluster_config, resolve, resolve_uncached
 from tests.conformance.forms import resource_columns
 from tests.support.documented import decided, played, runs
 from tests.support.split_cases import FLOW, flow_bundle, limits, task
@@ -64,8 +64,8 @@ DEFAULTS: dict[
 @pytest.mark.parametrize("key", DEFAULTS)
 def test_a_named_key_has_its_documented_default(key: str) -> None:
     documented, ours, expected = DEFAULTS[key]
-    assert known_keys()[key][0] == ours
-    models = [model for model in all_models() if ours in model.model_fields]
+    assert list_known_names()[key][0] == ours
+    models = [model for model in list_models() if ours in model.model_fields]
     assert models and {model.model_fields[ours].default for model in models} == {expected}
     resolved, default = resolve({key: documented}), resolve({})
     given, bare = resolved.config, default.config
@@ -247,9 +247,9 @@ def test_a_wrong_load_manager_class_falls_back_when_it_stands_in_a_file_and_by_c
     wrong = {"loadManagerClassName": "org.example.NoLoadManager"}
     assert runs(cluster_config(wrong))[0] == "simple"
     with pytest.raises(SettingError, match="NoLoadManager"):
-        resolve_values(wrong, dynamic=True)
+        resolve_uncached(wrong, dynamic=True)
     assert (
-        runs(resolve_values(wrong | {"dynamic_bad_manager": "fallback"}, dynamic=True).config)[0]
+        runs(resolve_uncached(wrong | {"dynamic_bad_manager": "fallback"}, dynamic=True).config)[0]
         == "simple"
     )
 

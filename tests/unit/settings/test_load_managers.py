@@ -7,7 +7,7 @@ import pytest
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.settings.load import load
-from lb_stream.settings.resolve import cluster_config, resolve, resolve_values
+from lb_stream.settings.resolve import cluster_config, resolve, resolve_uncached
 from tests.support.documented import runs
 
 IMPL = "org.apache.pulsar.broker.loadbalance.impl."
@@ -210,14 +210,14 @@ def test_a_command_that_names_an_unknown_manager_is_refused_by_default_and_falls
     name: str,
 ) -> None:
     with pytest.raises(SettingError, match="load_manager"):
-        resolve_values({"loadManagerClassName": name}, dynamic=True)
+        resolve_uncached({"loadManagerClassName": name}, dynamic=True)
     for settings in ({"profile": "documented"}, {"dynamic_bad_manager": "fallback"}):
         assert (
-            runs(resolve_values({"loadManagerClassName": name} | settings, dynamic=True).config)
+            runs(resolve_uncached({"loadManagerClassName": name} | settings, dynamic=True).config)
             == SIMPLE_RUNS
         )
     assert (
-        runs(resolve_values({"loadManagerClassName": SIMPLE}, dynamic=True).config) == SIMPLE_RUNS
+        runs(resolve_uncached({"loadManagerClassName": SIMPLE}, dynamic=True).config) == SIMPLE_RUNS
     )
 
 

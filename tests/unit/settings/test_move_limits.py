@@ -6,8 +6,8 @@ import pytest
 
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES
 from lb_stream.contracts.keys import SettingError
-from lb_stream.settings.move_limits import move_limits
-from lb_stream.settings.overrides import in_force
+from lb_stream.settings.move_limits import resolve_move_limits
+from lb_stream.settings.overrides import apply_overrides
 from lb_stream.settings.resolve import cluster_config
 
 WINDOW = "0 22 * * Mon-Fri 7h Europe/Berlin"
@@ -41,8 +41,8 @@ LIMITS = ("mode", "disruption_windows", "freezes", "freeze", MOST)
 def test_what_lets_bundles_move_is_what_the_whole_settings_say(
     given: dict[str, Any], commanded: dict[str, Any]
 ) -> None:
-    found = move_limits(given, commanded)
-    whole = cluster_config(in_force(given, commanded)).balancer
+    found = resolve_move_limits(given, commanded)
+    whole = cluster_config(apply_overrides(given, commanded)).balancer
     assert {name: getattr(found, name) for name in LIMITS} == {
         name: getattr(whole, name) for name in LIMITS
     }
@@ -59,5 +59,5 @@ def test_a_value_that_cannot_be_is_refused_in_the_same_words() -> None:
     with pytest.raises(SettingError) as whole:
         cluster_config(given)
     with pytest.raises(SettingError) as part:
-        move_limits(given, {})
+        resolve_move_limits(given, {})
     assert str(part.value) == str(whole.value)

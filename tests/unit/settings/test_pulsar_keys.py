@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lb_stream.contracts.keys import KeyModel, metadata
+from lb_stream.contracts.keys import KeyModel, key_metadata
 from lb_stream.settings.load import load
-from lb_stream.settings.names import all_models, canonical, known_keys
+from lb_stream.settings.names import list_known_names, list_models, normalise_names
 from lb_stream.settings.resolve import resolve
 
 FILE = Path(__file__).parents[2] / "data" / "vectors" / "configuration_keys.json"
@@ -29,30 +29,30 @@ AT_A_START_ONLY = {
 
 
 def model_of(ours: str) -> type[KeyModel]:
-    return next(model for model in all_models() if ours in model.model_fields)
+    return next(model for model in list_models() if ours in model.model_fields)
 
 
 def test_there_are_75_of_them_and_all_are_known() -> None:
-    assert len(KEYS) == 75 and KEYS.keys() <= known_keys().keys()
+    assert len(KEYS) == 75 and KEYS.keys() <= list_known_names().keys()
 
 
 @pytest.mark.parametrize("name", KEYS)
 def test_the_default_is_pulsars(name: str) -> None:
-    ours, _ = known_keys()[name]
+    ours, _ = list_known_names()[name]
     model, given = model_of(ours), KEYS[name]["default"]
     default = model.model_fields[ours].default
     if name in OTHER_DEFAULTS:
         assert default == OTHER_DEFAULTS[name]
     elif given is not None:
-        assert getattr(model(**canonical({name: given})), ours) == default
+        assert getattr(model(**normalise_names({name: given})), ours) == default
     else:
         assert default is None
 
 
 @pytest.mark.parametrize("name", KEYS)
 def test_it_may_change_at_run_time_when_pulsars_may(name: str) -> None:
-    ours, _ = known_keys()[name]
-    assert metadata(model_of(ours), ours)["dynamic"] == (
+    ours, _ = list_known_names()[name]
+    assert key_metadata(model_of(ours), ours).dynamic == (
         name in AT_RUN_TIME_HERE or (KEYS[name]["dynamic"] and name not in AT_A_START_ONLY)
     )
 

@@ -6,15 +6,15 @@ from typing import Any, get_args
 import pytest
 
 from lb_stream.contracts.keys import KeyModel
-from lb_stream.settings.names import all_models
+from lb_stream.settings.names import list_models
 from lb_stream.settings.resolve import cluster_config
 from lb_stream.settings.usage import (
     CONDITIONS,
     NONE_READS,
     explain_unread,
     find_readers,
-    key_usage,
-    strategies_reading,
+    list_possible_readers,
+    list_strategies_reading,
 )
 from lb_stream.sim import SimBroker, build_cluster
 from tests.support.sim_loop import ClosedLoop
@@ -84,7 +84,7 @@ class Extensible(SimBroker):
 
 
 def keys() -> dict[str, type[KeyModel]]:
-    return {name: model for model in all_models() for name in model.model_fields}
+    return {name: model for model in list_models() for name in model.model_fields}
 
 
 def other_value(model: type[KeyModel], name: str, now: Any) -> Any:
@@ -160,10 +160,10 @@ def test_what_is_called_read_may_change_everything(name: str, key: str) -> None:
 def test_every_key_has_readers_or_a_reason_why_nobody_reads_it() -> None:
     config = cluster_config({})
     for name in keys():
-        assert key_usage(name)
+        assert list_possible_readers(name)
         assert find_readers(name, config) or explain_unread(name, config)
-    assert key_usage("loadBalancerMultiPhaseBundleUnload") == (NONE_READS,)
-    assert strategies_reading("comfort_percent") == ("SimpleLoadManager",)
+    assert list_possible_readers("loadBalancerMultiPhaseBundleUnload") == (NONE_READS,)
+    assert list_strategies_reading("comfort_percent") == ("SimpleLoadManager",)
     check_wording(explain_unread("comfort_percent", config))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.unread import WHY
-from lb_stream.settings.names import all_models
+from lb_stream.settings.names import list_models
 from tests.support.lbctl_runner import lbctl
 from tests.support.wordings import check_wording
 
@@ -100,7 +100,7 @@ def test_all_lists_every_key_there_is_once(folder: Path) -> None:
     keys = [
         one["key"] for one in explained(folder, "--all")["settings"] if one["section"] == "balancer"
     ]
-    assert sorted(keys) == sorted({name for model in all_models() for name in model.model_fields})
+    assert sorted(keys) == sorted({name for model in list_models() for name in model.model_fields})
 
 
 def test_what_the_chosen_strategies_do_not_read_was_given_in_vain(folder: Path) -> None:

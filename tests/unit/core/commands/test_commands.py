@@ -37,7 +37,7 @@ from lb_stream.core.observing.known_bundles import (
 )
 from lb_stream.core.round.decide import Inbox
 from lb_stream.settings.overrides import apply_setting_commands, dynamic_keys
-from lb_stream.settings.resolve import cluster_config, in_force, resolve
+from lb_stream.settings.resolve import apply_overrides, cluster_config, resolve
 from tests.support.build import Report, batch_of
 from tests.support.command_rounds import (
     FIRST,
@@ -227,7 +227,7 @@ def test_when_there_is_no_round_every_command_is_refused() -> None:
 @pytest.mark.parametrize("key", sorted(set(dynamic_keys()) - {"dynamic_bad_manager", "profile"}))
 def test_every_dynamic_key_takes_its_own_default(key: str) -> None:
     config = cluster_config({})
-    ours = next(iter(in_force({}, {key: 1}))) if key[0].islower() and "_" not in key else key
+    ours = next(iter(apply_overrides({}, {key: 1}))) if key[0].islower() and "_" not in key else key
     models = (config.balancer, config.shedder_config, config.placement_config, config.splitting)
     value = next(
         (getattr(model, ours) for model in models if ours in type(model).model_fields), None

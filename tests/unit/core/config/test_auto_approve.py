@@ -6,7 +6,7 @@ import pytest
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.core.config.auto_approve import auto_approval
-from lb_stream.settings.resolve import cluster_config, in_force
+from lb_stream.settings.resolve import apply_overrides, cluster_config
 from tests.support.wordings import check_wording
 
 
@@ -103,13 +103,13 @@ def test_a_dry_run_is_another_word_for_the_mode_and_beside_it_can_only_hold_back
             {"dry_run": dry_run, "mode": "approve"},
         ):
             assert cluster_config(given).balancer.mode == mode, "whatever their order"
-    assert in_force({"mode": "approve"}, {"dry_run": False}) == {"mode": "approve"}, (
+    assert apply_overrides({"mode": "approve"}, {"dry_run": False}) == {"mode": "approve"}, (
         "the end of a dry run lifts no need for approval"
     )
-    assert in_force({"mode": "approve"}, {"mode": "act"}) == {"mode": "act"}, (
+    assert apply_overrides({"mode": "approve"}, {"mode": "act"}) == {"mode": "act"}, (
         "what was commanded lies over what was given"
     )
-    assert in_force({"mode": "observe"}, {"dry_run": False}) == {"mode": "act"}
+    assert apply_overrides({"mode": "observe"}, {"dry_run": False}) == {"mode": "act"}
     with pytest.raises(SettingError) as error:
         cluster_config({"dry_run": "perhaps"})
     check_wording(error.value)
