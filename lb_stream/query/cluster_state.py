@@ -39,7 +39,7 @@ class ClusterState:
     @property
     def limits(self) -> MoveLimits:
         """Return those settings in force that limit moves. Raises SettingError."""
-        from lb_stream.settings.move_limits import move_limits
+        from lb_stream.settings.move_limits import resolve_move_limits
 
         return resolve_move_limits(self.given, self.operator_state.settings)
 

@@ -36,7 +36,7 @@ def build_command(
         name = ".".join(map(str, first["loc"]))
         if first["type"] == "string_pattern_mismatch":
             given = repr(first["input"])[:MAX_SHOWN_CHARACTERS]
-            raise InvalidCommand(f"{name} = {given}: expected {expected_by(first)}") from None
+            raise InvalidCommand(f"{name} = {given}: expected {describe_expected(first)}") from None
         raise InvalidCommand(f"{name + ': ' if name else ''}{first['msg']}") from None
 
 

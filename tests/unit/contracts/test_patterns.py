@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 import lb_stream.console.auth
 import lb_stream.contracts
 from lb_stream.console.auth.users import UsersError, user_lines
-from lb_stream.contracts.base import PATTERN_WORDS
-from lb_stream.contracts.keys import KeyModel, SettingError, expected, key
+from lb_stream.contracts.base import PATTERN_DESCRIPTIONS
+from lb_stream.contracts.keys import KeyModel, SettingError, describe_expected_setting, key
 from lb_stream.io.kafka.commands import InvalidCommand, build_command
 from lb_stream.settings.load import load
 from lb_stream.stream.records import RecordRejected, parse_command
