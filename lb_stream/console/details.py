@@ -1,40 +1,35 @@
-"""The pages of one thing: a broker, a bundle, a namespace, a tenant, a decision, a round.
-
-What it is, why, and why not.
-"""
+"""The pages of one broker, bundle, namespace, tenant, decision or round."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lb_stream.console import address
-from lb_stream.console.page import Page, show
-from lb_stream.console.pages import require_cluster_facts
+from lb_stream.console.page import Page, render_page
 from lb_stream.query import QueryError
 from lb_stream.query.explanations import explain_decision, explain_round, load_decisions_about
 from lb_stream.query.lake import Row
 from lb_stream.query.screens import brokers, feed, load_shares
 from lb_stream.query.why_not import explain_no_move
 
-LAST = 30
-"""Decisions that are shown of a broker or a bundle."""
+MAX_DECISIONS = 30
+"""Decisions about a broker or a bundle that its page shows."""
 
 
 def broker_page(request: Request) -> Response:
-    """A broker: its load against its limits, over time, who causes it, and why it is not
-    relieved."""
+    """Show a broker: usage and limits, load over time, why its load stays, its bundles."""
     page = Page(request)
     cluster, name = address.require_text(request, "cluster"), address.require_text(request, "name")
-    facts = require_cluster_facts(page, cluster)
+    facts = page.require_cluster_facts(cluster)
     row = page.ask(("broker", cluster, name), lambda lake: brokers.find_broker(lake, cluster, name))
     if row is None:
         raise QueryError(f"no round of {cluster} has seen a broker {name}", 2)
-    wanted, (span, end_ms) = (
-        address.read_list_request(request, load_shares.BUNDLE_SORTS),
-        address.read_span(request),
-    )
-    return show(
+    wanted = address.read_list_request(request, load_shares.BUNDLE_SORTS)
+    span, end_ms = address.read_span(request)
+    return render_page(
         page,
         "broker.html",
         cluster=cluster,
@@ -46,13 +41,15 @@ def broker_page(request: Request) -> Response:
             lambda lake: load_shares.list_bundles(lake, cluster, wanted, owner=name),
         ),
         wanted=wanted,
-        answer=page.ask(
+        explanation=page.ask(
             ("why hot", cluster, name),
             lambda lake: explain_no_move(lake, page.view.facts, cluster, broker=name),
         ),
         decisions=page.ask(
             ("decisions", cluster, name),
-            lambda lake: _last(load_decisions_about(lake, "broker", name, cluster, LAST)),
+            lambda lake: _newest_first(
+                load_decisions_about(lake, "broker", name, cluster, MAX_DECISIONS)
+            ),
         ),
         chart=address.link("chart", cluster=cluster, broker=name, span=span, end=end_ms),
         span=span,
@@ -61,32 +58,35 @@ def broker_page(request: Request) -> Response:
 
 
 def bundle_page(request: Request) -> Response:
-    """A bundle: where it is, what it carries, where it has been, and why it stays."""
+    """Show a bundle: its owner, its load, why it is not moved, decisions about it."""
     page = Page(request)
     cluster, name = address.require_text(request, "cluster"), address.require_text(request, "name")
-    require_cluster_facts(page, cluster)
+    page.require_cluster_facts(cluster)
     decisions = page.ask(
         ("decisions of", cluster, name),
-        lambda lake: _last(load_decisions_about(lake, "bundle", name, cluster, LAST)),
+        lambda lake: _newest_first(
+            load_decisions_about(lake, "bundle", name, cluster, MAX_DECISIONS)
+        ),
     )
     row = page.ask(
         ("bundle", cluster, name), lambda lake: load_shares.find_bundle_load(lake, cluster, name)
     )
-    if row is None and not decisions:
+    explanation = None
+    if row is not None:
+        explanation = page.ask(
+            ("why not", cluster, name),
+            lambda lake: explain_no_move(lake, page.view.facts, cluster, bundle=name),
+        )
+    elif not decisions:
         raise QueryError(f"no report of {cluster} names a bundle {name}", 2)
     span, end_ms = address.read_span(request)
-    return show(
+    return render_page(
         page,
         "bundle.html",
         cluster=cluster,
         name=name,
         row=row,
-        answer=None
-        if row is None
-        else page.ask(
-            ("why not", cluster, name),
-            lambda lake: explain_no_move(lake, page.view.facts, cluster, bundle=name),
-        ),
+        explanation=explanation,
         decisions=decisions,
         chart=address.link("chart", cluster=cluster, bundle=name, span=span, end=end_ms),
         span=span,
@@ -94,27 +94,33 @@ def bundle_page(request: Request) -> Response:
     )
 
 
-def _last(decisions: list[Row]) -> tuple[Row, ...]:
-    """As rows of the feed, the newest first."""
-    rows = (
-        {"entry": "decision", "id": row["decision_id"], **row, "at_ms": row["issued_ms"]}
-        for row in reversed(decisions)
+def _build_entries(decisions: Iterable[Row]) -> tuple[Row, ...]:
+    """Build entries of the feed from decisions."""
+    return tuple(
+        feed.with_explanation(
+            {"entry": "decision", "id": row["decision_id"], **row, "at_ms": row["issued_ms"]}
+        )
+        for row in decisions
     )
-    return tuple(map(feed.with_explanation, rows))
+
+
+def _newest_first(decisions: list[Row]) -> tuple[Row, ...]:
+    """Build entries of the feed from decisions, of which the newest is the last."""
+    return _build_entries(reversed(decisions))
 
 
 def namespace_page(request: Request) -> Response:
-    """A namespace: what it carries, whom it loads, its bundles."""
+    """Show a namespace: its load, by broker and by bundle, and decisions about its bundles."""
     page = Page(request)
     cluster, name = address.require_text(request, "cluster"), address.require_text(request, "name")
-    require_cluster_facts(page, cluster)
+    page.require_cluster_facts(cluster)
     row = page.ask(
-        ("whole", cluster, name), lambda lake: load_shares.find_group(lake, cluster, namespace=name)
+        ("group", cluster, name), lambda lake: load_shares.find_group(lake, cluster, namespace=name)
     )
     if row is None:
         raise QueryError(f"no report of {cluster} names a bundle of the namespace {name}", 2)
     wanted = address.read_list_request(request, load_shares.BUNDLE_SORTS)
-    return show(
+    return render_page(
         page,
         "namespace.html",
         cluster=cluster,
@@ -137,49 +143,45 @@ def namespace_page(request: Request) -> Response:
 
 
 def tenant_page(request: Request) -> Response:
-    """A tenant: what it carries, in which namespaces."""
+    """Show a tenant: its load, and that of its namespaces."""
     page = Page(request)
     cluster, name = address.require_text(request, "cluster"), address.require_text(request, "name")
-    require_cluster_facts(page, cluster)
+    page.require_cluster_facts(cluster)
     row = page.ask(
-        ("whole tenant", cluster, name),
+        ("group tenant", cluster, name),
         lambda lake: load_shares.find_group(lake, cluster, tenant=name),
     )
     if row is None:
         raise QueryError(f"no report of {cluster} names a bundle of the tenant {name}", 2)
     wanted = address.read_list_request(request, load_shares.GROUP_SORTS)
-    found = page.ask(
+    listed = page.ask(
         ("groups of", cluster, name, wanted),
         lambda lake: load_shares.list_groups(lake, cluster, "namespace", wanted, tenant=name),
     )
-    return show(
-        page, "tenant.html", cluster=cluster, name=name, row=row, listed=found, wanted=wanted
+    return render_page(
+        page, "tenant.html", cluster=cluster, name=name, row=row, listed=listed, wanted=wanted
     )
 
 
 def decision_page(request: Request) -> Response:
-    """Why a decision was made, who else was considered, what was expected and what came of it."""
-    page, name = Page(request), address.require_text(request, "id")
-    found = page.ask(("decision", name), lambda lake: explain_decision(lake, name))
-    return show(
-        page, "decision.html", found=found, one=found.decision, cluster=found.decision["cluster"]
+    """Show a decision: its reason, its candidates, its expected and actual effect, its outcome."""
+    page, decision_id = Page(request), address.require_text(request, "id")
+    found = page.ask(("decision", decision_id), lambda lake: explain_decision(lake, decision_id))
+    return render_page(
+        page,
+        "decision.html",
+        found=found,
+        decision=found.decision,
+        cluster=found.decision["cluster"],
     )
 
 
 def round_page(request: Request) -> Response:
-    """What a round saw, decided and refused."""
+    """Show what a round saw, decided and refused; without `seq`, the last round."""
     page = Page(request)
     cluster, seq = address.require_text(request, "cluster"), address.read_number(request, "seq")
     if seq is None:
-        seq = require_cluster_facts(page, cluster).seq
+        seq = page.require_cluster_facts(cluster).seq
     found = page.ask(("round", cluster, seq), lambda lake: explain_round(lake, cluster, seq))
-    made = tuple(
-        map(
-            feed.with_explanation,
-            (
-                {"entry": "decision", "id": row["decision_id"], **row, "at_ms": row["issued_ms"]}
-                for row in found["decisions"]
-            ),
-        )
-    )
-    return show(page, "round.html", cluster=cluster, found=found, entries=made)
+    entries = _build_entries(found["decisions"])
+    return render_page(page, "round.html", cluster=cluster, found=found, entries=entries)

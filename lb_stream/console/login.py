@@ -1,4 +1,4 @@
-"""Logging in and out."""
+"""The pages that log a user in and out."""
 
 from __future__ import annotations
 
@@ -10,60 +10,54 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lb_stream.console.address import LOCAL_NAMES, host_name
+from lb_stream.console.auth.users import Users
 from lb_stream.console.auth.visitor import COOKIE, access_of, read_form, require_csrf_token
-from lb_stream.console.page import Page, show
+from lb_stream.console.page import Page, render_page
+
+WRONG_LOGIN = "There is no user with this name and password."
 
 
 def login_page(request: Request) -> Response:
-    """The form."""
-    if not access_of(request).by_password:
-        raise HTTPException(404, "nobody logs in here: lbctl console --users FILE names who may")
-    return show(
-        Page(request),
-        "login.html",
-        next=_inside(request.query_params.get("next", "/")),
-        name="",
-        trouble="",
-    )
+    """Show the form."""
+    _require_logins(request)
+    address = _local_address(request.query_params.get("next", "/"))
+    return render_page(Page(request), "login.html", next=address, name="", error="")
 
 
 async def log_in(request: Request) -> Response:
-    """Check name and password.
+    """Check name and password, and begin a session.
 
-    A wrong one says neither which of the two it was nor how many there are.
+    The answer to a wrong one says neither which of the two is wrong nor which users exist.
     """
-    access, form = access_of(request), await read_form(request)
-    if not access.by_password or access.users is None:
-        raise HTTPException(404, "nobody logs in here: lbctl console --users FILE names who may")
-    name, following = form.get("name", ""), _inside(form.get("next", "/"))
-    trouble, status = "This name and this password don't belong together.", 401
-    if (wait_s := access.tries.wait_s(name)) > 0:
-        trouble, status = (
-            f"Too many wrong passwords for this name: try again in {math.ceil(wait_s)} s.",
-            429,
-        )
-    else:
-        right = await run_in_threadpool(access.users.check, name, form.get("password", ""))
-        access.tries.note(name, right)
-        if right:
-            answer = RedirectResponse(following, 303)
-            answer.set_cookie(
-                COOKIE,
-                access.sessions.begin(name),
-                httponly=True,
-                samesite="strict",
-                secure=_travels(request),
-            )
-            return answer
+    users, access, form = _require_logins(request), access_of(request), await read_form(request)
+    name, address = form.get("name", ""), _local_address(form.get("next", "/"))
+    wait_s = access.attempts.wait_s(name)
+    if wait_s > 0:
+        seconds = math.ceil(wait_s)
+        error = f"Too many wrong passwords for this name: try again in {seconds} s."
+        return await _show_error(request, address, name, error, 429)
+    is_right = await run_in_threadpool(users.has_password, name, form.get("password", ""))
+    access.attempts.record(name, is_right)
+    if not is_right:
+        return await _show_error(request, address, name, WRONG_LOGIN, 401)
+    answer = RedirectResponse(address, 303)
+    token, is_secure = access.sessions.begin(name), _leaves_machine(request)
+    answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=is_secure)
+    return answer
+
+
+async def _show_error(
+    request: Request, address: str, name: str, error: str, status: int
+) -> Response:
     return await run_in_threadpool(
-        lambda: show(
-            Page(request), "login.html", status, next=following, name=name, trouble=trouble
+        lambda: render_page(
+            Page(request), "login.html", status, next=address, name=name, error=error
         )
     )
 
 
 async def log_out(request: Request) -> Response:
-    """The end of a session."""
+    """End the session."""
     require_csrf_token(request, await read_form(request))
     access_of(request).sessions.end(request.cookies.get(COOKIE, ""))
     answer = RedirectResponse("/", 303)
@@ -71,17 +65,22 @@ async def log_out(request: Request) -> Response:
     return answer
 
 
-def _inside(address: str) -> str:
-    """An address of this console; the overview for any other."""
-    return (
-        address
-        if address.startswith("/")
-        and not address.startswith(("//", "/\\"))
-        and address.isprintable()
-        else "/"
-    )
+def _require_logins(request: Request) -> Users:
+    """Return the users who may log in. Raises HTTPException(404) where users don't log in."""
+    access = access_of(request)
+    if not access.by_password or access.users is None:
+        raise HTTPException(
+            404, "this console has no logins: lbctl console --users FILE names its users"
+        )
+    return access.users
 
 
-def _travels(request: Request) -> bool:
-    """Whether the cookie leaves this machine: then only by TLS."""
+def _local_address(address: str) -> str:
+    """Return an address of this console; the overview's for any other address."""
+    is_local = address.startswith("/") and not address.startswith(("//", "/\\"))
+    return address if is_local and address.isprintable() else "/"
+
+
+def _leaves_machine(request: Request) -> bool:
+    """Return whether the cookie leaves this machine, and so must go through TLS."""
     return host_name(request.headers.get("host", "")) not in LOCAL_NAMES

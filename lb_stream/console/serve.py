@@ -1,4 +1,4 @@
-"""The console on an address, until it is stopped."""
+"""The console as a server: listens on an address until it is stopped."""
 
 from __future__ import annotations
 
@@ -6,39 +6,37 @@ import os
 import socket
 import threading
 from contextlib import suppress
-from typing import Any
 
 import uvicorn
 
-from lb_stream.console.acting import SendOrder
 from lb_stream.console.address import LOCAL_NAMES
-from lb_stream.console.app import console
-from lb_stream.console.auth.visitor import NO_ACCESS, Access
-from lb_stream.console.sources.live import PublishRow, TopicFollower
+from lb_stream.console.app import build_console
+from lb_stream.console.auth.visitor import READ_ONLY, Access
+from lb_stream.console.sending import SendCommand
+from lb_stream.console.sources.live import ClientOptions, PublishRow, TopicFollower
 from lb_stream.console.sources.reader import Reader
 
-KEEP_S = 20
-"""A page asks every five seconds: its connection stays for that."""
-NICE = 10
+KEEP_ALIVE_S = 20
+"""Time for which an idle connection stays open; open pages send a request every five seconds."""
+NICENESS = 10
 STOP_S = 2
-"""Seconds in which requests may end; streams of open pages never end by themselves."""
+"""Time for requests to end when the server stops; streams of open pages are cut."""
 
 
 def lower_priority() -> None:
-    """Let this process have a core only while nobody else wants it much: what decides beside it
-    comes before what is looked at."""
-    with suppress(OSError):  # a container may forbid even that
-        os.nice(NICE)
+    """Lower this process's priority, so that a job on the same machine comes first."""
+    with suppress(OSError):  # containers may forbid it
+        os.nice(NICENESS)
 
 
 class ConsoleServer:
-    """Serves from the moment on at which this is made.
+    """A server that runs from its creation on.
 
-    `names`: hosts that it answers to beside this machine's own.
+    `names`: host names that it answers to beside this machine's own. `follow`: a Kafka client's
+    options, the topics of decisions and of results; None: no topic is followed. `access` and `send`
+    say who may send commands, and how. `publish` sends an entry to open pages.
 
-    `tell` gives an entry to the open pages that want it. `follow`: the clients' options, the topics
-    of decisions and of answers; None: nothing is live. `access`, `send`: who may act, and how.
-    Raises OSError, ValueError or OverflowError when the address can't be had.
+    Raises OSError, ValueError or OverflowError when it can't listen on the address.
     """
 
     def __init__(
@@ -46,25 +44,24 @@ class ConsoleServer:
         address: str,
         reader: Reader,
         names: tuple[str, ...],
-        follow: tuple[dict[str, Any], str, str] | None,
-        access: Access = NO_ACCESS,
-        send: SendOrder | None = None,
+        follow: tuple[ClientOptions, str, str] | None,
+        access: Access = READ_ONLY,
+        send: SendCommand | None = None,
     ) -> None:
         host, _, port = address.rpartition(":")
         family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
         listening = socket.create_server((host.strip("[]"), int(port)), family=family, backlog=256)
         self.url = f"http://{host}:{listening.getsockname()[1]}"
-        app = console(
-            reader, (*LOCAL_NAMES, host.lower(), *(name.lower() for name in names)), access, send
-        )
-        # Headers of a proxy are not believed: whoever can reach this address could send them.
+        all_names = (*LOCAL_NAMES, host.lower(), *(name.lower() for name in names))
+        app = build_console(reader, all_names, access, send)
+        # A proxy's headers are ignored: any client that reaches this address could send them.
         config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=KEEP_S,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=STOP_S,
             lifespan="off",
         )
@@ -79,7 +76,7 @@ class ConsoleServer:
             self._follower.start()
 
     def stop(self) -> None:
-        """Answer nobody any more."""
+        """Stop following topics and answering requests."""
         if self._follower is not None:
             self._follower.stop()
         self._server.should_exit = True

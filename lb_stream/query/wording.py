@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from lb_stream.core.config.windows import Closed
 from lb_stream.core.model.rules import DECIDES, FILTERED_BY, PLACES, REFUSES, Rule
@@ -25,8 +25,33 @@ UNASSIGNED = "unassigned"
 MAX_USAGE = "Max usage"
 MEAN_USAGE = "Mean usage"
 TOP_NAMESPACES = "Top namespaces"
+MAX_OVER_MEAN = "Max ÷ mean"
+NEXT_MOVES = "Next moves"
 WHY_NO_MOVES = "Why nothing moves"
+NOTHING_DECIDED = "nothing has been decided yet"
+TO_BE_CHOSEN = "to be chosen"  # a destination
 NO_BLOCKERS = "nothing: the next pass decides"
+
+
+class DecisionFigure(NamedTuple):
+    """A figure of a decision's column `explain`. `unit` None: that of the strategy."""
+
+    title: str
+    unit: str | None
+
+
+DECISION_FIGURES = {
+    "saw": DecisionFigure("Saw", None),
+    "limit": DecisionFigure("Limit", None),
+    "average": DecisionFigure("Average", None),
+    "expected_after": DecisionFigure("Expected after the move", None),
+    "gain": DecisionFigure("Gain", None),
+    "cost": DecisionFigure("Cost (average bundle: 1)", ""),
+    "client_seconds": DecisionFigure("Cost to clients", "client-seconds"),
+    "plan_moves": DecisionFigure("Moves of the plan", ""),
+    "plan_fewest": DecisionFigure("Fewest moves possible", ""),
+}
+"""Figure of `explain` → how screens show it."""
 
 RULES_BY_PLACE: Mapping[str, tuple[str, ...]] = {
     place: tuple(name for name, rule in REFUSES.items() if rule.place == place) for place in PLACES

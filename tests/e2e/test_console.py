@@ -167,7 +167,7 @@ def log_in(page: Page, name: str) -> None:
 
 def offered(page: Page, address: str) -> list[str]:
     page.goto(address)
-    return page.locator(".act").all_inner_texts()
+    return page.locator(".command").all_inner_texts()
 
 
 def approve(scene: Scene, page: Page) -> None:
@@ -185,7 +185,7 @@ def approve(scene: Scene, page: Page) -> None:
     page.locator("#waiting tbody tr").first.get_by_role("link", name="Approve…").click()
     page.get_by_role("button", name="Approve").click()
     page.wait_for_url("**/command?**")
-    expect(page.locator("#feed .came").first).to_have_text("done")
+    expect(page.locator("#feed .outcome").first).to_have_text("done")
     assert owner(scene, ASKS, bundle) != before
     page.goto(link("proposals", cluster=ASKS))
     expect(page.locator("#ended")).to_contain_text("ann")
@@ -210,7 +210,7 @@ def drain(scene: Scene, page: Page) -> None:
     """The page of the command counts the bundles that are left until there is none."""
     page.goto(link("broker", cluster=ACTS, name=DRAINED))
     page.get_by_role("link", name="Drain…").click()
-    expect(page.locator("main")).to_contain_text("Does it fit?")
+    expect(page.locator("main")).to_contain_text("Simulate the drain")
     page.get_by_role("button", name="Drain").click()
     page.wait_for_url("**/command?**")
     expect(page.locator("#command")).to_contain_text("has 0 bundles left")

@@ -21,8 +21,8 @@ from lb_stream.cli.shared.output import CommandError, emit, emit_json, note, war
 from lb_stream.io.messages.missing_packages import require_extras
 
 if TYPE_CHECKING:
-    from lb_stream.console.acting import SendOrder
     from lb_stream.console.auth.visitor import Access
+    from lb_stream.console.sending import SendCommand
     from lb_stream.contracts.commands import Command
 
 STEP_S = 0.2
@@ -125,7 +125,7 @@ def _access(users: Path | None, header: str | None, proxies: tuple[str, ...]) ->
     if header is None and proxies:
         raise CommandError("--proxy: expected --user-header NAME, too", 2)
     try:
-        access = Access.of(users, header, proxies)
+        access = Access.load(users, header, proxies)
     except UsersError as error:
         raise CommandError(f"--users: {error}", 2) from None
     except ValueError as error:
@@ -135,7 +135,7 @@ def _access(users: Path | None, header: str | None, proxies: tuple[str, ...]) ->
     return access
 
 
-def _sends(given: CliSettings) -> SendOrder:
+def _sends(given: CliSettings) -> SendCommand:
     """Puts a command on its topic."""
     bootstrap, topic = given.bootstrap, given.settings.topics.commands
 

@@ -1,4 +1,4 @@
-"""Who is logged in, in memory: a console that is started anew knows nobody."""
+"""Sessions and failed logins, in memory: a console that restarts has none."""
 
 from __future__ import annotations
 
@@ -9,29 +9,37 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-IDLE_S = 8 * 3600.0
-"""A session that nobody has used for so long is over."""
-LONGEST_S = 24 * 3600.0
-MOST = 10_000
-FREE_TRIES = 5
-"""Wrong passwords of one name before each further one costs a wait, which doubles."""
-LONGEST_WAIT_S = 60.0
-MOST_NAMES = 10_000
+MAX_IDLE_S = 8 * 3600.0
+"""A session without a request for this long ends."""
+MAX_AGE_S = 24 * 3600.0
+MAX_SESSIONS = 10_000
+FREE_ATTEMPTS = 5
+"""Failed logins of a name before it must wait; each further one doubles the wait."""
+MAX_WAIT_S = 60.0
+MAX_NAMES = 10_000
 
 
 @dataclass(slots=True)
 class Session:
-    """One login. Times are the monotonic clock's, s."""
+    """One login. Times are the monotonic clock's, in s."""
 
     name: str
-    begun: float
-    used: float
+    begun_s: float
+    used_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FailedLogins:
+    """Failed logins of a name: how many, and the time (s) until which the name must wait."""
+
+    count: int = 0
+    wait_until_s: float = 0.0
 
 
 class Sessions:
-    """Tokens of those who have logged in.
+    """The sessions by their tokens. A token stands in a cookie and nowhere else.
 
-    A token is in a cookie and nowhere else. Any thread may call.
+    Any thread may call.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -40,70 +48,74 @@ class Sessions:
         self._open: dict[str, Session] = {}
 
     def begin(self, name: str) -> str:
-        """Log somebody in; returns the token."""
-        token, now = secrets.token_urlsafe(32), self._clock()
+        """Begin a session of a user, and return its token."""
+        token, now_s = secrets.token_urlsafe(32), self._clock()
         with self._lock:
             self._open = {
-                key: session for key, session in self._open.items() if self._lives(session, now)
+                token: session
+                for token, session in self._open.items()
+                if not self._has_ended(session, now_s)
             }
-            while len(self._open) >= MOST:
-                self._open.pop(min(self._open, key=lambda key: self._open[key].used))
-            self._open[token] = Session(name, now, now)
+            while len(self._open) >= MAX_SESSIONS:
+                self._open.pop(min(self._open, key=lambda token: self._open[token].used_s))
+            self._open[token] = Session(name, now_s, now_s)
         return token
 
-    def name_of(self, token: str) -> str | None:
-        """Whose session it is; None: it is none, or over."""
-        now = self._clock()
+    def find_user(self, token: str) -> str | None:
+        """Return the name of a session's user. None: no session has the token, or it has ended."""
+        now_s = self._clock()
         with self._lock:
             session = self._open.get(token)
-            if session is None or not self._lives(session, now):
+            if session is None or self._has_ended(session, now_s):
                 self._open.pop(token, None)
                 return None
-            session.used = now
+            session.used_s = now_s
             return session.name
 
     def end(self, token: str) -> None:
-        """Log out."""
+        """End a session."""
         with self._lock:
             self._open.pop(token, None)
 
     def csrf_token(self, key: str) -> str:
-        """What a form must bring back that was made for this session (or name): another site can't
-        know it."""
+        """Return what the forms of a session (or user) must send; other sites can't know it."""
         return hmac.new(self._secret, key.encode(), "sha256").hexdigest()
 
     def is_csrf_token(self, key: str, given: str) -> bool:
-        """Whether a form was made for it."""
+        """Return whether a form's token is that of a session (or user)."""
         return hmac.compare_digest(self.csrf_token(key).encode(), given.encode())
 
     @staticmethod
-    def _lives(session: Session, now: float) -> bool:
-        return now - session.used < IDLE_S and now - session.begun < LONGEST_S
+    def _has_ended(session: Session, now_s: float) -> bool:
+        return now_s - session.used_s >= MAX_IDLE_S or now_s - session.begun_s >= MAX_AGE_S
 
 
 class LoginAttempts:
-    """Wrong passwords of each name: after a few of them one must wait. Any thread may call."""
+    """Counts the failed logins of each name, and makes names with many of them wait.
+
+    Any thread may call.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self._wrong: dict[
-            str, tuple[int, float]
-        ] = {}  # name → how many, until when none is looked at
+        self._failed: dict[str, FailedLogins] = {}
 
     def wait_s(self, name: str) -> float:
-        """How long until a password for this name is looked at again; 0: now."""
+        """Return for how many seconds no password of this name is checked; 0: none."""
         with self._lock:
-            return max(0.0, self._wrong.get(name, (0, 0.0))[1] - self._clock())
+            wait_until_s = self._failed.get(name, FailedLogins()).wait_until_s
+            return max(0.0, wait_until_s - self._clock())
 
-    def note(self, name: str, right: bool) -> None:
-        """What came of one."""
-        now = self._clock()
+    def record(self, name: str, succeeded: bool) -> None:
+        """Count a failed login, or forget the failed ones after a successful login."""
+        now_s = self._clock()
         with self._lock:
-            if right:
-                self._wrong.pop(name, None)
+            before = self._failed.pop(name, FailedLogins())
+            if succeeded:
                 return
-            count = self._wrong.pop(name, (0, 0.0))[0] + 1
-            more = count - FREE_TRIES
-            self._wrong[name] = count, now + (min(LONGEST_WAIT_S, 2.0**more) if more >= 0 else 0.0)
-            while len(self._wrong) > MOST_NAMES:
-                self._wrong.pop(next(iter(self._wrong)))
+            count = before.count + 1
+            beyond = count - FREE_ATTEMPTS
+            wait_s = min(MAX_WAIT_S, 2.0**beyond) if beyond >= 0 else 0.0
+            self._failed[name] = FailedLogins(count, now_s + wait_s)
+            while len(self._failed) > MAX_NAMES:
+                self._failed.pop(next(iter(self._failed)))

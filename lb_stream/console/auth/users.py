@@ -1,5 +1,4 @@
-"""Who may act: users, their hashed passwords, and their roles in each cluster, out of a TOML
-file."""
+"""The users who may send commands: their hashed passwords and roles, read from a TOML file."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from argon2 import PasswordHasher
 from argon2.exceptions import Argon2Error, InvalidHashError
@@ -19,18 +18,17 @@ from lb_stream.contracts.base import USER_PATTERN, describe_expected
 
 Role = Literal["viewer", "operator", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
-"""Each may do what those before it may."""
-AT_ONCE = 2
-"""Passwords that are checked at the same time: each takes 64 MiB and a tenth of a second, on
-purpose."""
+"""Each role may do what the roles before it may."""
+MAX_CONCURRENT_CHECKS = 2
+"""Passwords that are checked at the same time. By design, each takes 64 MiB and 0.1 s."""
 
 
 class UsersError(ValueError):
-    """The file of users can't be read. The text names the file, the field and what was expected."""
+    """The file of users can't be read. The text names file, field and what was expected."""
 
 
 class User(BaseModel):
-    """One user. Without a password only a proxy can name them."""
+    """A user of the file. Only a proxy can name a user without a password."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -42,7 +40,7 @@ class User(BaseModel):
 
     @field_validator("password")
     @classmethod
-    def _hashed(cls, value: str | None) -> str | None:
+    def _require_hash(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith("$argon2"):
             raise PydanticCustomError(
                 "hash",
@@ -52,72 +50,71 @@ class User(BaseModel):
         return value
 
     def may(self, role: Role, cluster: str) -> bool:
-        """Whether the role there is this one or more."""
+        """Return whether the user has this role, or a higher one, in a cluster."""
         return ROLES.index(self.clusters.get(cluster, self.role)) >= ROLES.index(role)
 
 
-class _File(BaseModel):
+class _UsersFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     users: dict[Annotated[str, Field(pattern=USER_PATTERN)], User] = {}
 
 
 ANONYMOUS = User()
-"""Somebody who isn't in the file."""
+"""A visitor who is not in the file."""
 
 
 class Users:
-    """The users of a file, which is read anew when it has changed.
+    """The users of a file, which is read again when it has changed. Any thread may call.
 
-    Any thread may ask. Raises UsersError at first.
+    Raises UsersError when the file can't be read at first.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._checks = threading.Semaphore(AT_ONCE)
-        self._stamp: tuple[int, int] | None = None
+        self._checks = threading.Semaphore(MAX_CONCURRENT_CHECKS)
+        self._stamp: tuple[int, int] | None = None  # time and size of the file that was read
         self._users: dict[str, User] = {}
         self._read()
 
     def find(self, name: str) -> User | None:
-        """A user. Raises UsersError when the file has become unreadable: then nobody may act."""
+        """Return a user. Raises UsersError when the file can't be read any more."""
         self._read()
         return self._users.get(name)
 
-    def check(self, name: str, password: str) -> bool:
-        """Whether this is the user's password.
+    def has_password(self, name: str, password: str) -> bool:
+        """Return whether a user has this password; False while the file can't be read.
 
-        It takes as long for a name that isn't there. While the file can't be read none is.
+        A name that is not in the file takes as long, so that the time tells nothing about names.
         """
         try:
             user = self.find(name)
         except UsersError:
             user = None
-        known = user.password if user is not None and user.password is not None else None
+        known_hash = None if user is None else user.password
         with self._checks:
             try:
-                return (
-                    PasswordHasher().verify(known or _unknown_users_hash(), password)
-                    and known is not None
-                )
+                matches = PasswordHasher().verify(known_hash or _unknown_users_hash(), password)
             except (Argon2Error, InvalidHashError):
                 return False
+        return matches and known_hash is not None
 
     def _read(self) -> None:
         try:
-            there = self._path.stat()
-            if (stamp := (there.st_mtime_ns, there.st_size)) == self._stamp:
+            stat = self._path.stat()
+            stamp = (stat.st_mtime_ns, stat.st_size)
+            if stamp == self._stamp:
                 return
-            found = _File.model_validate(tomllib.loads(self._path.read_text()))
+            read = _UsersFile.model_validate(tomllib.loads(self._path.read_text()))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise UsersError(f"{self._path}: {error}") from None
         except ValidationError as error:
             raise UsersError(f"{self._path}: {_describe_first(error)}") from None
-        self._users, self._stamp = found.users, stamp
+        self._users, self._stamp = read.users, stamp
 
 
 def _describe_first(error: ValidationError) -> str:
-    """The first thing that is wrong with a file: the field, its value where it has no secret."""
+    """Describe the first error of a file: the field, and its value unless it is secret."""
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"] if part != "[key]")
     if first["type"] == "string_pattern_mismatch":
@@ -127,24 +124,21 @@ def _describe_first(error: ValidationError) -> str:
 
 @cache
 def _unknown_users_hash() -> str:
-    return PasswordHasher().hash("nobody's")
+    return PasswordHasher().hash("no user has this password")
 
 
 def user_lines(name: str, password: str | None, role: str, clusters: Mapping[str, str]) -> str:
-    """The lines of the file that make a user. Raises UsersError for a name that can't be one."""
+    """Return a user's lines of the file. Raises UsersError for a name that a user can't have."""
     hashed = None if password is None else PasswordHasher().hash(password)
-    given: dict[str, Any] = {"role": role, "clusters": dict(clusters), "password": hashed}
+    given = {"role": role, "clusters": dict(clusters), "password": hashed}
     try:
-        user = _File.model_validate({"users": {name: given}}).users[name]
+        user = _UsersFile.model_validate({"users": {name: given}}).users[name]
     except ValidationError as error:
         raise UsersError(_describe_first(error).removeprefix("users.")) from None
     lines = [f'[users."{name}"]', f'role = "{user.role}"']
     if user.password is not None:
         lines.append(f'password = "{user.password}"')
     if clusters:
-        lines.append(
-            "clusters = { "
-            + ", ".join(f'"{cluster}" = "{role}"' for cluster, role in clusters.items())
-            + " }"
-        )
+        roles = ", ".join(f'"{cluster}" = "{role}"' for cluster, role in clusters.items())
+        lines.append(f"clusters = {{ {roles} }}")
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""What is said on the topics, told at once: a decision is on the page before the tables have it."""
+"""Decisions and results from their topics, sent to open pages before the tables have them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
@@ -21,112 +21,111 @@ from lb_stream.contracts.decisions import MOVES, read_decision
 from lb_stream.query.lake import Row
 from lb_stream.query.screens.feed import with_explanation
 
+if TYPE_CHECKING:
+    from kafka.consumer.fetcher import ConsumerRecord
+
 logger = logging.getLogger(__name__)
 
-MOST_LISTENERS = 1_000
-MOST_WAITING = 200
-"""Entries that one listener may be behind; one that is further behind misses the older ones, which
-the tables have."""
+MAX_LISTENERS = 1_000
+MAX_QUEUED = 200
+"""Entries that wait for one listener. When there are more, the oldest are dropped: the tables have
+them."""
 POLL_MS = 200
-AGAIN_S = 3.0
+RETRY_S = 3.0
 
 PublishRow = Callable[[Row], None]
+ClientOptions = Mapping[str, Any]
+"""Arguments of a client of kafka-python."""
+
+SEARCHED_FIELDS = ("id", "kind", "bundle", "source", "destination", "rule", "text")
 
 
 @dataclass(eq=False, slots=True)
 class Listener:
-    """One open page: which entries it wants, and those that wait for it.
+    """An open page: which entries it shows, and those that wait to be sent to it.
 
-    `what` and `text` as of `query.screens.feed`.
+    `kinds` and `text` choose entries as in `query.screens.feed`.
     """
 
     cluster: str
-    what: str
+    kinds: str
     text: str
     loop: asyncio.AbstractEventLoop
-    waiting: asyncio.Queue[str] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
+    queue: asyncio.Queue[str] = field(default_factory=lambda: asyncio.Queue(MAX_QUEUED))
 
     def wants(self, row: Row) -> bool:
-        """Whether an entry belongs on its page."""
+        """Return whether the page shows an entry."""
         if self.cluster and row["cluster"] != self.cluster:
             return False
-        kinds = {
+        chosen = {
             "all": True,
             "commands": row["entry"] == "command",
             "decisions": row["entry"] == "decision",
             "moves": row["kind"] in MOVES,
         }
-        text = " ".join(
-            str(row.get(name) or "")
-            for name in ("id", "kind", "bundle", "source", "destination", "rule", "text")
-        )
-        return kinds.get(self.what, True) and self.text.lower() in text.lower()
+        text = " ".join(str(row.get(name) or "") for name in SEARCHED_FIELDS)
+        return chosen.get(self.kinds, True) and self.text.lower() in text.lower()
 
-    def put(self, html: str) -> None:
-        """From whatever thread."""
+    def put(self, message: str) -> None:
+        """Queue a message. Any thread may call."""
         with suppress(RuntimeError):  # its loop has ended
-            self.loop.call_soon_threadsafe(self._put, html)
+            self.loop.call_soon_threadsafe(self._put, message)
 
-    def _put(self, html: str) -> None:
-        if self.waiting.full():
-            self.waiting.get_nowait()
-        self.waiting.put_nowait(html)
+    def _put(self, message: str) -> None:
+        if self.queue.full():
+            self.queue.get_nowait()
+        self.queue.put_nowait(message)
 
 
 class Hub:
-    """Who listens. An entry is made HTML once, however many want it."""
+    """Sends entries to the listeners that want them. Each entry is rendered once."""
 
     def __init__(self, render: Callable[[Row], str]) -> None:
         self._render = render
         self._listeners: set[Listener] = set()
         self._lock = threading.Lock()
 
-    def join(self, listener: Listener) -> bool:
-        """Whether there was room."""
+    def add(self, listener: Listener) -> bool:
+        """Add a listener. Returns False when there are MAX_LISTENERS already."""
         with self._lock:
-            if len(self._listeners) >= MOST_LISTENERS:
+            if len(self._listeners) >= MAX_LISTENERS:
                 return False
             self._listeners.add(listener)
             return True
 
-    def leave(self, listener: Listener) -> None:
-        """It hears no more."""
+    def remove(self, listener: Listener) -> None:
+        """Remove a listener."""
         with self._lock:
             self._listeners.discard(listener)
 
     def publish(self, row: Row) -> None:
-        """Give an entry to all that want it."""
+        """Send an entry to the listeners that want it."""
         with self._lock:
-            those = [listener for listener in self._listeners if listener.wants(row)]
-        if those:
-            told = json.dumps(
-                {"id": row["id"], "cluster": row["cluster"], "html": self._render(row)}
-            )
-            for listener in those:
-                listener.put(told)
+            listeners = [listener for listener in self._listeners if listener.wants(row)]
+        if listeners:
+            entry = {"id": row["id"], "cluster": row["cluster"], "html": self._render(row)}
+            message = json.dumps(entry)
+            for listener in listeners:
+                listener.put(message)
 
 
 class TopicFollower:
-    """Reads the topics of decisions and answers as agents do, committed records only, from their
-    ends on, until it is stopped."""
+    """Reads new decisions and results from their topics, committed records only, until stopped."""
 
     def __init__(
-        self, options: dict[str, Any], decisions: str, results: str, tell: PublishRow
+        self, options: ClientOptions, decisions: str, results: str, publish: PublishRow
     ) -> None:
-        self._options, self._topics, self._tell = (
-            options,
-            {decisions: decision_row, results: _result_row},
-            tell,
-        )
+        self._options, self._publish = options, publish
+        self._parsers = {decisions: parse_decision_row, results: _parse_result_row}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="console-follower", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread that reads."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, within a moment."""
+        """Stop the thread, and wait for it for 5 s at most."""
         self._stop.set()
         self._thread.join(timeout=5)
 
@@ -136,7 +135,7 @@ class TopicFollower:
                 self._follow()
             except (KafkaError, OSError, ValueError) as error:
                 logger.info("the topics can't be followed: %s: %s", type(error).__name__, error)
-            self._stop.wait(AGAIN_S)
+            self._stop.wait(RETRY_S)
 
     def _follow(self) -> None:
         with closing(
@@ -146,7 +145,7 @@ class TopicFollower:
         ) as consumer:
             partitions = [
                 TopicPartition(topic, number)
-                for topic in self._topics
+                for topic in self._parsers
                 for number in sorted(consumer.partitions_for_topic(topic) or ())
             ]
             if not partitions:
@@ -155,49 +154,50 @@ class TopicFollower:
             for partition, end in consumer.end_offsets(partitions).items():
                 consumer.seek(partition, end)
             while not self._stop.is_set():
-                for partition, some in consumer.poll(timeout_ms=POLL_MS).items():
-                    for row in self._rows(partition.topic, some):
-                        self._tell(row)
+                for partition, polled in consumer.poll(timeout_ms=POLL_MS).items():
+                    for row in self._parse(partition.topic, polled):
+                        self._publish(row)
 
-    def _rows(self, topic: str, some: list[Any]) -> Iterator[Row]:
-        for record in some:
+    def _parse(self, topic: str, polled: Iterable[ConsumerRecord]) -> Iterator[Row]:
+        """Yield the rows of records. Any client may have written them; bad ones are left out."""
+        for record in polled:
             try:
-                yield self._topics[topic](record.value)
-            except (
-                ValidationError,
-                ValueError,
-                TypeError,
-            ):  # anybody may have written it; the tables have what is real
+                yield self._parsers[topic](record.value)
+            except (ValidationError, ValueError, TypeError):
                 logger.info(
-                    "%s, partition %s, offset %s: not shown: can't be read",
+                    "%s, partition %s, offset %s can't be parsed: it is not shown",
                     topic,
                     record.partition,
                     record.offset,
                 )
 
 
-def decision_row(value: bytes) -> Row:
-    """A decision, as its topic has it, as a row of the feed. Raises ValidationError, ValueError."""
+def parse_decision_row(value: bytes) -> Row:
+    """Parse a record of the decisions topic to a row of the feed. Raises ValueError."""
     decision = read_decision(value)
-    row = decision.model_dump(mode="json", exclude={"explain"}) | {
-        "explain": decision.explain.model_dump(mode="json")
+    row = decision.model_dump(mode="json", exclude={"explain"})
+    row |= {
+        "explain": decision.explain.model_dump(mode="json"),
+        "entry": "decision",
+        "id": decision.decision_id,
+        "at_ms": decision.issued_ms,
+        "outcome": None,
+        "detail": None,
+        "took_ms": None,
     }
-    row |= {"entry": "decision", "id": decision.decision_id, "at_ms": decision.issued_ms}
-    return with_explanation(row | dict.fromkeys(("outcome", "detail", "took_ms")))
+    return with_explanation(row)
 
 
-def _result_row(value: bytes) -> Row:
-    """As a row of the feed."""
+def _parse_result_row(value: bytes) -> Row:
+    """Parse a record of the results topic to a row of the feed. Raises ValueError."""
     result = CommandResult.model_validate_json(value)
-    row = {
+    return {
         "entry": "command",
         "id": result.id,
         "cluster": result.cluster,
         "kind": result.kind,
         "at_ms": result.at_ms,
         "outcome": result.outcome,
-    }
-    return row | {
         "text": result.text,
         "rule": result.rule,
         "by": None,
@@ -207,5 +207,5 @@ def _result_row(value: bytes) -> Row:
 
 
 def now_ms() -> int:
-    """Ms since the epoch."""
+    """Return the time, ms since the epoch."""
     return time.time_ns() // 1_000_000

@@ -1,5 +1,4 @@
-"""One look at the tables that many requests share: opened at most every few seconds, each figure
-computed once."""
+"""Views of the tables that requests share: opened every few seconds, each question asked once."""
 
 from __future__ import annotations
 
@@ -7,12 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from kafka.errors import KafkaError
 
 from lb_stream.access.refusals import AccessRefusal
-from lb_stream.console.sources.shared import SharedPages
+from lb_stream.console.sources.page_cache import PageCache
 from lb_stream.query import QueryError
 from lb_stream.query.health import Facts, Verdict, explain_staleness, judge
 from lb_stream.query.lake import open_lake
@@ -20,79 +19,81 @@ from lb_stream.query.status_facts import add_kafka_facts, gather_table_facts
 from lb_stream.store import Store
 
 if TYPE_CHECKING:
-    import duckdb
-
     from lb_stream.contracts.settings import Settings
+    from lb_stream.query.lake import Lake
 
 T = TypeVar("T")
 
-REFRESH_S = 3.0
-"""A look older than this is replaced by the next request; the others see the older one
-meanwhile."""
-REST = 4.0
-"""A look stays so many times as long as the CPU time that it took: to open the tables, to put the
-questions, to render pages. However large the tables are and however many people watch, that takes a
-quarter of one core at most."""
-LONGEST_S = 30.0
-"""It stays no longer, whatever it took."""
-LATE_S = 20.0
-"""Requests wait for the next look once it is later than this."""
-MOST_ANSWERS, MOST_PAGES = 1_000, 200
-"""So many are kept of one look: whoever asks for ever other addresses fills no memory."""
-KAFKA_EVERY_S = 15.0
-"""Whether Kafka answers, and whether a job on another machine ticks, is asked so seldom: both take
-a moment."""
+MIN_LIFETIME_S = 3.0
+"""The first request after a view's lifetime opens the next one; others get the old one meanwhile.
+"""
+LIFETIME_PER_CPU_TIME = 4.0
+"""A view lives for this many times the CPU time that it takes: to open tables, to answer questions,
+to render pages. So tables of any size and any number of viewers take a quarter of a core."""
+MAX_LIFETIME_S = 30.0
+"""A view lives no longer than this, whatever it takes."""
+MAX_DELAY_S = 20.0
+"""Requests wait for the next view once it is later than this."""
+MAX_ANSWERS, MAX_PAGES = 1_000, 200
+"""Answers and pages that are kept of one view, so that requests can't fill the memory."""
+KAFKA_INTERVAL_S = 15.0
+"""Time between two checks whether Kafka answers and whether the job runs."""
 
 
 @dataclass(slots=True)
 class TablesView:
-    """The tables at one moment. `lake` None: there are none, and `trouble` says why."""
+    """The tables at one moment. `lake` None: there are none, and `error` says why.
 
-    lake: duckdb.DuckDBPyConnection | None
+    `opened_s`: on the reader's clock; `cpu_s`: the CPU time that this view has taken so far.
+    """
+
+    lake: Lake | None
     facts: Facts
-    made_s: float
-    trouble: str = ""
-    spent_s: float = 0.0  # CPU time that it took: to open the tables, to answer, to render
-    pages: SharedPages = field(default_factory=lambda: SharedPages(MOST_PAGES))
-    _answers: dict[Hashable, Any] = field(default_factory=dict)
+    opened_s: float
+    error: str = ""
+    cpu_s: float = 0.0
+    pages: PageCache = field(default_factory=lambda: PageCache(MAX_PAGES))
+    _answers: dict[Hashable, object] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def ask(self, key: Hashable, question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-        """The answer to a question, which is put once for each key. Raises QueryError."""
+    def ask(self, key: Hashable, question: Callable[[Lake], T]) -> T:
+        """Return a question's answer from the tables, asked once for each key. Raises QueryError.
+
+        A key says what is asked, and so the type of its answer.
+        """
         with self._lock:  # a connection of DuckDB serves one thread at a time
             if self.lake is None:
-                raise QueryError(self.trouble)
+                raise QueryError(self.error)
             if key in self._answers:
-                found: T = self._answers[key]
-                return found
+                return cast("T", self._answers[key])
             begun_s = time.process_time()  # DuckDB and Arrow have threads of their own
             try:
                 answer = question(self.lake)
             finally:
-                self.spent_s += time.process_time() - begun_s
-            while len(self._answers) >= MOST_ANSWERS:
+                self.cpu_s += time.process_time() - begun_s
+            while len(self._answers) >= MAX_ANSWERS:
                 del self._answers[next(iter(self._answers))]
             self._answers[key] = answer
             return answer
 
     @property
-    def stays_s(self) -> float:
-        """How long it is shown."""
-        return min(LONGEST_S, max(REFRESH_S, REST * self.spent_s))
+    def lifetime_s(self) -> float:
+        """Return for how long this view is the current one."""
+        return min(MAX_LIFETIME_S, max(MIN_LIFETIME_S, LIFETIME_PER_CPU_TIME * self.cpu_s))
 
     @property
     def verdict(self) -> Verdict:
-        """That of `lbctl status`."""
+        """Return the verdict of `lbctl status`."""
         return judge(self.facts)
 
     @property
-    def stale(self) -> str | None:
-        """The banner above every page, if there is one."""
+    def staleness(self) -> str | None:
+        """Return why the tables are not up to date; None: they are."""
         return explain_staleness(self.facts)
 
 
 class Reader:
-    """Gives the newest look there is. `kafka` None: Kafka is not asked."""
+    """Opens the tables and gives requests the current view. `bootstrap` None: without Kafka."""
 
     def __init__(
         self,
@@ -108,90 +109,85 @@ class Reader:
             if bootstrap is None
             else settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
         )
-        self._look: TablesView | None = None
-        self._making = threading.Lock()
-        self._asked: Facts | None = None
-        self._asked_s = -KAFKA_EVERY_S
-        self._asking = threading.Lock()
+        self._view: TablesView | None = None
+        self._opening = threading.Lock()
+        # the last facts with Kafka's answers, and when Kafka was asked
+        self._kafka_facts: Facts | None = None
+        self._kafka_asked_s = -KAFKA_INTERVAL_S
+        self._kafka_asking = threading.Lock()
 
     def current_view(self) -> TablesView:
-        """The tables now, or a few seconds ago."""
-        there = self._look
-        if there is not None and not self._old(there, 0.0):
-            return there
-        if self._making.acquire(blocking=there is None or self._old(there, LATE_S)):
+        """Return the tables as they are now, or were a few seconds ago."""
+        view = self._view
+        if view is not None and not self._has_expired(view):
+            return view
+        must_wait = view is None or self._has_expired(view, MAX_DELAY_S)
+        if self._opening.acquire(blocking=must_wait):
             try:
-                if self._look is there:
-                    self._look = self._next(there)
+                if self._view is view:
+                    self._view = self._open_next(view)
             finally:
-                self._making.release()
-        assert self._look is not None
-        return self._look
+                self._opening.release()
+        assert self._view is not None
+        return self._view
 
     def find_fresh_view(self) -> TablesView | None:
-        """The look, if nobody has to wait for it and nobody has to make another one."""
-        there = self._look
-        if there is None or self._old(there, LATE_S if self._making.locked() else 0.0):
-            return None
-        return there
+        """Return the current view; None: the request has to open the next one, or to wait."""
+        view = self._view
+        delay_s = MAX_DELAY_S if self._opening.locked() else 0.0
+        return None if view is None or self._has_expired(view, delay_s) else view
 
-    def _old(self, look: TablesView, late_s: float) -> bool:
-        return self._clock() - look.made_s >= look.stays_s + late_s
-
-    def _next(self, before: TablesView | None) -> TablesView:
-        late = before is None or self._old(before, LATE_S)
-        begun_s, made = time.process_time(), self._made()
-        if before is not None:  # the first one has loaded modules besides
-            made.spent_s += time.process_time() - begun_s
-        if before is not None and not late:
-            made.pages = SharedPages(MOST_PAGES, before.pages)
-        return made
-
-    def lake(self) -> duckdb.DuckDBPyConnection:
-        """The tables now, for one who asks them for long: the look is not kept from others.
-
-        Raises QueryError.
-        """
+    def open_lake(self) -> Lake:
+        """Open the tables for long questions, which must not block the view. Raises QueryError."""
         return open_lake(self._tables)
 
-    def _made(self) -> TablesView:
+    def _has_expired(self, view: TablesView, delay_s: float = 0.0) -> bool:
+        return self._clock() - view.opened_s >= view.lifetime_s + delay_s
+
+    def _open_next(self, before: TablesView | None) -> TablesView:
+        if before is None:
+            return self._open()  # loading modules is no part of a view's CPU time
+        is_late = self._has_expired(before, MAX_DELAY_S)
+        begun_s = time.process_time()
+        view = self._open()
+        view.cpu_s += time.process_time() - begun_s
+        if not is_late:
+            view.pages = PageCache(MAX_PAGES, before.pages)
+        return view
+
+    def _open(self) -> TablesView:
         now_s = self._clock()
         try:
             lake = open_lake(self._tables)
         except QueryError as error:
             facts = gather_table_facts(None, self._tables, self.settings)
             return TablesView(None, self._with_kafka(facts, now_s), now_s, str(error))
-        return TablesView(
-            lake,
-            self._with_kafka(gather_table_facts(lake, self._tables, self.settings), now_s),
-            now_s,
-        )
+        facts = gather_table_facts(lake, self._tables, self.settings)
+        return TablesView(lake, self._with_kafka(facts, now_s), now_s)
 
     def _with_kafka(self, facts: Facts, now_s: float) -> Facts:
-        """With what Kafka said lately; asked anew beside this, so that no page waits for it."""
+        """Add Kafka's last answers. Kafka is asked in a thread, so that no page waits for it."""
         if self._kafka is None:
             return facts
-        if now_s - self._asked_s > KAFKA_EVERY_S:
-            self._asked_s = now_s
+        if now_s - self._kafka_asked_s > KAFKA_INTERVAL_S:
+            self._kafka_asked_s = now_s
             thread = threading.Thread(
-                target=self._ask_kafka, args=(facts,), name="kafka-look", daemon=True
+                target=self._ask_kafka, args=(facts,), name="kafka-facts", daemon=True
             )
             thread.start()
-            if self._asked is None:
-                thread.join(timeout=REFRESH_S)
-        if self._asked is None:
+            if self._kafka_facts is None:
+                thread.join(timeout=MIN_LIFETIME_S)
+        answers, job = self._kafka_facts, facts.job
+        if answers is None:
             return facts
-        job = facts.job
-        if job.running is None and self._asked.job.epoch == job.epoch:
-            job = replace(job, running=self._asked.job.running, evidence=self._asked.job.evidence)
-        return replace(facts, kafka=self._asked.kafka, standbys=self._asked.standbys, job=job)
+        if job.running is None and answers.job.epoch == job.epoch:
+            job = replace(job, running=answers.job.running, evidence=answers.job.evidence)
+        return replace(facts, kafka=answers.kafka, standbys=answers.standbys, job=job)
 
     def _ask_kafka(self, facts: Facts) -> None:
-        assert self._kafka is not None
-        with self._asking:
+        settings = self.settings.model_copy(update={"kafka": self._kafka})
+        with self._kafka_asking:
             try:
-                self._asked = add_kafka_facts(
-                    facts, self.settings.model_copy(update={"kafka": self._kafka})
-                )
-            except (KafkaError, AccessRefusal) as error:  # a right or a login is missing
-                self._asked = replace(facts, kafka=str(error))
+                self._kafka_facts = add_kafka_facts(facts, settings)
+            except (KafkaError, AccessRefusal) as error:  # a login or a right is missing
+                self._kafka_facts = replace(facts, kafka=str(error))

@@ -1,261 +1,372 @@
 "use strict";
-// What makes a page live: entries as they come, figures every few seconds, countdowns, charts, the theme, keys. The page is whole without it.
+// Keeps a page live: new entries, refreshed figures, countdowns, charts, the theme, and keys.
+// Without it the page shows the same, as of the time when it was loaded.
 
 const root = document.documentElement;
-const skew = Number(document.body.dataset.now) - Date.now(); // the server's clock counts
+const { now: serverNow, refresh: refreshMs, zone } = document.body.dataset;
+const clockSkewMs = Number(serverNow) - Date.now(); // countdowns go by the server's clock
 
 // --- theme ---
 
-const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 const themeButton = document.getElementById("theme");
-function nameTheme() {
-  themeButton.textContent = dark() ? "Light" : "Dark";
+
+function isDark() {
+  const { theme } = root.dataset;
+  return theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
+
+function labelThemeButton() {
+  themeButton.textContent = isDark() ? "Light" : "Dark";
+}
+
 function switchTheme() {
-  root.dataset.theme = dark() ? "light" : "dark";
+  root.dataset.theme = isDark() ? "light" : "dark";
   document.cookie = `theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=strict`;
-  nameTheme();
-  drawAll();
+  labelThemeButton();
+  drawCharts();
 }
+
 themeButton.hidden = false;
 themeButton.addEventListener("click", switchTheme);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { nameTheme(); drawAll(); });
-nameTheme();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  labelThemeButton();
+  drawCharts();
+});
+labelThemeButton();
 
 // --- countdowns ---
 
+function describeTimeLeft(seconds) {
+  if (seconds <= 0) return "now";
+  if (seconds < 120) return `${seconds} s`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)} min`;
+  return `${Math.floor(seconds / 3600)} h`;
+}
+
 setInterval(() => {
-  for (const one of document.querySelectorAll("[data-until]")) {
-    const left = Math.round((Number(one.dataset.until) - Date.now() - skew) / 1000);
-    const text = left <= 0 ? "now" : left < 120 ? `${left} s` : left < 7200 ? `${Math.floor(left / 60)} min` : `${Math.floor(left / 3600)} h`;
-    if (one.textContent !== text) one.textContent = text;
+  for (const element of document.querySelectorAll("[data-until]")) {
+    const leftMs = Number(element.dataset.until) - Date.now() - clockSkewMs;
+    const text = describeTimeLeft(Math.round(leftMs / 1000));
+    if (element.textContent !== text) element.textContent = text;
   }
 }, 500);
 
 // --- figures, every few seconds ---
 
-const every = Number(document.body.dataset.refresh || 0);
-const banner = document.getElementById("banner");
+const KEEP_STREAMED_MS = 60000; // by then the tables have what the stream has sent
 
-function replace(old, fresh) {
-  const kept = old.id === "feed" ? recent(old, fresh) : [];
-  if (old.innerHTML === fresh.innerHTML && !kept.length) return;
-  const focused = old.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-  fresh.prepend(...kept);
+function replaceElement(old, fresh) {
+  const streamed = old.id === "feed" ? findStreamedEntries(old, fresh) : [];
+  if (old.innerHTML === fresh.innerHTML && !streamed.length) return;
+  const { activeElement } = document;
+  const focused = old.contains(activeElement) ? activeElement.getAttribute("href") : null;
+  fresh.prepend(...streamed);
   old.replaceWith(fresh);
-  if (focused) [...fresh.querySelectorAll("a")].find((one) => one.getAttribute("href") === focused)?.focus();
+  const links = focused ? [...fresh.querySelectorAll("a")] : [];
+  links.find((link) => link.getAttribute("href") === focused)?.focus();
 }
 
-// Entries that came over the stream and that the tables don't have yet.
-function recent(old, fresh) {
-  const known = new Set([...fresh.children].map((one) => one.dataset.id));
-  return [...old.querySelectorAll(".entry.new")].filter((one) => !known.has(one.dataset.id) && Date.now() - Number(one.dataset.came) < 60000);
+// Entries that the stream has sent and that the tables don't have yet.
+function findStreamedEntries(old, fresh) {
+  const inTables = new Set([...fresh.children].map((entry) => entry.dataset.id));
+  return [...old.querySelectorAll(".entry.new")].filter((entry) => {
+    const ageMs = Date.now() - Number(entry.dataset.arrived);
+    return !inTables.has(entry.dataset.id) && ageMs < KEEP_STREAMED_MS;
+  });
 }
 
-let tag = ""; // of the page that is shown: the server says so when it would be the same
-async function refresh() {
+function showDisconnected() {
+  const warning = document.createElement("p");
+  warning.className = "banner down";
+  warning.setAttribute("role", "alert");
+  warning.textContent = "The console doesn't answer. This page shows its last answer.";
+  document.getElementById("banner").replaceChildren(warning);
+}
+
+let pageTag = ""; // the ETag of the page that is shown: the server sends no page with the same tag
+
+async function refreshPage() {
   if (document.hidden) return;
   try {
-    const answer = await fetch(location.href, { credentials: "same-origin", headers: tag ? { "If-None-Match": tag } : {} });
+    const headers = pageTag ? { "If-None-Match": pageTag } : {};
+    const answer = await fetch(location.href, { credentials: "same-origin", headers });
     if (answer.status === 304) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    if (!fresh.getElementById("banner")) throw new Error("no page");
-    tag = answer.headers.get("ETag") ?? "";
-    if (!fresh.body.dataset.refresh) clearInterval(refreshing); // what it waited for is there
+    if (!fresh.getElementById("banner")) throw new Error("the answer is not a page");
+    pageTag = answer.headers.get("ETag") ?? "";
+    if (!fresh.body.dataset.refresh) clearInterval(refreshTimer); // a forecast is complete
     for (const old of document.querySelectorAll("[data-live][id]")) {
-      const one = fresh.getElementById(old.id);
-      if (one) replace(old, document.adoptNode(one));
+      const replacement = fresh.getElementById(old.id);
+      if (replacement) replaceElement(old, document.adoptNode(replacement));
     }
-    drawAll(true);
+    drawCharts(true);
   } catch {
-    tag = "";
-    const told = document.createElement("p");
-    told.className = "banner down";
-    told.setAttribute("role", "alert");
-    told.textContent = "The console doesn't answer: this page shows its last answer.";
-    banner.replaceChildren(told);
-    document.getElementById("banner").replaceChildren(told);
+    pageTag = "";
+    showDisconnected();
   }
 }
-const refreshing = every ? setInterval(refresh, every) : 0;
 
-// --- entries as they come ---
+const refreshTimer = refreshMs ? setInterval(refreshPage, Number(refreshMs)) : 0;
 
-const MOST_ENTRIES = 60;
-const streaming = document.querySelector("[data-stream]");
-if (streaming && every) {
-  const source = new EventSource(streaming.dataset.stream);
-  source.addEventListener("entry", (event) => {
-    const told = JSON.parse(event.data);
-    const place = document.createElement("template");
-    place.innerHTML = told.html; // made by the server, where every name is escaped
-    const entry = place.content.firstElementChild;
-    const feed = document.getElementById("feed");
-    [...feed.children].find((one) => one.dataset.id === entry.dataset.id || one.classList.contains("none"))?.remove();
-    entry.classList.add("new");
-    entry.dataset.came = String(Date.now());
-    feed.prepend(entry);
-    while (feed.children.length > MOST_ENTRIES) feed.lastElementChild.remove();
-  });
+// --- entries from the stream ---
+
+const MAX_ENTRIES = 60;
+
+function addEntry(html) {
+  const template = document.createElement("template");
+  template.innerHTML = html; // rendered by the server, which escapes every name
+  const entry = template.content.firstElementChild;
+  const feed = document.getElementById("feed");
+  const { id } = entry.dataset;
+  const isReplaced = (other) => other.dataset.id === id || other.classList.contains("none");
+  [...feed.children].find(isReplaced)?.remove();
+  entry.classList.add("new");
+  entry.dataset.arrived = String(Date.now());
+  feed.prepend(entry);
+  while (feed.children.length > MAX_ENTRIES) feed.lastElementChild.remove();
+}
+
+const streamed = document.querySelector("[data-stream]");
+if (streamed && refreshMs) {
+  const source = new EventSource(streamed.dataset.stream);
+  source.addEventListener("entry", (event) => addEntry(JSON.parse(event.data).html));
   addEventListener("pagehide", () => source.close());
+}
+
+// --- colours and numbers of charts ---
+
+const LINE_COLOURS = ["--h4", "--h2", "--h1", "--h3", "--h5"];
+const BYTE_UNITS = [[1e9, "GB/s"], [1e6, "MB/s"], [1e3, "kB/s"], [0, "B/s"]];
+
+// A canvas doesn't know light-dark(): the browser resolves the colour on a hidden element.
+const colourElement = document.body.appendChild(document.createElement("span"));
+colourElement.hidden = true;
+
+function resolveColour(name) {
+  colourElement.style.color = `var(${name})`;
+  return getComputedStyle(colourElement).color;
+}
+
+function formatFigure(value, unit) {
+  if (value === null || value === undefined) return "–";
+  if (unit === "ratio") return `${(100 * value).toFixed(1)} %`;
+  const [size, name] = BYTE_UNITS.find(([least]) => value >= least) ?? BYTE_UNITS.at(-1);
+  return `${Number((value / (size || 1)).toPrecision(3))} ${name}`;
+}
+
+function buildStyle(line, number) {
+  const styles = {
+    mean: { label: "mean", colour: "--dim", width: 2, dash: [] },
+    max: { label: "max", colour: "--text", width: 1.5, dash: [] },
+    min: { label: "min", colour: "--dim", width: 1, dash: [3, 3] },
+  };
+  const colour = LINE_COLOURS[number % LINE_COLOURS.length];
+  const style = styles[line.kind] ?? { label: line.name, colour, width: 1.5, dash: [] };
+  return { ...style, stroke: resolveColour(style.colour) };
+}
+
+// --- times of charts ---
+
+// All times are in the server's zone, as those of the page are, and not in the browser's.
+const fixedOffset = /^([+-])(\d\d):(\d\d)$/.exec(zone);
+
+function toServerZone(ms) {
+  if (!fixedOffset) return uPlot.tzDate(new Date(ms), zone);
+  const [, sign, hours, minutes] = fixedOffset;
+  const offsetMs = Number(`${sign}1`) * (60 * hours + Number(minutes)) * 60000;
+  return uPlot.tzDate(new Date(ms + offsetMs), "UTC");
+}
+
+const twoDigits = (value) => String(value).padStart(2, "0");
+
+function dayOf(date) {
+  return `${date.getFullYear()}-${twoDigits(date.getMonth() + 1)}-${twoDigits(date.getDate())}`;
+}
+
+// Times of day, with the date below the first time of each day that isn't today.
+function formatTimes(plot, ticks) {
+  const spanS = plot.scales.x.max - plot.scales.x.min;
+  let lastDay = dayOf(toServerZone(Date.now() + clockSkewMs));
+  return ticks.map((tick) => {
+    const date = toServerZone(1000 * tick);
+    const seconds = spanS < 600 ? `:${twoDigits(date.getSeconds())}` : "";
+    const time = `${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}${seconds}`;
+    const day = dayOf(date);
+    const isNewDay = day !== lastDay;
+    lastDay = day;
+    return isNewDay ? `${time}\n${day}` : time;
+  });
 }
 
 // --- charts ---
 
-// The canvas wants a colour, not light-dark(): the browser resolves it on an element.
-const resolver = document.body.appendChild(document.createElement("span"));
-resolver.hidden = true;
-function resolved(name) {
-  resolver.style.color = `var(${name})`;
-  return getComputedStyle(resolver).color;
-}
-const LINES = ["--h4", "--h2", "--h1", "--h3", "--h5"];
+const SVG = "http://www.w3.org/2000/svg";
 
-function told(value, unit) {
-  if (value === null || value === undefined) return "–";
-  if (unit === "ratio") return `${(100 * value).toFixed(1)} %`;
-  for (const [size, letter] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
-    if (value >= size) return `${Number((value / size).toPrecision(3))} ${letter}B/s`;
-  }
-  return `${Number(value.toPrecision(3))} B/s`;
+function buildKeyLine(style) {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", "0 0 14 8");
+  const line = document.createElementNS(SVG, "path");
+  line.setAttribute("d", "M0 4h14");
+  line.setAttribute("stroke", style.stroke);
+  line.setAttribute("stroke-width", "2.5");
+  if (style.dash.length) line.setAttribute("stroke-dasharray", "3 3");
+  svg.append(line);
+  return svg;
 }
 
-function look(line, number) {
-  if (line.kind === "mean") return { label: "mean", stroke: resolved("--dim"), width: 2, dash: [] };
-  if (line.kind === "max") return { label: "max", stroke: resolved("--text"), width: 1.5, dash: [] };
-  if (line.kind === "min") return { label: "min", stroke: resolved("--dim"), width: 1, dash: [3, 3] };
-  return { label: line.name, stroke: resolved(LINES[number % LINES.length]), width: 1.5, dash: [] };
+// The value at an index; without an index, the last known value.
+function valueAt(values, index) {
+  if (index !== null && index !== undefined) return values[index];
+  return values.findLast((value) => value !== null);
 }
 
-function showLegend(place, series, data, index, unit) {
-  const keys = series.slice(1).map((one, number) => {
+function showLegend(legend, styles, lines, index, unit) {
+  const keys = styles.map((style, number) => {
     const key = document.createElement("span");
     key.className = "key";
-    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    svg.setAttribute("viewBox", "0 0 14 8");
-    const line = document.createElementNS("http://www.w3.org/2000/svg", "path");
-    line.setAttribute("d", "M0 4h14");
-    line.setAttribute("stroke", one.colour);
-    line.setAttribute("stroke-width", "2.5");
-    if (one.dash.length) line.setAttribute("stroke-dasharray", "3 3");
-    svg.append(line);
-    const values = data[number + 1];
-    let at = index;
-    if (at === null || at === undefined) for (at = values.length - 1; at > 0 && values[at] === null; at -= 1);
     const value = document.createElement("b");
-    value.textContent = told(values[at], unit);
-    key.append(svg, document.createTextNode(one.label), value);
+    value.textContent = formatFigure(valueAt(lines[number].values, index), unit);
+    key.append(buildKeyLine(style), document.createTextNode(style.label), value);
     return key;
   });
-  place.replaceChildren(...keys);
+  legend.replaceChildren(...keys);
 }
 
-function draw(figure, chart) {
-  figure.querySelector(".uplot")?.remove();
-  const looks = chart.lines.map((line) => ({ line }));
-  let number = 0;
-  for (const one of looks) Object.assign(one, look(one.line, one.line.kind === "one" ? number++ : 0));
-  const data = [chart.times_ms.map((at) => at / 1000), ...chart.lines.map((line) => line.values)];
-  const series = [{}, ...looks.map((one) => ({ label: one.label, stroke: one.stroke, colour: one.stroke, width: one.width, dash: one.dash, points: { show: false } }))];
-  const legend = figure.querySelector(".legend");
-  const axis = { stroke: resolved("--dim"), grid: { stroke: resolved("--line"), width: 1 }, ticks: { stroke: resolved("--line"), width: 1 }, font: "12px system-ui, sans-serif" };
-  const marks = chart.marks;
-  const nearest = (plot, left) => {
-    let best = null;
-    for (const mark of marks) {
-      const away = Math.abs(plot.valToPos(mark.at_ms / 1000, "x") - left);
-      if (away < 8 && (best === null || away < best.away)) best = { away, mark };
-    }
-    return best?.mark ?? null;
+// The mark nearest to a position, within 8 pixels.
+function findMark(plot, marks, left) {
+  let nearest = null;
+  let nearestPx = 8;
+  for (const mark of marks) {
+    const distancePx = Math.abs(plot.valToPos(mark.at_ms / 1000, "x") - left);
+    if (distancePx < nearestPx) [nearest, nearestPx] = [mark, distancePx];
+  }
+  return nearest;
+}
+
+function drawMarks({ ctx, bbox, valToPos }, marks) {
+  const size = 5 * devicePixelRatio;
+  ctx.save();
+  for (const mark of marks) {
+    const isCarriedOut = mark.outcome === null || mark.outcome === "confirmed";
+    ctx.fillStyle = resolveColour(isCarriedOut ? "--accent" : "--down");
+    const x = valToPos(mark.at_ms / 1000, "x", true);
+    const y = bbox.top + bbox.height;
+    ctx.beginPath();
+    ctx.moveTo(x, y - 1.6 * size);
+    ctx.lineTo(x + size, y);
+    ctx.lineTo(x - size, y);
+    ctx.fill();
+  }
+  ctx.restore();
+}
+
+function describeMark(mark) {
+  const route = `${mark.source} → ${mark.destination ?? "no broker"}`;
+  return `${mark.kind} ${mark.bundle}: ${route}: ${mark.ended}`;
+}
+
+function buildAxes(unit) {
+  const axis = {
+    stroke: resolveColour("--dim"),
+    grid: { stroke: resolveColour("--line"), width: 1 },
+    ticks: { stroke: resolveColour("--line"), width: 1 },
+    font: "12px system-ui, sans-serif",
   };
-  const plot = new uPlot({
-    width: figure.clientWidth, height: 216, legend: { show: false }, series, tzDate: (at) => inZone(1000 * at),
+  const formatTick = (value) =>
+    unit === "ratio" ? `${Number((100 * value).toFixed(1))} %` : formatFigure(value, unit);
+  const times = { values: formatTimes, space: 64, size: 44 };
+  const zoneLabel = { label: zone, labelSize: 16, labelGap: 0, labelFont: axis.font };
+  const figures = {
+    size: unit === "ratio" ? 56 : 82,
+    values: (_, ticks) => ticks.map(formatTick),
+  };
+  return [{ ...axis, ...times, ...zoneLabel }, { ...axis, ...figures }];
+}
+
+function drawChart(figure, chart) {
+  figure.querySelector(".uplot")?.remove();
+  const { lines, marks, unit } = chart;
+  const legend = figure.querySelector(".legend");
+  let number = 0; // of brokers' and bundles' lines, which take colours in turn
+  const styles = lines.map((line) => buildStyle(line, line.kind === "one" ? number++ : 0));
+  const times = chart.times_ms.map((ms) => ms / 1000);
+  const emptyHeight = unit === "ratio" ? 0.1 : 1;
+  const options = {
+    width: figure.clientWidth,
+    height: 216,
+    legend: { show: false },
+    series: [{}, ...styles.map((style) => ({ ...style, points: { show: false } }))],
+    tzDate: (seconds) => toServerZone(1000 * seconds),
     cursor: { y: false, drag: { x: false, y: false } },
-    scales: { x: { range: [data[0][0], data[0][data[0].length - 1]] }, y: { range: (_, least, greatest) => [0, (greatest || (chart.unit === "ratio" ? 0.1 : 1)) * 1.08] } },
-    axes: [{ ...axis, values: clocks, space: 64, size: 44, label: zone, labelSize: 16, labelGap: 0, labelFont: axis.font }, { ...axis, size: chart.unit === "ratio" ? 56 : 82, values: (_, ticks) => ticks.map((one) => (chart.unit === "ratio" ? `${Number((100 * one).toFixed(1))} %` : told(one, chart.unit))) }],
-    hooks: {
-      setCursor: [(self) => {
-        showLegend(legend, series, data, self.cursor.idx, chart.unit);
-        const mark = self.cursor.left >= 0 ? nearest(self, self.cursor.left) : null;
-        self.over.style.cursor = mark ? "pointer" : "";
-        const way = mark && `${mark.source} → ${mark.destination ?? "no broker"}`;
-        self.over.title = mark ? `${mark.kind} ${mark.bundle}: ${way}: ${mark.ended}` : "";
-      }],
-      draw: [(self) => {
-        const { ctx, bbox } = self;
-        ctx.save();
-        const size = 5 * devicePixelRatio;
-        for (const mark of marks) {
-          const moved = mark.outcome === null || mark.outcome === "confirmed";
-          ctx.fillStyle = resolved(moved ? "--accent" : "--down");
-          const x = self.valToPos(mark.at_ms / 1000, "x", true), y = bbox.top + bbox.height;
-          ctx.beginPath();
-          ctx.moveTo(x, y - 1.6 * size);
-          ctx.lineTo(x + size, y);
-          ctx.lineTo(x - size, y);
-          ctx.fill();
-        }
-        ctx.restore();
-      }],
+    scales: {
+      x: { range: [times[0], times.at(-1)] },
+      y: { range: (_, min, max) => [0, (max || emptyHeight) * 1.08] },
     },
-  }, data, figure);
+    axes: buildAxes(unit),
+    hooks: {
+      setCursor: [(plot) => {
+        showLegend(legend, styles, lines, plot.cursor.idx, unit);
+        const mark = plot.cursor.left >= 0 ? findMark(plot, marks, plot.cursor.left) : null;
+        plot.over.style.cursor = mark ? "pointer" : "";
+        plot.over.title = mark ? describeMark(mark) : "";
+      }],
+      draw: [(plot) => drawMarks(plot, marks)],
+    },
+  };
+  const plot = new uPlot(options, [times, ...lines.map((line) => line.values)], figure);
   plot.over.addEventListener("click", () => {
-    const mark = nearest(plot, plot.cursor.left);
+    const mark = findMark(plot, marks, plot.cursor.left);
     if (mark) location.href = `/decision?id=${encodeURIComponent(mark.decision_id)}`;
   });
   figure.plot = plot;
-  showLegend(legend, series, data, null, chart.unit);
+  showLegend(legend, styles, lines, null, unit);
 }
 
-// All times are told in the server's zone, as the page's own are, and never in the browser's.
-const zone = document.body.dataset.zone;
-const offset = /^([+-])(\d\d):(\d\d)$/.exec(zone);
-const inZone = (ms) => offset
-  ? uPlot.tzDate(new Date(ms + Number(`${offset[1]}1`) * (60 * offset[2] + Number(offset[3])) * 60000), "UTC")
-  : uPlot.tzDate(new Date(ms), zone);
-const dayOf = (at) => `${at.getFullYear()}-${String(at.getMonth() + 1).padStart(2, "0")}-${String(at.getDate()).padStart(2, "0")}`;
-
-// Times of day; the date below the first one of each day that isn't today.
-function clocks(plot, ticks) {
-  const span = plot.scales.x.max - plot.scales.x.min, today = dayOf(inZone(Date.now() + skew));
-  let before = today;
-  return ticks.map((one) => {
-    const at = inZone(1000 * one), two = (value) => String(value).padStart(2, "0");
-    const hours = `${two(at.getHours())}:${two(at.getMinutes())}`;
-    const told = span < 600 ? `${hours}:${two(at.getSeconds())}` : hours, day = dayOf(at);
-    const changed = day !== before;
-    before = day;
-    return changed ? `${told}\n${day}` : told;
-  });
-}
-
-async function drawAll(anew = false) {
+async function drawCharts(isRefresh = false) {
   for (const figure of document.querySelectorAll("[data-chart]")) {
-    if (anew || !figure.figures) {
+    if (isRefresh || !figure.chart) {
       const answer = await fetch(figure.dataset.chart);
       if (!answer.ok) continue;
-      figure.figures = await answer.json();
+      figure.chart = await answer.json();
     }
-    draw(figure, figure.figures);
+    drawChart(figure, figure.chart);
   }
 }
-drawAll();
-let waiting = 0;
-addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(drawAll, 150); });
+drawCharts();
+
+let resizeTimer = 0;
+addEventListener("resize", () => {
+  clearTimeout(resizeTimer);
+  resizeTimer = setTimeout(drawCharts, 150);
+});
 
 // --- keys ---
 
+// The first link of each row and entry. Entries begin with their cluster's link, if it is shown.
+const ENTRY_LINKS = [
+  "main tbody td:first-child a.name",
+  "main .entry .subject > a:first-child:not(.cluster-name)",
+  "main .entry .subject > .cluster-name + a",
+].join();
+
+function focusNeighbour(step) {
+  const links = [...document.querySelectorAll(ENTRY_LINKS)];
+  const index = links.indexOf(document.activeElement) + step;
+  links[Math.min(links.length - 1, Math.max(0, index))]?.focus();
+}
+
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.matches("input, textarea, select")) {
     if (event.key === "Escape") event.target.blur();
     return;
   }
-  if (event.key === "/") { event.preventDefault(); document.getElementById("q").focus(); }
+  if (event.key === "/") {
+    event.preventDefault();
+    document.getElementById("q").focus();
+  }
   if (event.key === "g") location.href = "/";
   if (event.key === "t") switchTheme();
-  if (event.key === "j" || event.key === "k") {
-    const names = [...document.querySelectorAll("main tbody td:first-child a.name, main .entry .what > a:first-child")];
-    const at = names.indexOf(document.activeElement);
-    names[Math.min(names.length - 1, Math.max(0, at + (event.key === "j" ? 1 : -1)))]?.focus();
-  }
+  if (event.key === "j") focusNeighbour(1);
+  if (event.key === "k") focusNeighbour(-1);
 });

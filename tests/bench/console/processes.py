@@ -76,7 +76,7 @@ def serve(folder: Path) -> None:
     """`lbctl console` on the folder's tables; decisions come as lines of input, where it would read
     them from their topic."""
     from lb_stream.console.serve import ConsoleServer, lower_priority
-    from lb_stream.console.sources.live import decision_row
+    from lb_stream.console.sources.live import parse_decision_row
     from lb_stream.console.sources.reader import Reader
 
     lower_priority()
@@ -86,7 +86,7 @@ def serve(folder: Path) -> None:
     _say(url=served.url)
     reader.current_view()
     for line in sys.stdin:
-        served.publish(decision_row(line.encode()))
+        served.publish(parse_decision_row(line.encode()))
     served.stop()
 
 

@@ -143,7 +143,7 @@ def _note(seen: Seen, status: int, begun_s: float) -> None:
 async def _listen(url: str, place: int, seen: Seen, told_s: Mapping[str, float]) -> None:
     try:
         async with Line.to(url) as line:
-            await line.ask(link("events", cluster=CLUSTER, what="all"))
+            await line.ask(link("events", cluster=CLUSTER, kinds="all"))
             async for name in line.entries():
                 seen.told[place] += 1
                 if name in told_s:

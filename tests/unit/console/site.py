@@ -9,10 +9,10 @@ from typing import Any
 from httpx2 import Response
 from starlette.testclient import TestClient
 
-from lb_stream.console.acting import SendOrder
 from lb_stream.console.address import link
-from lb_stream.console.app import console
-from lb_stream.console.auth.visitor import NO_ACCESS, Access
+from lb_stream.console.app import build_console
+from lb_stream.console.auth.visitor import READ_ONLY, Access
+from lb_stream.console.sending import SendCommand
 from lb_stream.console.sources.reader import Reader
 from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY
@@ -29,10 +29,10 @@ def settings_of(tables: Path) -> Settings:
     )
 
 
-def client(tables: Path, access: Access = NO_ACCESS, send: SendOrder | None = None) -> TestClient:
+def client(tables: Path, access: Access = READ_ONLY, send: SendCommand | None = None) -> TestClient:
     """Its one look at the tables is never replaced."""
     reader = Reader(Store.at(tables), settings_of(tables), None, clock=lambda: 0.0)
-    app = console(reader, access=access, send=send)
+    app = build_console(reader, access=access, send=send)
     return TestClient(
         app, base_url="http://localhost", raise_server_exceptions=False, follow_redirects=False
     )

@@ -72,7 +72,7 @@ def acting(tmp_path: Path) -> Iterator[Acting]:
         reader,
         (),
         None,
-        Access.of(users),
+        Access.load(users),
         lambda cluster, command: sent.append((cluster, command)),
     )
     yield Acting(made, sent)
@@ -154,7 +154,7 @@ def test_a_charts_axis_tells_times_in_the_servers_zone_and_names_it(
     monkeypatch.setattr("lb_stream.console.page.local_zone", lambda: zone)
     context = browser.new_context(base_url=served.url, timezone_id="Asia/Tokyo")
     page = context.new_page()
-    page.goto(link("cluster", name="eu-1", word=zone))  # a page that no other test has made
+    page.goto(link("cluster", name="eu-1", find=zone))  # a page that no other test has made
     page.locator(".uplot").wait_for()
     axis = "document.querySelector('[data-chart]').plot.axes[0]"
     told, ticks = page.evaluate(f"[{axis}._values, {axis}._splits]")
@@ -211,14 +211,14 @@ def test_an_operator_logs_in_drains_a_broker_and_a_viewer_may_not(
 ) -> None:
     context, page = opened(browser, acting.served, troubles, 400)
     page.goto(link("broker", cluster="eu-1", name=BROKER))
-    assert page.locator(".act").count() == 0
+    assert page.locator(".command").count() == 0
     for name, acts in (("eve", 0), ("alice", 1)):
         page.get_by_role("link", name="Log in").click()
         page.get_by_role("textbox", name="Name").fill(name)
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Log in").click()
         page.wait_for_url("**/broker?**")
-        expect(page.locator(".act")).to_have_count(acts)
+        expect(page.locator(".command")).to_have_count(acts)
         if not acts:
             page.get_by_role("button", name="Log out").click()
             page.goto(link("broker", cluster="eu-1", name=BROKER))
@@ -248,8 +248,8 @@ def test_no_page_has_a_serious_fault_of_accessibility(
     page.get_by_role("button", name="Log in").click()
     page.wait_for_url("**/")
     forms = [
-        link("act/drain", cluster="eu-1", broker=BROKER),
-        link("act/unload", cluster="eu-1", bundle=BUNDLE),
+        link("send/drain", cluster="eu-1", broker=BROKER),
+        link("send/unload", cluster="eu-1", bundle=BUNDLE),
     ]
     for address in [*addresses(BROKER, BUNDLE), *forms, link("command", cluster="eu-1", id="none")]:
         page.goto(address)

@@ -8,10 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.testclient import TestClient
 
-from lb_stream.console import pages
 from lb_stream.console.address import link
+from lb_stream.console.app import CACHED_PAGES
 from lb_stream.io.messages.shown import shown
 from lb_stream.query.health import judge
 from lb_stream.query.lake import open_lake
@@ -150,22 +152,22 @@ def test_a_chart_has_a_value_or_none_for_each_of_its_times(site: TestClient) -> 
 def test_an_entry_of_a_feed_names_its_cluster(site: TestClient) -> None:
     for address in ("/", "/history"):
         (feed,) = Tags(site.get(address).text).all("ol")
-        assert "of-one" not in feed["class"]
+        assert "one-cluster" not in feed["class"]
         shown = [
             tag["href"]
             for tag in Tags(site.get(address).text).all("a")
-            if tag.get("class") == "whose"
+            if tag.get("class") == "cluster-name"
         ]
         assert set(shown) == {link("cluster", name="eu-1")}
     (feed,) = Tags(site.get(link("cluster", name="eu-1")).text).all("ol")
-    assert feed["class"] == "feed of-one", "a page of one cluster hides what it says already"
+    assert feed["class"] == "feed one-cluster", "a page of one cluster hides what it says already"
 
 
 def test_every_page_names_the_one_zone_of_its_times(
     site: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lb_stream.console.page.local_zone", lambda: "Europe/Berlin")
-    page = Tags(site.get("/history?word=zone").text)
+    page = Tags(site.get("/history?find=zone").text)
     assert "all times in Europe/Berlin" in page.text
     assert page.all("body")[0]["data-zone"] == "Europe/Berlin"
 
@@ -180,10 +182,13 @@ def test_a_page_is_made_once_for_all_who_look_at_the_same(
     tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    find = pages.search_page
-    monkeypatch.setattr(
-        pages, "search_page", lambda request: made.append(request.url.query) or find(request)
-    )
+    search_page = CACHED_PAGES["/search"]
+
+    def counted(request: Request) -> Response:
+        made.append(request.url.query)
+        return search_page(request)
+
+    monkeypatch.setitem(CACHED_PAGES, "/search", counted)
     site = client(tables)
     first, again = (site.get("/search?q=b-1") for _ in range(2))
     assert (

@@ -35,13 +35,13 @@ def site(
     """Where ann is an operator."""
     users = tmp_path_factory.mktemp("users") / "users.toml"
     users.write_text(user_lines("ann", PASSWORD, "operator", {}))
-    made = client(Path(played.root), Access.of(users), lambda _, command: sent.append(command))
+    made = client(Path(played.root), Access.load(users), lambda _, command: sent.append(command))
     log_in(made, "ann")
     return made
 
 
 def form_on(site: TestClient, name: str, proposals: str) -> dict[str, str]:
-    answer = site.get(link(f"act/{name}", cluster="demo", proposals=proposals))
+    answer = site.get(link(f"send/{name}", cluster="demo", proposals=proposals))
     assert answer.status_code == 200, answer.text
     return {
         tag["name"]: tag.get("value") or ""
@@ -51,7 +51,7 @@ def form_on(site: TestClient, name: str, proposals: str) -> dict[str, str]:
 
 
 def acts(page: Tags, name: str) -> list[str]:
-    return [tag["href"] for tag in page.all("a") if tag["href"].startswith(f"/act/{name}?")]
+    return [tag["href"] for tag in page.all("a") if tag["href"].startswith(f"/send/{name}?")]
 
 
 def test_what_waits_is_on_the_page_and_on_the_clusters_with_why_and_what_ended_with_who(
@@ -75,14 +75,15 @@ def test_each_is_answered_by_itself_or_all_at_once(
     names = ids(played)
     everything, *each = acts(page, "approve")
     assert (
-        everything == link("act/approve", cluster="demo", proposals=" ".join(names))
+        everything == link("send/approve", cluster="demo", proposals=" ".join(names))
         and len(each) == len(names) > 1
     )
     assert (
-        site.post("/act/approve", data=form_on(site, "approve", " ".join(names))).status_code == 303
+        site.post("/send/approve", data=form_on(site, "approve", " ".join(names))).status_code
+        == 303
     )
     form = form_on(site, "reject", names[0]) | {"why": " tonight ", "hours": "6"}
-    assert site.post("/act/reject", data=form).status_code == 303
+    assert site.post("/send/reject", data=form).status_code == 303
     assert [(one.kind, one.by, one.arguments) for one in sent] == [
         ("approve-proposals", "ann", {"proposals": names}),
         (
@@ -98,15 +99,16 @@ def test_a_rejection_says_why_and_what_waits_no_more_is_not_answered(
 ) -> None:
     name = ids(played)[0]
     answer = site.post(
-        "/act/reject", data=form_on(site, "reject", name) | {"why": " ", "hours": "1"}
+        "/send/reject", data=form_on(site, "reject", name) | {"why": " ", "hours": "1"}
     )
     assert (
         answer.status_code == 400
         and "why: 0 characters: expected 1 to 300" in Tags(answer.text).text
     )
-    gone = site.get(link("act/approve", cluster="demo", proposals=f"{name} demo:1:p99"))
+    gone = site.get(link("send/approve", cluster="demo", proposals=f"{name} demo:1:p99"))
     assert (
-        gone.status_code == 409 and "demo:1:p99: waits for nobody any more" in Tags(gone.text).text
+        gone.status_code == 409
+        and "demo:1:p99: waits for no approval any more" in Tags(gone.text).text
     )
 
 

@@ -7,7 +7,7 @@ from typer.main import get_command
 
 from docs.tools.commands_tables import commands_table
 from lb_stream.cli import main
-from lb_stream.console.acts import COMMAND_FORMS
+from lb_stream.console.command_forms import COMMAND_FORMS
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.schemas import FOLDER

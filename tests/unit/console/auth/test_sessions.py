@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from lb_stream.console.auth.sessions import (
-    FREE_TRIES,
-    IDLE_S,
-    LONGEST_S,
-    LONGEST_WAIT_S,
+    FREE_ATTEMPTS,
+    MAX_AGE_S,
+    MAX_IDLE_S,
+    MAX_WAIT_S,
     LoginAttempts,
     Sessions,
 )
@@ -26,19 +26,19 @@ def test_a_session_ends_by_itself_when_it_is_not_used_and_after_a_day_and_when_i
     sessions = Sessions(clock)
     idle, busy, ended = sessions.begin("alice"), sessions.begin("bob"), sessions.begin("carol")
     sessions.end(ended)
-    assert [sessions.name_of(one) for one in (idle, busy, ended, "", "made up")] == [
+    assert [sessions.find_user(one) for one in (idle, busy, ended, "", "made up")] == [
         "alice",
         "bob",
         None,
         None,
         None,
     ]
-    while clock.now < LONGEST_S - IDLE_S / 2:
-        clock.now += IDLE_S / 2
-        assert sessions.name_of(busy) == "bob"
-    assert sessions.name_of(idle) is None
-    clock.now = LONGEST_S
-    assert sessions.name_of(busy) is None
+    while clock.now < MAX_AGE_S - MAX_IDLE_S / 2:
+        clock.now += MAX_IDLE_S / 2
+        assert sessions.find_user(busy) == "bob"
+    assert sessions.find_user(idle) is None
+    clock.now = MAX_AGE_S
+    assert sessions.find_user(busy) is None
 
 
 def test_a_proof_belongs_to_one_session_of_one_process() -> None:
@@ -55,12 +55,12 @@ def test_a_proof_belongs_to_one_session_of_one_process() -> None:
 
 def test_after_some_wrong_passwords_each_further_one_costs_twice_the_wait() -> None:
     clock = Clock()
-    tries, waits = LoginAttempts(clock), []
-    for _ in range(FREE_TRIES + 8):
-        tries.note("alice", right=False)
-        waits.append(tries.wait_s("alice"))
+    attempts, waits = LoginAttempts(clock), []
+    for _ in range(FREE_ATTEMPTS + 8):
+        attempts.record("alice", succeeded=False)
+        waits.append(attempts.wait_s("alice"))
         clock.now += waits[-1]
-    assert waits == [*[0.0] * (FREE_TRIES - 1), 1, 2, 4, 8, 16, 32, *[LONGEST_WAIT_S] * 3]
-    assert tries.wait_s("bob") == 0
-    tries.note("alice", right=True)
-    assert tries.wait_s("alice") == 0
+    assert waits == [*[0.0] * (FREE_ATTEMPTS - 1), 1, 2, 4, 8, 16, 32, *[MAX_WAIT_S] * 3]
+    assert attempts.wait_s("bob") == 0
+    attempts.record("alice", succeeded=True)
+    assert attempts.wait_s("alice") == 0

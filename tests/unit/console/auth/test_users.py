@@ -23,11 +23,11 @@ def test_the_printed_lines_are_a_user_who_logs_in_with_the_password(tmp_path: Pa
     )
     users = Users(written(tmp_path / "users.toml", *lines))
     assert "a secret" not in lines[0] and "password" not in lines[1]
-    assert users.check("alice", "a secret")
-    assert not users.check("alice", "another") and not users.check("alice", "")
-    assert not users.check("proxy@example.com", "") and not users.check("nobody", "nobody's"), (
-        "who has no password has none that fits"
-    )
+    assert users.has_password("alice", "a secret")
+    assert not users.has_password("alice", "another") and not users.has_password("alice", "")
+    assert not users.has_password("proxy@example.com", "") and not users.has_password(
+        "nobody", "nobody's"
+    ), "who has no password has none that fits"
     alice = users.find("alice")
     assert alice is not None
     assert (

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from lb_stream.console.app import entry_html
-from lb_stream.console.sources.live import MOST_WAITING, Hub, Listener, TopicFollower
+from lb_stream.console.app import render_entry
+from lb_stream.console.sources.live import MAX_QUEUED, Hub, Listener, TopicFollower
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.query.screens.lists import Row
@@ -26,7 +26,7 @@ def rows(*values: bytes) -> list[Row]:
     return [
         row
         for topic, value in topics
-        for row in follower._rows(topic, [SimpleNamespace(value=value, partition=0, offset=0)])
+        for row in follower._parse(topic, [SimpleNamespace(value=value, partition=0, offset=0)])
     ]
 
 
@@ -44,16 +44,16 @@ def test_an_entry_is_told_to_the_pages_that_show_its_like(
     cluster: str, what: str, text: str, heard: list[str]
 ) -> None:
     async def told() -> list[str]:
-        hub, listener = Hub(entry_html), Listener(cluster, what, text, asyncio.get_running_loop())
-        assert hub.join(listener)
+        hub, listener = Hub(render_entry), Listener(cluster, what, text, asyncio.get_running_loop())
+        assert hub.add(listener)
         for row in rows(example_decision().to_json().encode(), ANSWER.to_json().encode()):
             hub.publish(row)
         await asyncio.sleep(0)
-        hub.leave(listener)
+        hub.remove(listener)
         hub.publish(rows(ANSWER.to_json().encode())[0])
         await asyncio.sleep(0)
         return [
-            json.loads(listener.waiting.get_nowait())["id"] for _ in range(listener.waiting.qsize())
+            json.loads(listener.queue.get_nowait())["id"] for _ in range(listener.queue.qsize())
         ]
 
     assert asyncio.run(told()) == heard
@@ -62,15 +62,15 @@ def test_an_entry_is_told_to_the_pages_that_show_its_like(
 def test_a_page_that_is_far_behind_misses_the_oldest_entries_and_holds_up_nobody() -> None:
     async def told() -> list[str]:
         hub, listener = Hub(lambda row: ""), Listener("", "all", "", asyncio.get_running_loop())
-        hub.join(listener)
-        for number in range(MOST_WAITING + 5):
+        hub.add(listener)
+        for number in range(MAX_QUEUED + 5):
             hub.publish({"entry": "command", "id": number, "cluster": "eu-1", "kind": "x"})
         await asyncio.sleep(0)
         return [
-            json.loads(listener.waiting.get_nowait())["id"] for _ in range(listener.waiting.qsize())
+            json.loads(listener.queue.get_nowait())["id"] for _ in range(listener.queue.qsize())
         ]
 
-    assert asyncio.run(told()) == list(range(5, MOST_WAITING + 5))
+    assert asyncio.run(told()) == list(range(5, MAX_QUEUED + 5))
 
 
 def test_what_is_no_decision_is_left_out_and_what_follows_is_told() -> None:
@@ -88,7 +88,7 @@ def test_what_is_no_decision_is_left_out_and_what_follows_is_told() -> None:
 def test_an_entry_of_the_stream_looks_as_one_of_the_page_and_is_text() -> None:
     hostile = example_decision(bundle="<script>x</script>/n/0x0_0x1", source='"><b onclick=x>')
     (row,) = rows(hostile.to_json().encode())
-    entry = Tags(entry_html(row))
+    entry = Tags(render_entry(row))
     assert {name for name, _ in entry.tags} <= {"li", "span", "a", "time", "wbr"}
     assert "pending" in entry.text and "<script>x</script>" in entry.text
     assert entry.all("li")[0]["data-id"] == "decision eu-1:42:0 eu-1"

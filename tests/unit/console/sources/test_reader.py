@@ -1,4 +1,4 @@
-"""One look at the tables for many requests."""
+"""One view at the tables for many requests."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from lb_stream.console.sources.page_cache import CachedPage
 from lb_stream.console.sources.reader import (
-    LATE_S,
-    LONGEST_S,
-    MOST_ANSWERS,
-    REFRESH_S,
-    REST,
+    LIFETIME_PER_CPU_TIME,
+    MAX_ANSWERS,
+    MAX_DELAY_S,
+    MAX_LIFETIME_S,
+    MIN_LIFETIME_S,
     Reader,
 )
-from lb_stream.console.sources.shared import Shared
 from lb_stream.query import QueryError
 from lb_stream.store import Store
 from tests.unit.console.site import fleet, settings_of
@@ -37,9 +37,9 @@ def test_a_question_is_put_once_and_again_when_the_tables_are_looked_at_again(
         return len(asked)
 
     assert [reader.current_view().ask("x", question) for _ in range(3)] == [1, 1, 1]
-    now[0] += REFRESH_S + 1
+    now[0] += MIN_LIFETIME_S + 1
     assert reader.current_view().ask("x", question) == 2
-    assert asked == [100.0, 101.0 + REFRESH_S]
+    assert asked == [100.0, 101.0 + MIN_LIFETIME_S]
 
 
 def test_tables_that_come_later_are_found(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_tables_that_come_later_are_found(tmp_path: Path) -> None:
         reader.current_view().ask("x", lambda lake: 1)
     assert reader.current_view().verdict.state == "down"
     fleet(tmp_path / "tables")
-    now[0] += REFRESH_S + 1
+    now[0] += MIN_LIFETIME_S + 1
     assert [cluster.cluster for cluster in reader.current_view().facts.clusters] == ["eu-1"]
 
 
@@ -62,16 +62,16 @@ def test_the_longer_a_look_took_the_longer_it_stays(tmp_path: Path) -> None:
         Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0]
     )
     first = reader.current_view()
-    first.spent_s = 2 * REFRESH_S
-    now[0] = REST * first.spent_s - 0.1
+    first.cpu_s = 2 * MIN_LIFETIME_S
+    now[0] = LIFETIME_PER_CPU_TIME * first.cpu_s - 0.1
     assert reader.current_view() is first and reader.find_fresh_view() is first
-    first.spent_s = 1_000.0
-    now[0] = LONGEST_S - 0.1
+    first.cpu_s = 1_000.0
+    now[0] = MAX_LIFETIME_S - 0.1
     assert reader.current_view() is first
-    now[0] = LONGEST_S
+    now[0] = MAX_LIFETIME_S
     assert reader.find_fresh_view() is None
     assert reader.current_view() is not first
-    assert 0 < reader.current_view().spent_s < 1_000, "what another one took doesn't count"
+    assert 0 < reader.current_view().cpu_s < 1_000, "what another one took doesn't count"
 
 
 def test_while_a_look_is_made_the_one_before_is_at_hand_unless_it_is_late(
@@ -83,21 +83,21 @@ def test_while_a_look_is_made_the_one_before_is_at_hand_unless_it_is_late(
         Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0]
     )
     first = reader.current_view()
-    first.spent_s = 0.0
-    made = reader._made
+    first.cpu_s = 0.0
+    made = reader._open
 
     def slow() -> object:
         making.set()
         go.wait(60)
         return made()
 
-    monkeypatch.setattr(reader, "_made", slow)
-    now[0] = REFRESH_S
+    monkeypatch.setattr(reader, "_open", slow)
+    now[0] = MIN_LIFETIME_S
     thread = threading.Thread(target=reader.current_view)
     thread.start()
     assert making.wait(60)
     assert reader.find_fresh_view() is first and reader.current_view() is first
-    now[0] = REFRESH_S + LATE_S
+    now[0] = MIN_LIFETIME_S + MAX_DELAY_S
     assert reader.find_fresh_view() is None
     go.set()
     thread.join()
@@ -113,14 +113,14 @@ def test_pages_of_the_look_before_are_shown_while_new_ones_are_made_unless_nobod
         Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0]
     )
     found = []
-    for wait_s in (REFRESH_S, REFRESH_S + LATE_S):
-        look = reader.current_view()
-        look.pages.page("a", lambda: Shared(b"old", "text/html"))
-        look.spent_s = 0.0
+    for wait_s in (MIN_LIFETIME_S, MIN_LIFETIME_S + MAX_DELAY_S):
+        view = reader.current_view()
+        view.pages.find_or_make("a", lambda: CachedPage(b"old", "text/html"))
+        view.cpu_s = 0.0
         now[0] += wait_s
         pages = reader.current_view().pages
-        pages.page("a", lambda pages=pages: found.append(pages.there("a")))  # type: ignore[misc]
-    assert found == [Shared(b"old", "text/html"), None]
+        pages.find_or_make("a", lambda pages=pages: found.append(pages.find("a")))  # type: ignore[misc]
+    assert found == [CachedPage(b"old", "text/html"), None]
 
 
 def test_a_look_that_was_replaced_is_gone_with_its_connection(tmp_path: Path) -> None:
@@ -133,19 +133,19 @@ def test_a_look_that_was_replaced_is_gone_with_its_connection(tmp_path: Path) ->
     assert first.lake is not None
     lake = weakref.ref(first.lake)
     del first
-    now[0] = LONGEST_S
+    now[0] = MAX_LIFETIME_S
     reader.current_view()
     assert lake() is None
 
 
 def test_of_many_answers_only_so_many_are_kept(tmp_path: Path) -> None:
     fleet(tmp_path / "tables")
-    look = Reader(
+    view = Reader(
         Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None
     ).current_view()
-    for number in range(MOST_ANSWERS + 10):
-        look.ask(number, lambda lake, number=number: number)  # type: ignore[misc]
+    for number in range(MAX_ANSWERS + 10):
+        view.ask(number, lambda lake, number=number: number)  # type: ignore[misc]
     asked: list[int] = []
-    for number in (MOST_ANSWERS + 9, 0):
-        look.ask(number, lambda lake, number=number: asked.append(number))  # type: ignore[misc]
+    for number in (MAX_ANSWERS + 9, 0):
+        view.ask(number, lambda lake, number=number: asked.append(number))  # type: ignore[misc]
     assert asked == [0]

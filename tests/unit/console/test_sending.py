@@ -10,10 +10,10 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 from starlette.testclient import TestClient
 
-from lb_stream.console.acts import COMMAND_FORMS
 from lb_stream.console.address import link
 from lb_stream.console.auth.users import user_lines
 from lb_stream.console.auth.visitor import COOKIE, Access
+from lb_stream.console.command_forms import COMMAND_FORMS
 from lb_stream.contracts.commands import Command
 from tests.unit.console.site import BROKER, BUNDLE, PASSWORD, Tags, client, fleet, log_in
 
@@ -58,12 +58,12 @@ def topic() -> Topic:
 
 @pytest.fixture
 def site(tables: Path, users: Path, topic: Topic) -> TestClient:
-    return client(tables, Access.of(users), topic)
+    return client(tables, Access.load(users), topic)
 
 
 def form_on(site: TestClient, name: str, **on: str) -> dict[str, Any]:
     """The fields of the form on the page of an act."""
-    answer = site.get(link(f"act/{name}", cluster="eu-1", **on))
+    answer = site.get(link(f"send/{name}", cluster="eu-1", **on))
     assert answer.status_code == 200, answer.text
     return {
         tag["name"]: tag.get("value") or ""
@@ -81,13 +81,13 @@ def test_without_a_file_of_users_there_is_nothing_to_order_and_nobody_to_log_in(
     site = client(tables, send=topic)
     assert (
         "/login" not in site.get("/").text
-        and "/act/" not in site.get(link("cluster", name="eu-1")).text
+        and "/send/" not in site.get(link("cluster", name="eu-1")).text
     )
     for answer in (
         site.get("/login"),
         log_in(site, "alice"),
-        site.get(link("act/pause", cluster="eu-1")),
-        site.post("/act/pause"),
+        site.get(link("send/pause", cluster="eu-1")),
+        site.post("/send/pause"),
     ):
         assert answer.status_code == 404
 
@@ -114,9 +114,9 @@ def test_who_logs_in_gets_a_cookie_that_scripts_and_other_sites_do_not_get_and_g
     page = site.get("/cluster?name=eu-1").text
     assert (
         "alice" in page
-        and "/act/pause" in page
+        and "/send/pause" in page
         and "/login" not in page
-        and "/act/dry-run" not in page
+        and "/send/dry-run" not in page
     )
 
 
@@ -152,11 +152,11 @@ def test_a_viewer_sees_no_orders_and_may_send_none(site: TestClient, topic: Topi
     log_in(site, "alice")
     form = form_on(site, "pause")
     log_in(site, "eve")
-    assert "/act/" not in site.get(link("cluster", name="eu-1")).text
-    assert site.get(link("act/pause", cluster="eu-1")).status_code == 403
+    assert "/send/" not in site.get(link("cluster", name="eu-1")).text
+    assert site.get(link("send/pause", cluster="eu-1")).status_code == 403
     proof = Tags(site.get("/").text).all("input")
     own = next(tag["value"] for tag in proof if tag.get("name") == "csrf_token")
-    answer = site.post("/act/pause", data=form | {"csrf_token": own})
+    answer = site.post("/send/pause", data=form | {"csrf_token": own})
     assert answer.status_code == 403 and "the role operator" in answer.text
     assert topic.sent == []
 
@@ -164,9 +164,9 @@ def test_a_viewer_sees_no_orders_and_may_send_none(site: TestClient, topic: Topi
 def test_what_takes_an_admin_is_not_an_operators(site: TestClient, topic: Topic) -> None:
     for name in ("alice", "root"):
         log_in(site, name)
-        answer = site.get(link("act/dry-run", cluster="eu-1"))
+        answer = site.get(link("send/dry-run", cluster="eu-1"))
         assert answer.status_code == (200 if name == "root" else 403)
-    assert site.post("/act/dry-run", data=form_on(site, "dry-run")).status_code == 303
+    assert site.post("/send/dry-run", data=form_on(site, "dry-run")).status_code == 303
     assert [(cluster, one.kind, one.by, one.arguments) for cluster, one in topic.sent] == [
         ("eu-1", "set-config", "root", {"values": {"mode": "observe"}})
     ]
@@ -180,7 +180,7 @@ def test_after_logging_out_the_same_cookie_and_form_do_nothing(
     assert site.post("/logout", data={"csrf_token": "wrong"}).status_code == 403
     assert site.post("/logout", data={"csrf_token": form["csrf_token"]}).status_code == 303
     site.cookies.set(COOKIE, token)
-    assert site.post("/act/pause", data=form).status_code == 403
+    assert site.post("/send/pause", data=form).status_code == 403
     assert topic.sent == [] and "Log in" in site.get("/").text
 
 
@@ -189,13 +189,13 @@ def test_a_user_who_is_taken_out_of_the_file_may_nothing_from_then_on(
 ) -> None:
     path = tmp_path / "users.toml"
     path.write_text(user_lines("alice", PASSWORD, "operator", {}))
-    site = client(tables, Access.of(path), topic)
+    site = client(tables, Access.load(path), topic)
     log_in(site, "alice")
     form = form_on(site, "pause")
     path.write_text("")
-    assert site.post("/act/pause", data=form).status_code == 403
+    assert site.post("/send/pause", data=form).status_code == 403
     path.write_text("damaged")
-    assert site.post("/act/pause", data=form).status_code == 401
+    assert site.post("/send/pause", data=form).status_code == 401
     assert site.get("/").status_code == 200, "everybody still reads"
     assert topic.sent == []
 
@@ -206,29 +206,29 @@ def test_a_user_who_is_taken_out_of_the_file_may_nothing_from_then_on(
 def test_a_proxys_word_counts_and_nobody_elses(tables: Path, users: Path, topic: Topic) -> None:
     for proxies, code in ((("testclient",), None), (("127.0.0.1",), 401)):
         if code is None:
-            access = Access.of(users, "X-User")
+            access = Access.load(users, "X-User")
             access = Access(
-                access.users, "X-User", frozenset(proxies), access.sessions, access.tries
+                access.users, "X-User", frozenset(proxies), access.sessions, access.attempts
             )
         else:
-            access = Access.of(users, "X-User", proxies)
+            access = Access.load(users, "X-User", proxies)
         site = client(tables, access, topic)
         site.headers["X-User"] = "alice"
-        answer = site.get(link("act/pause", cluster="eu-1"))
+        answer = site.get(link("send/pause", cluster="eu-1"))
         assert answer.status_code == (code or 200)
         assert site.get("/login").status_code == 404
     assert topic.sent == []
 
 
 def test_a_header_that_comes_twice_is_nobodys(tables: Path, users: Path, topic: Topic) -> None:
-    access = Access.of(users, "X-User")
+    access = Access.load(users, "X-User")
     site = client(
         tables,
-        Access(access.users, "X-User", frozenset({"testclient"}), access.sessions, access.tries),
+        Access(access.users, "X-User", frozenset({"testclient"}), access.sessions, access.attempts),
         topic,
     )
     answer = site.get(
-        link("act/pause", cluster="eu-1"), headers=[("X-User", "eve"), ("X-User", "root")]
+        link("send/pause", cluster="eu-1"), headers=[("X-User", "eve"), ("X-User", "root")]
     )
     assert answer.status_code == 401
 
@@ -244,7 +244,7 @@ def test_a_header_that_comes_twice_is_nobodys(tables: Path, users: Path, topic: 
         ({"Sec-Fetch-Site": "same-site"}, None, 403),
         ({"Content-Type": "text/plain"}, None, 415),
         ({}, "csrf_token", 403),
-        ({}, "order_id", 400),
+        ({}, "command_id", 400),
         ({}, "cluster", 400),
         ({}, None, 303),
     ],
@@ -254,7 +254,7 @@ def test_a_form_that_this_console_has_not_made_for_this_session_does_nothing(
 ) -> None:
     log_in(site, "alice")
     form = {name: value for name, value in form_on(site, "pause").items() if name != without}
-    assert site.post("/act/pause", data=form, headers=headers).status_code == code
+    assert site.post("/send/pause", data=form, headers=headers).status_code == code
     assert len(topic.sent) == (code == 303)
 
 
@@ -264,8 +264,8 @@ def test_a_proof_of_another_session_does_nothing_and_a_huge_form_is_not_read(
     log_in(site, "root")
     form = form_on(site, "pause")
     log_in(site, "alice")
-    assert site.post("/act/pause", data=form).status_code == 403
-    assert site.post("/act/pause", data=form | {"cluster": "x" * 100_000}).status_code == 413
+    assert site.post("/send/pause", data=form).status_code == 403
+    assert site.post("/send/pause", data=form | {"cluster": "x" * 100_000}).status_code == 413
     assert topic.sent == []
 
 
@@ -328,14 +328,14 @@ def test_each_order_is_a_command_with_the_name_of_who_sent_it(
 ) -> None:
     log_in(site, "root")
     form = form_on(site, name, **on)
-    answer = site.post(f"/act/{name}", data=form | more)
+    answer = site.post(f"/send/{name}", data=form | more)
     assert answer.status_code == 303, answer.text
     ((cluster, command),) = topic.sent
     assert (cluster, command.kind, command.by, command.id, command.arguments) == (
         "eu-1",
         kind,
         "root",
-        form["order_id"],
+        form["command_id"],
         arguments,
     )
     assert answer.headers["location"] == link("command", cluster="eu-1", id=command.id)
@@ -359,7 +359,7 @@ FORMS: dict[str, tuple[dict[str, str], str, dict[str, Any]]] = {
 def test_what_is_typed_into_a_form_is_a_command(site: TestClient, topic: Topic, name: str) -> None:
     typed, kind, arguments = FORMS[name]
     log_in(site, "root")
-    answer = site.post(f"/act/{name}", data=form_on(site, name) | typed)
+    answer = site.post(f"/send/{name}", data=form_on(site, name) | typed)
     assert answer.status_code == 303, answer.text
     ((_, command),) = topic.sent
     assert (command.kind, command.arguments) == (kind, arguments)
@@ -387,9 +387,9 @@ def test_every_act_has_been_tried() -> None:
 def test_a_form_that_is_sent_twice_is_one_command(site: TestClient, topic: Topic) -> None:
     log_in(site, "alice")
     form = form_on(site, "pause")
-    assert [site.post("/act/pause", data=form).status_code for _ in range(2)] == [303, 303]
+    assert [site.post("/send/pause", data=form).status_code for _ in range(2)] == [303, 303]
     assert len({one.id for _, one in topic.sent}) == 1, "the balancer does one id once"
-    assert form_on(site, "pause")["order_id"] != form["order_id"]
+    assert form_on(site, "pause")["command_id"] != form["command_id"]
 
 
 @pytest.mark.parametrize(
@@ -410,20 +410,20 @@ def test_a_field_that_can_not_be_is_named(
     site: TestClient, topic: Topic, name: str, on: dict[str, str], more: dict[str, str], words: str
 ) -> None:
     log_in(site, "alice")
-    answer = site.post(f"/act/{name}", data=form_on(site, name, **on) | more)
+    answer = site.post(f"/send/{name}", data=form_on(site, name, **on) | more)
     assert answer.status_code == 400 and words in Tags(answer.text).text and topic.sent == []
 
 
 def test_what_is_not_there_is_said(site: TestClient, topic: Topic) -> None:
     log_in(site, "alice")
-    assert site.get(link("act/conquer", cluster="eu-1")).status_code == 404
-    assert site.get(link("act/pause", cluster="nowhere")).status_code == 404
+    assert site.get(link("send/conquer", cluster="eu-1")).status_code == 404
+    assert site.get(link("send/pause", cluster="nowhere")).status_code == 404
     topic.away = True
-    answer = site.post("/act/pause", data=form_on(site, "pause"))
+    answer = site.post("/send/pause", data=form_on(site, "pause"))
     assert (
         answer.status_code == 503
-        and "it wasn't sent: " in (said := Tags(answer.text).text)
-        and "no broker answers" in said
+        and "the command was not sent: " in (text := Tags(answer.text).text)
+        and "no broker answers" in text
     )
 
 
@@ -432,7 +432,7 @@ def test_what_is_not_there_is_said(site: TestClient, topic: Topic) -> None:
 
 def test_a_command_is_shown_by_its_id_with_those_that_were_sent_with_it(site: TestClient) -> None:
     log_in(site, "alice")
-    page = Tags(site.get(link("history", cluster="eu-1", what="commands")).text)
+    page = Tags(site.get(link("history", cluster="eu-1", kinds="commands")).text)
     shown = [
         tag["href"] for tag in page.all("a") if (tag.get("href") or "").startswith("/command?")
     ]

@@ -38,26 +38,28 @@ def words(page: Tags) -> str:
 def test_the_next_moves_are_those_of_lbctl_plan(tmp_path: Path) -> None:
     site = client(write(tmp_path, SMALL))
     page = whole(site, link("plan", cluster="eu"))
-    assert "4 of 4 moves, 4 at least are needed. Max usage ÷ even load: 2.00 → 1.00" in words(page)
-    assert "66.7 % → 58.3 %" in words(page) and "25.0 % with it" in words(page)
+    assert "4 of 4 moves; at least 4 are needed. Max usage ÷ even load: 2.00 → 1.00" in words(page)
+    assert "66.7 % → 58.3 %" in words(page) and "25.0 % with the bundle" in words(page)
     assert "the cluster's own strategy is ThresholdShedder" in words(page)
     plan = told(tmp_path)
     bundles = [tag["href"] for tag in page.all("a") if tag["href"].startswith("/bundle?")]
     assert bundles == [link("bundle", cluster="eu", name=one["bundle"]) for one in plan["moves"]]
-    assert not [tag for tag in page.all("a") if tag["href"].startswith("/act/")]
+    assert not [tag for tag in page.all("a") if tag["href"].startswith("/send/")]
 
 
 def test_who_may_unload_finds_each_move_with_its_destination_chosen(tmp_path: Path) -> None:
     tables = write(tmp_path, SMALL)
     users = tmp_path / "users.toml"
     users.write_text(user_lines("alice", PASSWORD, "operator", {}))
-    site = client(tables, Access.of(users), lambda *_: None)
+    site = client(tables, Access.load(users), lambda *_: None)
     log_in(site, "alice")
     page = whole(site, link("plan", cluster="eu"))
-    first, *others = [tag["href"] for tag in page.all("a") if tag["href"].startswith("/act/unload")]
+    first, *others = [
+        tag["href"] for tag in page.all("a") if tag["href"].startswith("/send/unload")
+    ]
     move = told(tables)["moves"][0]
     assert (
-        first == link("act/unload", cluster="eu", bundle=move["bundle"], destination=move["to"])
+        first == link("send/unload", cluster="eu", bundle=move["bundle"], destination=move["to"])
         and len(others) == 3
     )
     assert site.get(first).text.count(f"<option selected>{move['to']}</option>") == 1
@@ -73,8 +75,8 @@ def test_another_strategy_is_played_beside_the_present(present: TestClient) -> N
     page = whole(present, address)
     assert (
         "It fits." in words(page)
-        and "max usage at the end0.6670." in words(page)
-        and "Moves, changed" in words(page)
+        and "max usage at the end 0.6670." in words(page)
+        and "Moves of the changed cluster" in words(page)
     )
     chart = present.get(address.replace("/what-if?", "/what-if/chart?")).json()
     as_it_is, changed = chart["lines"]
