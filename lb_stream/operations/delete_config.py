@@ -58,9 +58,9 @@ class DeleteConfig(SettingsCommand):
     ]
 
     def change_settings(self, change: SettingsChange) -> Effect:
-        after = change.without(self.key)
-        if len(after) == len(change.commanded):
-            text = f"no command has set {self.key}; set are: {named(change.commanded)}"
+        after = change.without_key(self.key)
+        if len(after) == len(change.overrides):
+            text = f"no command has set {self.key}; set are: {named(change.overrides)}"
             return refused("not_set", text)
         return done(f"{self.key} is the job's own setting again", settings=after)
 

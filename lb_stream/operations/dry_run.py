@@ -74,8 +74,8 @@ class DryRun(SettingsCommand):
     def change_settings(self, change: SettingsChange) -> Effect:
         if self.on:
             text = "decisions are made and logged, and not published"
-            return done(text + change.describe_pending(), settings=change.dry_run(True))
-        after = change.dry_run(False)
+            return done(text + change.describe_pending(), settings=change.with_dry_run(True))
+        after = change.with_dry_run(False)
         text = "decisions are published from now on"
         if change.mode_after(after) == "approve":
             text += "; what balancing wants waits for approval (mode = approve)"

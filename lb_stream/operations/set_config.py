@@ -170,7 +170,7 @@ class SetConfig(SettingsCommand):
     several = ("values",)
 
     def change_settings(self, change: SettingsChange) -> Effect:
-        after, text = change.set(self.values)
+        after, text = change.with_values(self.values)
         values = change.normalise_names(self.values)
         if values.get("mode", "observe") != "observe":
             text += change.describe_own_balancing()

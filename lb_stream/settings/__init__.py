@@ -1,16 +1,19 @@
-"""What one cluster's settings come to, from all their layers. Above the core, which knows only the result.
+"""Settings: their layers, and what each cluster runs with. The core gets only the result.
 
-The layers, a later one over an earlier one: a key's default, the profile, Pulsar's broker.conf, the
-TOML file (`[balancer]`, then `[cluster.NAME]`), the environment, `--set`, operators' commands.
+The layers, each over those before it: a key's default, the profile, Pulsar's broker.conf, the TOML
+file (`[balancer]`, then `[cluster.NAME]`), the environment, `--set`, operators' commands.
 
-| module | what |
+| module | what it does |
 |---|---|
-| `load` | files, environment and arguments → the job's settings, checked |
-| `layers` | what one file, variable or argument gives |
-| `resolve` | one cluster's settings → what its rounds run with |
-| `overrides` | operators' commands: settings that lie over the job's own |
-| `shadows` | a shadow's settings over its cluster's |
-| `usage` | which keys a cluster reads |
-| `explain` | each key with its value, and who gave it |
-| `spelling`, `names` | our names and Pulsar's, brought to ours |
+| `load` | builds and checks the job's settings |
+| `layers` | reads one layer: a file, the environment, an argument |
+| `resolve` | checks one cluster's settings, and builds what its rounds run with |
+| `overrides` | applies operators' commands about settings |
+| `move_limits` | resolves the settings that limit moves, without any strategy |
+| `load_managers` | chooses the load manager and the shedder |
+| `shadows` | resolves a shadow's settings over its cluster's |
+| `usage` | finds who reads a key |
+| `explain` | lists each key with its value and where it was given |
+| `spelling`, `names` | translate Pulsar's names to ours |
+| `files`, `secrets` | read files of settings; hide secrets |
 """

@@ -1,15 +1,14 @@
-"""Each setting as it is in force: its value, where it was given, which parts read it."""
+"""Lists every setting in force: its value, where it was given, and who reads it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import ValidationError
 
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, NamespaceConfig
-from lb_stream.contracts.keys import KeyModel, key_metadata
+from lb_stream.contracts.keys import GivenSettings, KeyModel, key_metadata
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.settings.layers import KeyPath
@@ -26,26 +25,26 @@ from lb_stream.settings.usage import (
 )
 
 Origins = Mapping[KeyPath, str]
-"""Key → where it was given; a key that isn't there has its default."""
+"""Path of a key → where it was given. A key that is missing has its default."""
 
 READERS = {"upkeep": "lbctl tables maintain", "notify": "lbctl notify", "hooks": "lbctl agent"}
-"""Section → what reads it; the job reads the others."""
+"""Section → its reader; the job reads all other sections."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedSetting:
-    """One setting as it is in force.
+    """One setting in force.
 
-    `given_by`: "default", "profile NAME", or where it was given; `readers`: what reads it under some
-    settings, `read_by` under these; `why_unread`: "" when something reads it.
+    `given_by`: "default", "profile NAME", or where it was given. `readers`: who reads it under some
+    settings; `read_by`: under these. `why_unread`: empty when something reads it.
     """
 
     section: str
     key: str
     pulsar: str
-    value: Any
+    value: object
     unit: str
-    default: Any
+    default: object
     given_by: str
     dynamic: bool
     meaning: str
@@ -54,8 +53,8 @@ class ExplainedSetting:
     why_unread: str
 
     @property
-    def in_vain(self) -> bool:
-        """Whether it was given, and nothing reads it."""
+    def is_ineffective(self) -> bool:
+        """Return whether the setting was given although nothing reads it."""
         given = self.given_by != "default" and not self.given_by.startswith("profile ")
         return bool(self.why_unread) and given
 
@@ -63,9 +62,9 @@ class ExplainedSetting:
 def explain_settings(
     settings: Settings, origins: Origins, cluster: str
 ) -> Iterator[ExplainedSetting]:
-    """Explain every setting there is, section by section.
+    """Explain every setting, section by section.
 
-    The balancer's are those of one cluster ("": one without a section of its own).
+    The balancer's settings are those of `cluster`; "": of clusters without a section of their own.
     """
     for section, model in list_job_sections().items():
         values = hide_section(section, getattr(settings, section).model_dump())
@@ -74,15 +73,20 @@ def explain_settings(
                 origin for path, origin in origins.items() if path[:2] == (section, name)
             )
             reader = (find_section_reader(section),)
-            yield _explained(
-                model, name, section=section, value=values[name],
-                given_by=", ".join(given_by) or "default", readers=reader, read_by=reader,
-            )  # fmt: skip
-    yield from _of_balancer(settings, origins, cluster)
+            yield _explain(
+                model,
+                name,
+                section=section,
+                value=values[name],
+                given_by=", ".join(given_by) or "default",
+                readers=reader,
+                read_by=reader,
+            )
+    yield from _explain_balancer(settings, origins, cluster)
 
 
 def list_job_sections() -> dict[str, type[KeyModel]]:
-    """Section → its model: those that aren't the balancer's."""
+    """Return section → its model, for all sections that aren't the balancer's."""
     models = {name: field.annotation for name, field in Settings.model_fields.items()}
     return {
         name: model
@@ -92,15 +96,15 @@ def list_job_sections() -> dict[str, type[KeyModel]]:
 
 
 def find_section_reader(section: str) -> str:
-    """Name what reads such a section."""
+    """Return who reads a section that isn't the balancer's."""
     return READERS.get(section, "the job")
 
 
-def _explained(
+def _explain(
     model: type[KeyModel],
     name: str,
     *,
-    value: Any,
+    value: object,
     given_by: str,
     readers: tuple[str, ...],
     read_by: tuple[str, ...],
@@ -108,7 +112,7 @@ def _explained(
     key: str = "",
     why_unread: str = "",
 ) -> ExplainedSetting:
-    """Explain a key of a model; `key`: its full name, where that is another one."""
+    """Explain a key of a model. `key`: its full name, if it differs from `name`."""
     extra, field = key_metadata(model, name), model.model_fields[name]
     return ExplainedSetting(
         section=section,
@@ -126,64 +130,77 @@ def _explained(
     )
 
 
-def _of_balancer(settings: Settings, origins: Origins, cluster: str) -> Iterator[ExplainedSetting]:
+def _explain_balancer(
+    settings: Settings, origins: Origins, cluster: str
+) -> Iterator[ExplainedSetting]:
+    """Explain the balancer's settings of one cluster."""
     own = settings.of_cluster(cluster)
     resolved = resolve(own)
     config, values = resolved.config, resolved.values
     profile = config.balancer.profile
     of_profile = PROFILES[profile] | SHEDDER_PROFILES.get(profile, {}).get(config.shedder.name, {})
-    for name, model in _models(list_models(), config).items():
+    for name, model in _choose_models(list_models(), config).items():
         default = model.model_fields[name].default
-        given_by = _origin(origins, cluster, name)
+        # where it was given
+        given_by = _find_origin(origins, cluster, name)
         if not given_by:
             given_by = f"profile {profile}" if name in of_profile else "default"
         if name == "report_timeout_ms" and given_by == "default" and values[name] != default:
             given_by = "two report_max_interval_ms"
+        # its value, and who reads it
         unread = own.get(name, of_profile.get(name, default))
         read_by = find_readers(name, config)
-        yield _explained(
+        yield _explain(
             model,
             name,
-            value=values[name] if name in values else _typed(model, name, unread),
+            value=values[name] if name in values else _convert_if_valid(model, name, unread),
             given_by=given_by,
             readers=list_possible_readers(name),
             read_by=read_by,
             why_unread="" if read_by else explain_unread(name, config),
         )
-    yield from _of_namespaces(own, resolved, origins, cluster)
+    yield from _explain_namespaces(own, resolved, origins, cluster)
 
 
-def _of_namespaces(
-    own: Mapping[str, Any], resolved: ResolvedSettings, origins: Origins, cluster: str
+def _explain_namespaces(
+    own: GivenSettings, resolved: ResolvedSettings, origins: Origins, cluster: str
 ) -> Iterator[ExplainedSetting]:
+    """Explain the settings of the namespaces that have their own."""
     values = resolved.values
     for namespace, keys in group_namespaces(own).items():
         for name in keys:
             key = f"{PREFIX}{namespace}.{name}"
-            yield _explained(
-                NamespaceConfig, name, key=key, value=values[key],
-                given_by=_origin(origins, cluster, key),
-                readers=(EVERY_CLUSTER,), read_by=(BALANCER,),
-            )  # fmt: skip
+            yield _explain(
+                NamespaceConfig,
+                name,
+                key=key,
+                value=values[key],
+                given_by=_find_origin(origins, cluster, key),
+                readers=(EVERY_CLUSTER,),
+                read_by=(BALANCER,),
+            )
 
 
-def _origin(origins: Origins, cluster: str, name: str) -> str:
-    """Find where a key of the balancer's was given for a cluster; "": nowhere."""
+def _find_origin(origins: Origins, cluster: str, name: str) -> str:
+    """Find where a key of the balancer's was given for a cluster; empty: nowhere."""
     return origins.get(("cluster", cluster, name)) or origins.get(("balancer", name), "")
 
 
-def _typed(model: type[KeyModel], name: str, value: Any) -> Any:
-    """Give a value that nothing reads its type; nothing has checked it, so it may not fit."""
+def _convert_if_valid(model: type[KeyModel], name: str, value: object) -> object:
+    """Return a value in its type. A value that nothing reads was not checked, and may be wrong."""
     try:
-        return getattr(model(**{name: value}), name)
+        converted: object = getattr(model(**{name: value}), name)
+        return converted
     except ValidationError:
         return value
 
 
-def _models(models: Sequence[type[KeyModel]], config: ClusterConfig) -> dict[str, type[KeyModel]]:
-    """Key → the model that says what it means here.
+def _choose_models(
+    models: Sequence[type[KeyModel]], config: ClusterConfig
+) -> dict[str, type[KeyModel]]:
+    """Return key → the model that explains it under these settings.
 
-    The balancer's if it has the key, else a chosen strategy's, else the first.
+    It is the balancer's if it has the key, else a chosen strategy's, else the first one.
     """
     chosen = (type(config.balancer), type(config.shedder_config), type(config.placement_config))
     found: dict[str, type[KeyModel]] = {}

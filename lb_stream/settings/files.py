@@ -1,5 +1,4 @@
-"""Files that settings are read from: those of the package, text, Java's properties, and who can
-open their secrets."""
+"""Reads files of settings, and finds files of secrets that other users can open."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.settings.secrets import FROM_FILE, is_secret, is_secret_file, remember_secrets
@@ -16,28 +14,26 @@ from lb_stream.settings.secrets import FROM_FILE, is_secret, is_secret_file, rem
 PACKAGE = Path(str(files("lb_stream")))
 
 CONF = (PACKAGE / "conf").resolve()
-"""The settings that ship: in a clone the folder conf, to which lb_stream/conf links; in an
-installed package a copy of its files."""
+"""The files of conf: in a clone that folder, to which lb_stream/conf links; when installed a copy."""
 
 
 def find_home() -> Path:
-    """The clone that this package is part of. Installed from a wheel: the current folder."""
+    """Return the clone that holds this package; if it is installed, the current folder."""
     clone = PACKAGE.parent
     return clone if (clone / "pyproject.toml").is_file() else Path.cwd()
 
 
 _PROPERTY = re.compile(r"^[ \t]*([^#!=:\s][^=:\s]*)(?:[ \t]*[=:][ \t]*|[ \t]+)(.*)$", re.MULTILINE)
-"""A line of Java's properties: `key=value`, `key: value` or `key value`; those that begin with # or
-! are comments."""
+"""A line of Java's properties: `key=value`, `key: value` or `key value`; # and ! begin a comment."""
 _CONTINUED = re.compile(r"\\\r?\n[ \t]*")
 
 KEY_FILES = ("ssl_keyfile", "ssl_certfile", "sasl_oauth_token_file")
-"""Of a Kafka client's options those that name a file with a secret in it, or that may."""
+"""Options of a Kafka client whose value names a file that holds, or may hold, a secret."""
 PRIVATE_KEY = b"PRIVATE KEY-----"
 
 
 def read_setting_file(path: Path, option: str) -> str:
-    """A file's text. Raises SettingError, which names the option that the file was given by."""
+    """Return a file's text. Raises SettingError, which names the option that gave the file."""
     try:
         return path.read_text()
     except OSError as error:
@@ -49,8 +45,10 @@ def read_setting_file(path: Path, option: str) -> str:
 
 
 def read_secret(path: tuple[str, ...], value: str) -> str:
-    """A setting that may stand in a file (file:PATH), which is read now; what it holds is hidden
-    from here on. Raises SettingError."""
+    """Return a setting's value; for file:PATH the file's one line, which is remembered as secret.
+
+    Raises SettingError.
+    """
     if not value.startswith(FROM_FILE):
         return value
     key = ".".join(path)
@@ -62,7 +60,7 @@ def read_secret(path: tuple[str, ...], value: str) -> str:
 
 
 def parse_properties(text: str) -> list[tuple[str, str]]:
-    """Keys and values in their order, as Java's properties have them."""
+    """Return the keys and values of a text in the format of Java's properties, in their order."""
     found: list[tuple[str, str]] = _PROPERTY.findall(_CONTINUED.sub("", text))
     return found
 
@@ -71,27 +69,31 @@ def parse_properties(text: str) -> list[tuple[str, str]]:
 
 
 def describe_exposure(path: Path, holds: str) -> str:
-    """Say that other users can open a file of secrets, and what to do; empty when they can't.
+    """Describe that other users can open a file of secrets, and what to do; empty: they can't.
 
-    `holds`: what is in it. A file that isn't there has no exposure: whoever reads it says so.
+    `holds`: what is in the file. A missing file is not exposed; reading it raises an error.
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError:
         return ""
-    can = [verb for bit, verb in ((stat.S_IROTH, "read"), (stat.S_IWOTH, "change")) if mode & bit]
-    if not can:
+    rights = ((stat.S_IROTH, "read"), (stat.S_IWOTH, "change"))
+    verbs = " and ".join(verb for bit, verb in rights if mode & bit)
+    if not verbs:
         return ""
-    who = f"every user of this machine can {' and '.join(can)} it"
-    return f"{path} holds {holds}, and {who} (mode {mode:04o}): chmod 600 {path}"
+    return (
+        f"{path} holds {holds}, and every user of this machine can {verbs} it (mode {mode:04o}): "
+        f"chmod 600 {path}"
+    )
 
 
 def find_exposures(
-    values: Mapping[tuple[str, ...], Any], sources: Mapping[Path, Iterable[tuple[str, ...]]]
+    values: Mapping[tuple[str, ...], object], sources: Mapping[Path, Iterable[tuple[str, ...]]]
 ) -> Iterator[str]:
-    """Describe each file of secrets that others can open: the settings' files and those they name.
+    """Describe each file of secrets that others can open: files of settings, and named files.
 
-    `values`: every setting that was given. `sources`: file of settings → the settings in it.
+    `values`: all given settings. `sources`: file of settings → the settings in it. A file that is
+    not exposed gives an empty text.
     """
     for path, settings in sources.items():
         secrets = [
@@ -105,7 +107,7 @@ def find_exposures(
             yield describe_exposure(path, f"secrets ({', '.join(secrets)})")
     for name, value in values.items():
         if is_secret_file(name, value):
-            secret = Path(value.removeprefix(FROM_FILE))
+            secret = Path(str(value).removeprefix(FROM_FILE))
             yield describe_exposure(secret, f"a secret ({'.'.join(name)})")
         elif name[:2] == ("kafka", "options") and name[-1] in KEY_FILES:
             path = Path(str(value))
@@ -114,7 +116,7 @@ def find_exposures(
 
 
 def has_private_key(path: Path) -> bool:
-    """Whether a PEM file holds a private key beside its certificates."""
+    """Return whether a PEM file holds a private key beside its certificates."""
     try:
         return PRIVATE_KEY in path.read_bytes()
     except OSError:

@@ -1,9 +1,8 @@
-"""What each layer gives: a TOML file, a broker.conf, the environment, one argument.
+"""Reads the layers of settings: a TOML file, a broker.conf, the environment, one argument.
 
-Each key is checked under its own name, so that an error says where the value stands. Both
-spellings of a balancer's key (ours, Pulsar's) are brought to ours: a later layer wins whichever
-spelling it uses. The strategies, which declare most of the balancer's keys, are imported only where
-such a key is given.
+An error names the key as it was given, and where it stands. Both names of a balancer's key (ours,
+Pulsar's) become ours, so that a later layer overrides an earlier one under either name. The
+strategies, which declare most of the balancer's keys, are imported only where such a key is given.
 """
 
 from __future__ import annotations
@@ -13,41 +12,49 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from lb_stream.contracts.keys import SettingError, pulsar_names
+from lb_stream.contracts.keys import KeyModel, SettingError, pulsar_names
 from lb_stream.contracts.settings import SHADOW, Settings
 from lb_stream.settings.files import parse_properties, read_setting_file
 from lb_stream.settings.secrets import remember_secrets
 from lb_stream.settings.spelling import PREFIX, SECTION, flatten_namespaces
 
 ENVIRONMENT_PREFIX = "LB_"
-"""LB_KAFKA__BOOTSTRAP_SERVERS=host:9092 sets kafka.bootstrap_servers; LB_BALANCER__DRY_RUN=false sets balancer.dry_run."""
+"""Prefix of variables that are settings: LB_BALANCER__DRY_RUN=false sets balancer.dry_run."""
 
 SECTIONS = ("kafka", "topics", "stream", "upkeep", "notify", "hooks", "balancer", "cluster")
 
+CLIENT_OPTIONS = ("kafka", "options")
 FREE_SECTIONS = (
-    ("kafka", "options"),
+    CLIENT_OPTIONS,
     ("stream", "store_options"),
     ("notify", "targets"),
     ("notify", "routes"),
 )
-"""Sections whose keys are others', or names that their author chose: they have no declared types."""
+"""Sections whose keys are not declared: another project's options, or names that users choose."""
 
 KeyPath = tuple[str, ...]
-"""Where a key stands: ("balancer", "dry_run"), ("cluster", "eu-1", "dry_run"), ("cluster", "eu-1", "shadow", "avg", "shedding_strategy"),
-("kafka", "options", "ssl_cafile")."""
+"""Sections and key of a setting: ("balancer", "dry_run"), ("cluster", "eu-1", "dry_run"),
+("cluster", "eu-1", "shadow", "avg", "shedding_strategy"), ("kafka", "options", "ssl_cafile")."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value and where it stands: a file, a variable's name or --set, with the key's spelling if it isn't ours."""
+    """A value, and where it stands: the file, the variable's name, or --set.
 
-    value: Any
+    The name of the key follows if it was not given under ours.
+    """
+
+    value: object
     origin: str
 
 
-def read_toml(path: Path) -> dict[KeyPath, Given]:
+Layer = dict[KeyPath, Given]
+"""The settings that one layer gives."""
+
+
+def read_toml(path: Path) -> Layer:
+    """Read a TOML file. Raises SettingError."""
     try:
         values = tomllib.loads(read_setting_file(path, "--config"))
     except tomllib.TOMLDecodeError as error:
@@ -56,30 +63,37 @@ def read_toml(path: Path) -> dict[KeyPath, Given]:
     return _flatten(values, str(path))
 
 
-def read_broker_conf(path: Path) -> dict[KeyPath, Given]:
-    """Pulsar's properties. They hold hundreds of keys that are none of ours: those are left out, so are empty values."""
+def read_broker_conf(path: Path) -> Layer:
+    """Read a broker.conf of Pulsar's: its keys of load balancing, without empty values.
+
+    Raises SettingError.
+    """
     from lb_stream.settings.names import list_models
 
-    known, found = pulsar_names(*list_models()), {}
-    for name, value in parse_properties(read_setting_file(path, "--broker-conf")):
-        if name in known and value.strip():
-            found[name] = value.strip()
-    return _flatten({"balancer": found}, str(path))
+    known = pulsar_names(*list_models())
+    properties = parse_properties(read_setting_file(path, "--broker-conf"))
+    values = {name: value.strip() for name, value in properties if name in known and value.strip()}
+    return _flatten({"balancer": values}, str(path))
 
 
-def read_environment(environment: Mapping[str, str]) -> dict[KeyPath, Given]:
-    found: dict[KeyPath, Given] = {}
+def read_environment(environment: Mapping[str, str]) -> Layer:
+    """Read the variables that are settings. Raises SettingError."""
+    found: Layer = {}
     for name, text in sorted(environment.items()):
         path = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
         if name.startswith(ENVIRONMENT_PREFIX):
             remember_secrets(path, text)
-            _refuse_single_underscore(name, text, path)
-            found |= _flatten(_nested(path, text), name) if path[0] in SECTIONS else {}
+            _require_two_underscores(name, text, path)
+            if path[0] in SECTIONS:
+                found |= _flatten(_nest(path, text), name)
     return found
 
 
-def _refuse_single_underscore(name: str, text: str, path: KeyPath) -> None:
-    """LB_KAFKA_BOOTSTRAP_SERVERS would be ignored without a word. Other programs' variables (LB_KAFKA_PORT) are let be."""
+def _require_two_underscores(name: str, text: str, path: KeyPath) -> None:
+    """Refuse a name such as LB_KAFKA_BOOTSTRAP_SERVERS, which would be ignored silently.
+
+    Other programs' variables, such as LB_KAFKA_PORT, are allowed. Raises SettingError.
+    """
     section, _, key = path[0].partition("_")
     if len(path) == 1 and section in SECTIONS and key in list_section_keys(section):
         remember_secrets((section, key), text)
@@ -89,36 +103,43 @@ def _refuse_single_underscore(name: str, text: str, path: KeyPath) -> None:
         )
 
 
-def parse_argument(argument: str) -> dict[KeyPath, Given]:
+def parse_argument(argument: str) -> Layer:
+    """Parse an argument `section.key=value`, or `key=value` for the balancer. Raises SettingError.
+
+    Names of namespaces and clusters may hold dots.
+    """
     name, equals, text = argument.partition("=")
-    above, of_namespace, own = f".{name.strip()}".partition(
-        f".{PREFIX}"
-    )  # a namespace's name may hold dots
+    above, of_namespace, own = f".{name.strip()}".partition(f".{PREFIX}")
     path = tuple(above.split("."))[1:] + ((PREFIX + own,) if of_namespace else ())
     remember_secrets(path, text)
     if not equals or not name.strip():
+        # Only the begin is shown: what follows may be a secret.
         shown = re.match(r"[\w.-]*", argument)
-        raise SettingError(
-            "--set", shown[0] if shown else "", "KEY=VALUE"
-        )  # what follows may be a secret
+        raise SettingError("--set", shown[0] if shown else "", "KEY=VALUE")
     if path[:1] == ("cluster",) and len(path) > 3:
         end = -3 if path[-3] == SHADOW else -1
-        path = ("cluster", ".".join(path[1:end]), *path[end:])  # a cluster's name may hold dots
-    return _flatten(_nested(path if len(path) > 1 else ("balancer", *path), text), "--set")
+        path = ("cluster", ".".join(path[1:end]), *path[end:])
+    if len(path) == 1:
+        path = ("balancer", *path)
+    return _flatten(_nest(path, text), "--set")
 
 
-def _nested(path: KeyPath, text: str) -> dict[str, Any]:
-    # A client's options have no declared types; everything else is turned into its type by the model that declares it.
-    value: Any = _as_toml(text) if path[:2] == FREE_SECTIONS[0] else text
+def _nest(path: KeyPath, text: str) -> dict[str, object]:
+    """Return sections that hold a single value.
+
+    A client's option is parsed as TOML, because nothing declares its type. Any other text is
+    converted by the model that declares the key.
+    """
+    value: object = _parse_toml_value(text) if path[:2] == CLIENT_OPTIONS else text
     if path[:2] in FREE_SECTIONS:
         path = (*path[:2], ".".join(path[2:]))  # Hadoop's names hold dots
-    for part in reversed(path):
+    for part in reversed(path[1:]):
         value = {part: value}
-    return dict(value)
+    return {path[0]: value}
 
 
-def _as_toml(text: str) -> Any:
-    """A value as TOML would read it; what is no TOML value is text."""
+def _parse_toml_value(text: str) -> object:
+    """Parse a value as TOML does; anything else is a text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -128,9 +149,10 @@ def _as_toml(text: str) -> Any:
 # --- sections ---
 
 
-def _flatten(values: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
-    """Nested sections as paths, the balancer's keys under our names."""
-    found: dict[KeyPath, Given] = {}
+def _flatten(values: Mapping[str, object], origin: str) -> Layer:
+    """Flatten sections into paths, with the balancer's keys under our names."""
+    found: Layer = {}
+    # The section of namespaces comes last: it is compared with the balancer's.
     for section, content in sorted(values.items(), key=lambda item: item[0] == SECTION):
         if section not in (*SECTIONS, SECTION):
             raise SettingError(
@@ -138,22 +160,17 @@ def _flatten(values: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
             )
         keys = _require_section(section, content, origin)
         if section == "balancer":
-            found |= _read_balancer((section,), keys, origin)
+            found |= _flatten_balancer((section,), keys, origin)
         elif section == SECTION:
-            own = _read_balancer(("balancer",), {section: keys}, origin)
+            own = _flatten_balancer(("balancer",), {section: keys}, origin)
             for path in found.keys() & own.keys():
-                raise SettingError(
-                    ".".join(path),
-                    own[path].value,
-                    f"it once: in [{SECTION}] or in [balancer.{SECTION}]",
-                    origin,
-                )
+                expected = f"it once: in [{SECTION}] or in [balancer.{SECTION}]"
+                raise SettingError(".".join(path), own[path].value, expected, origin)
             found |= own
         elif section == "cluster":
-            for cluster, own in keys.items():
-                found |= _read_cluster(
-                    cluster, dict(_require_section(f"cluster.{cluster}", own, origin)), origin
-                )
+            for cluster, content_of_cluster in keys.items():
+                of_cluster = _require_section(f"cluster.{cluster}", content_of_cluster, origin)
+                found |= _flatten_cluster(cluster, of_cluster, origin)
         else:
             found |= {(section, name): Given(value, origin) for name, value in keys.items()}
     for free in FREE_SECTIONS:
@@ -165,68 +182,63 @@ def _flatten(values: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
     return found
 
 
-def _read_cluster(cluster: str, own: dict[str, Any], origin: str) -> dict[KeyPath, Given]:
-    """A cluster's settings, and its shadows'."""
+def _flatten_cluster(cluster: str, keys: Mapping[str, object], origin: str) -> Layer:
+    """Flatten a cluster's section, and those of its shadows."""
     section = f"cluster.{cluster}.{SHADOW}"
-    shadows = _require_section(section, own.pop(SHADOW, {}), origin)
-    found = _read_balancer(("cluster", cluster), own, origin)
-    for name, keys in shadows.items():
+    shadows = _require_section(section, keys.get(SHADOW, {}), origin)
+    own = {name: value for name, value in keys.items() if name != SHADOW}
+    found = _flatten_balancer(("cluster", cluster), own, origin)
+    for name, content in shadows.items():
         place = f"{section}.{name}"
-        if not _require_section(place, keys, origin):
-            raise SettingError(
-                place,
-                {},
-                "a section with keys in it: what the shadow does otherwise than its cluster",
-                origin,
-            )
-        found |= _read_balancer(("cluster", cluster, SHADOW, name), keys, origin)
+        shadow = _require_section(place, content, origin)
+        if not shadow:
+            expected = "a section with keys in it: the shadow's settings that differ"
+            raise SettingError(place, {}, expected, origin)
+        found |= _flatten_balancer(("cluster", cluster, SHADOW, name), shadow, origin)
     return found
 
 
-def _read_balancer(prefix: KeyPath, keys: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
+def _flatten_balancer(prefix: KeyPath, keys: Mapping[str, object], origin: str) -> Layer:
+    """Flatten a section of the balancer's keys, with its section of namespaces."""
     from lb_stream.settings.names import normalise_names
 
-    found: dict[KeyPath, Given] = {}
-    own = _require_section(".".join((*prefix, SECTION)), keys.get(SECTION, {}), origin)
-    for name, value in (
-        {name: value for name, value in keys.items() if name != SECTION}
-        | _of_namespaces(prefix, own, origin)
-    ).items():
+    found: Layer = {}
+    sections = _require_section(".".join((*prefix, SECTION)), keys.get(SECTION, {}), origin)
+    namespaces = {
+        name: _require_section(".".join((*prefix, SECTION, name)), content, origin)
+        for name, content in sections.items()
+    }
+    own = {name: value for name, value in keys.items() if name != SECTION}
+    for name, value in (own | flatten_namespaces(namespaces)).items():
+        place = ".".join((*prefix, name))
         if name == SHADOW:
-            expected = "a setting; shadows stand in [cluster.CLUSTER.shadow.NAME], and have none of their own"
-            raise SettingError(".".join((*prefix, name)), value, expected, origin)
+            expected = (
+                "a setting; shadows have sections of their own, [cluster.CLUSTER.shadow.NAME]"
+            )
+            raise SettingError(place, value, expected, origin)
         try:
             ((ours, own_value),) = normalise_names({name: value}).items()
         except SettingError as error:
-            raise SettingError(
-                ".".join((*prefix, name)), error.value, error.expected, origin
-            ) from None
+            raise SettingError(place, error.value, error.expected, origin) from None
         path = (*prefix, ours)
         if path in found:
-            raise SettingError(
-                ".".join((*prefix, name)), value, f"only one spelling of {ours}", origin
-            )
+            raise SettingError(place, value, f"{ours} under one of its names only", origin)
         found[path] = Given(own_value, origin if name == ours else f"{origin}, {name}")
     return found
 
 
-def _of_namespaces(prefix: KeyPath, namespaces: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """The sections of namespaces as keys."""
-    for namespace, keys in namespaces.items():
-        _require_section(".".join((*prefix, SECTION, namespace)), keys, origin)
-    return flatten_namespaces(namespaces)
-
-
-def _require_section(name: str, content: Any, origin: str) -> Mapping[str, Any]:
+def _require_section(name: str, content: object, origin: str) -> Mapping[str, object]:
+    """Return a section's content. Raises SettingError if it is no section."""
     if not isinstance(content, Mapping):
         raise SettingError(name, content, f"a section with keys in it, such as {name}.KEY", origin)
     return content
 
 
 def list_section_keys(section: str) -> list[str]:
-    model: Any = Settings.model_fields[section].annotation
-    if fields := getattr(model, "model_fields", None):
-        return list(fields)
+    """Return the declared keys of a section."""
+    model = Settings.model_fields[section].annotation
+    if isinstance(model, type) and issubclass(model, KeyModel):
+        return list(model.model_fields)
     from lb_stream.settings.names import list_known_names
 
     return list(list_known_names())

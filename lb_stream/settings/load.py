@@ -1,7 +1,7 @@
-"""The job's settings out of all their layers, checked: arguments > environment > TOML > broker.conf.
+"""Builds the job's settings from their layers, and checks them.
 
-The strategies, which declare most of the balancer's keys, are imported only where such a key is
-given or asked for.
+Arguments override the environment, which overrides the TOML file, which overrides broker.conf. The
+strategies, which declare most of the balancer's keys, are imported only where such a key is given.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
-from lb_stream.contracts.keys import SettingError, describe_expected_setting
+from lb_stream.contracts.keys import GivenSettings, SettingError, describe_expected_setting
 from lb_stream.contracts.settings import SHADOW, Settings
 from lb_stream.settings.files import find_exposures
 from lb_stream.settings.layers import (
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """Checked settings, and of every key that was given (under our name): where.
+class LoadedSettings:
+    """Checked settings.
 
-    `warnings` tells what of them was replaced by something that works, and which files of secrets
-    other users can open.
+    `origins`: path of each given key, under our name → where it was given. `warnings`: settings
+    that were replaced by something that works, and files of secrets that other users can open.
     """
 
     settings: Settings
@@ -52,7 +53,7 @@ def load_settings(
     arguments: Iterable[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Read and check the job's settings, as `load`."""
+    """Read and check the job's settings; see `load`."""
     return load(toml, broker_conf, arguments, environment).settings
 
 
@@ -61,13 +62,13 @@ def load(
     broker_conf: Path | None = None,
     arguments: Iterable[str] = (),
     environment: Mapping[str, str] | None = None,
-) -> Loaded:
+) -> LoadedSettings:
     """Read and check the job's settings, with the origin of every value that isn't a default.
 
     `arguments`: `section.key=value`, or `key=value` for the balancer's keys (ours or Pulsar's).
-    Raises SettingError, naming the key, the value, what was expected and where the value stands.
+    Raises SettingError, which names the key, its value, what was expected, and the origin.
     """
-    # The layers, each over those before it.
+    # layers, each over those before it
     below = read_broker_conf(broker_conf) if broker_conf is not None else {}
     of_toml = read_toml(toml) if toml is not None else {}
     given = below | of_toml | read_environment(os.environ if environment is None else environment)
@@ -75,52 +76,58 @@ def load(
         given |= parse_argument(argument)
     origins = {path: value.origin for path, value in given.items()}
     values = {path: value.value for path, value in given.items()}
-    # What of them is wrong, and what works otherwise than it was given.
-    settings, replaced = _resolved(_validated(values, origins), origins)
+    # checks, and warnings
+    settings, replaced = _resolve_clusters(_validate(values, origins), origins)
     exposed = find_exposures(values, {} if toml is None else {toml: of_toml})
-    warnings = (*_overridden(below, of_toml), *filter(None, exposed), *replaced)
-    return Loaded(settings, origins, tuple(dict.fromkeys(warnings)))
+    warnings = (*_describe_overridden(below, of_toml), *filter(None, exposed), *replaced)
+    return LoadedSettings(settings, origins, tuple(dict.fromkeys(warnings)))
 
 
-def _overridden(
+def _describe_overridden(
     broker_conf: Mapping[KeyPath, Given], toml: Mapping[KeyPath, Given]
 ) -> Iterator[str]:
-    """Where the TOML file overrides the broker.conf. A file with every key, as `config show` prints it, overrides all of it."""
+    """Describe each value of the broker.conf that the TOML file overrides with another one.
+
+    A file with every key, as `config show` prints it, overrides all of them.
+    """
     for path, below in broker_conf.items():
         over = toml.get(path)
         if over is not None and not same_value(over.value, below.value):
-            key, name = below.origin.rpartition(", ")[2], ".".join(path)
-            told = f"{name} = {over.value!r} ({over.origin}) goes over it; leave it out there to keep the cluster's own"
-            yield f"{key} = {below.value} of the broker.conf doesn't count: {told}"
+            key = below.origin.rpartition(", ")[2]
+            yield (
+                f"{key} = {below.value} of the broker.conf doesn't count: {'.'.join(path)} = "
+                f"{over.value!r} ({over.origin}) overrides it; remove that one to keep the "
+                "cluster's own"
+            )
 
 
-def same_value(one: Any, other: Any) -> bool:
-    """Whether two values mean the same; those of a broker.conf are text."""
-    return bool(_plain(one) == _plain(other))
+def same_value(first: object, second: object) -> bool:
+    """Return whether two values mean the same; those of a broker.conf are texts."""
+    return _to_comparable(first) == _to_comparable(second)
 
 
-def _plain(value: Any) -> Any:
+def _to_comparable(value: object) -> object:
+    """Return a value in the form in which equal values are equal: number, list, or simple name."""
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_comparable(item) for item in value]
     text = str(value).strip()
     try:
         return float(text)
     except ValueError:
-        return (
-            [part.strip() for part in text.split(",")]
-            if "," in text
-            else text.rpartition(".")[2].lower()
-        )
+        pass
+    if "," in text:
+        return [part.strip() for part in text.split(",")]
+    return text.rpartition(".")[2].lower()
 
 
-def _validated(values: Mapping[KeyPath, Any], origins: Mapping[KeyPath, str]) -> Settings:
-    """Check the job's own sections; those of the balancer are taken as they are."""
+def _validate(values: Mapping[KeyPath, object], origins: Mapping[KeyPath, str]) -> Settings:
+    """Check the job's own sections; the balancer's are taken as they are. Raises SettingError."""
     merged: dict[str, Any] = {section: {} for section in SECTIONS}
     for path, value in values.items():
-        place = merged
+        section = merged
         for part in path[:-1]:
-            place = place.setdefault(part, {})
-        place[path[-1]] = value
+            section = section.setdefault(part, {})
+        section[path[-1]] = value
     try:
         settings = Settings(**merged)
     except ValidationError as error:
@@ -136,51 +143,49 @@ def _validated(values: Mapping[KeyPath, Any], origins: Mapping[KeyPath, str]) ->
     return settings
 
 
-def _resolved(
+def _resolve_clusters(
     settings: Settings, origins: Mapping[KeyPath, str]
 ) -> tuple[Settings, tuple[str, ...]]:
-    """Check every cluster's settings and its shadows'.
+    """Check every cluster's settings and its shadows'. Raises SettingError.
 
-    Returns the settings with the balancer's values in their types, and the warnings about them.
+    Returns the settings with the balancer's values in their types, and warnings.
     """
     if not settings.balancer and not settings.cluster:
         return settings, ()
     from lb_stream.settings.resolve import resolve
 
-    general: dict[str, Any] = {}
-    clusters: dict[str, Any] = {}
+    general: dict[str, object] = {}
+    clusters: dict[str, dict[str, object]] = {}
     warnings: list[str] = []
     for cluster in ("", *settings.cluster):
         try:
             resolved = resolve(settings.of_cluster(cluster))
         except SettingError as error:
             own = ("cluster", cluster, error.key)
-            raise _located(
-                error, own if own in origins else ("balancer", error.key), origins
-            ) from None
+            path = own if own in origins else ("balancer", error.key)
+            raise _with_origin(error, path, origins) from None
         warnings += resolved.warnings
         if not cluster:
-            general = _typed(settings.balancer, resolved.values)
+            general = _convert_types(settings.balancer, resolved.values)
             continue
-        clusters[cluster] = _typed(settings.cluster[cluster], resolved.values)
-        for name, of_shadow in _shadows(settings, cluster, origins).items():
-            shadows = clusters[cluster].setdefault(SHADOW, {})
-            shadows[name] = _typed(settings.shadows_of(cluster)[name], of_shadow.values)
+        clusters[cluster] = _convert_types(settings.cluster[cluster], resolved.values)
+        shadows = {}
+        for name, of_shadow in _resolve_shadows(settings, cluster, origins).items():
+            shadows[name] = _convert_types(settings.shadows_of(cluster)[name], of_shadow.values)
             warnings += [
                 f"cluster.{cluster}.shadow.{name}: {warning}"
                 for warning in of_shadow.warnings
                 if warning not in resolved.warnings
             ]
+        if shadows:
+            clusters[cluster][SHADOW] = shadows
     return settings.model_copy(update={"balancer": general, "cluster": clusters}), tuple(warnings)
 
 
-def _shadows(
+def _resolve_shadows(
     settings: Settings, cluster: str, origins: Mapping[KeyPath, str]
 ) -> dict[str, ResolvedSettings]:
-    """Resolve each shadow of a cluster.
-
-    Raises SettingError for settings that a shadow can't have, or that don't go with the cluster's.
-    """
+    """Resolve the settings of each shadow of a cluster. Raises SettingError."""
     from lb_stream.settings.shadows import check_shadow, resolve_shadow
 
     found = {}
@@ -192,31 +197,33 @@ def _shadows(
         except SettingError as error:
             path = (*place, error.key) if error.key != name else place
             inside = (origin for at, origin in origins.items() if at[:4] == place)
-            raise _located(error, path, origins, next(inside, "")) from None
+            raise _with_origin(error, path, origins, next(inside, "")) from None
     return found
 
 
-def _located(
-    error: SettingError, path: KeyPath, origins: Mapping[KeyPath, str], otherwise: str = ""
+def _with_origin(
+    error: SettingError, path: KeyPath, origins: Mapping[KeyPath, str], default: str = ""
 ) -> SettingError:
-    """Say of an error where the value stands."""
-    origin = origins.get(path) or otherwise
+    """Return the error with the value's path and origin."""
+    origin = origins.get(path) or default
     return SettingError(".".join(path), error.value, error.expected, origin)
 
 
-def _typed(given: Mapping[str, Any], in_force: Mapping[str, Any]) -> dict[str, Any]:
-    """Give values their types.
+def _convert_types(given: GivenSettings, resolved: GivenSettings) -> dict[str, object]:
+    """Return the given settings with their values in the types of the resolved ones.
 
-    The load manager stays as it was named: which one runs may differ from cluster to cluster.
+    The load manager stays as it was given, because clusters may resolve it differently.
     """
     return {
-        name: value if name == "load_manager" else in_force.get(name, value)
+        name: value if name == "load_manager" else resolved.get(name, value)
         for name, value in given.items()
     }
 
 
-def _expected_in_section(path: KeyPath, error: Any) -> str:
+def _expected_in_section(path: KeyPath, error: ErrorDetails) -> str:
+    """Describe what one of pydantic's errors about a section asks for."""
     if error["type"] == "extra_forbidden":
         known = list_section_keys(path[0])
-        return f"one of the known keys; nearest: {', '.join(get_close_matches(path[-1], known, n=3) or known)}"
+        nearest = get_close_matches(path[-1], known, n=3) or known
+        return f"one of the known keys; nearest: {', '.join(nearest)}"
     return describe_expected_setting(error)

@@ -1,12 +1,9 @@
-"""Which load manager a cluster's settings come to, and which shedder it runs.
+"""Chooses a cluster's load manager and its shedder (docs/strategies.md, "Load managers").
 
-See docs/strategies.md "Load managers".
-
-Pulsar answers a mistake in these settings with another manager: a class that isn't there, or
-strategies that don't go together, make it SimpleLoadManager. This module does the same for what is
-said in Pulsar's way: a name written as a class name (with dots), or given under Pulsar's key. What
-is said in ours, a simple name under our key, is refused with the names there are. Either way
-nothing happens silently: what was replaced is told in `warnings`.
+Pulsar falls back to SimpleLoadManager when a class is missing or strategies exclude each other.
+This module does the same for settings in Pulsar's form: a class name (with dots), or a value under
+Pulsar's key. A wrong simple name under our key is refused, with the names that exist. Each
+replacement gives a warning.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lb_stream.contracts.balancer import MANAGER_CLASSES
-from lb_stream.contracts.keys import SettingError
+from lb_stream.contracts.keys import GivenSettings, SettingError
 from lb_stream.core.model.registry import Registry, Strategy, UnknownStrategyError
 from lb_stream.core.placement import placement
 from lb_stream.core.shedding import shedder
@@ -29,16 +26,16 @@ DEFAULTS = {
     "shedding_strategy": "ThresholdShedder",
     "placement_strategy": "LeastLongTermMessageRate",
 }
-OWN_SHEDDER = {"simple": "SimpleLoadManager", "extensible": "TransferShedder"}
+OWN_SHEDDERS = {"simple": "SimpleLoadManager", "extensible": "TransferShedder"}
 BOTH = "AvgShedder"
-"""As a placement strategy, AvgShedder needs AvgShedder as the shedder too."""
+"""A shedder and a placement: as the placement it needs itself as the shedder too."""
 
 CLASS_KEYS = {
     "loadManagerClassName": "load_manager",
     "loadBalancerLoadSheddingStrategy": "shedding_strategy",
     "loadBalancerLoadPlacementStrategy": "placement_strategy",
 }
-"""Pulsar's keys whose values are class names → ours."""
+"""Pulsar's keys whose values are class names → our keys."""
 _REGISTRIES: dict[str, Registry[Any]] = {
     "shedding_strategy": shedder,
     "placement_strategy": placement,
@@ -47,17 +44,17 @@ _REGISTRIES: dict[str, Registry[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class ChosenLoadManager:
-    """The manager and its shedder, and what of the settings was replaced on the way."""
+    """The load manager and its shedder. `warnings` says which settings were replaced."""
 
     manager: Manager
     shedder: Strategy[Shedder]
     warnings: tuple[str, ...]
 
 
-def normalise_pulsar_value(key: str, value: Any) -> Any:
-    """The value of one of Pulsar's keys.
+def normalise_pulsar_value(key: str, value: object) -> object:
+    """Return a value of one of Pulsar's keys, with unknown class names marked as such.
 
-    A name that stands for nothing here is marked as a class name, by a dot before it.
+    The mark is a dot before the name: names with dots are class names.
     """
     if key not in CLASS_KEYS or not isinstance(value, str) or "." in value:
         return value
@@ -70,32 +67,34 @@ def normalise_pulsar_value(key: str, value: Any) -> Any:
     return value if known else f".{value}"
 
 
-def choose_load_manager(given: Mapping[str, Any], dynamic: bool = False) -> ChosenLoadManager:
-    """The manager and shedder of one cluster's settings (under our names). `dynamic`: a command gives them while a manager runs.
+def choose_load_manager(given: GivenSettings, dynamic: bool = False) -> ChosenLoadManager:
+    """Choose the load manager and the shedder of one cluster's settings, under our names.
 
-    `dynamic`: a command gives them while a manager runs.
-
-    Raises SettingError for what is wrong in our own words, and for a manager or a shedder that a
-    command names wrongly.
+    `dynamic`: a command gives the settings while a manager runs. Raises SettingError for a wrong
+    name in our form, and for a wrong manager or shedder of a command.
     """
+    # the manager and strategies that the settings name
     manager, warnings = _find_manager(given, dynamic)
-    names = {key: given.get(key, default) for key, default in DEFAULTS.items()}
+    names = {key: _require_text(key, given.get(key, name)) for key, name in DEFAULTS.items()}
     found = {key: _find_strategy(key, name) for key, name in names.items()}
     for key, strategy in found.items():
         if isinstance(strategy, UnknownStrategyError) and "." not in names[key]:
             raise SettingError(key, names[key], strategy.expected) from None
+    # the manager that Pulsar falls back to
     if manager == "modular":
-        trouble = _find_pulsar_error(names, found)
-        if trouble is not None and _is_rejected(given, dynamic):
-            raise trouble
-        if trouble is not None:
-            manager, warnings = "simple", [*warnings, f"{trouble}; the simple manager runs instead"]
+        error = _find_pulsar_error(names, found)
+        if error is not None and _is_rejected(given, dynamic):
+            raise error
+        if error is not None:
+            manager = "simple"
+            warnings.append(f"{error}; the simple manager runs instead")
+    # the shedder: the named one, or the manager's own
     chosen, place = found["shedding_strategy"], found["placement_strategy"]
     if isinstance(chosen, Strategy) and manager == "modular":
         if chosen.name == BOTH and isinstance(place, Strategy) and place.name != BOTH:
             warnings.append(
-                f"shedding_strategy = {BOTH!r} without placement_strategy = {BOTH!r}: bundles go "
-                f"where {place.name} says"
+                f"shedding_strategy = {BOTH!r} without placement_strategy = {BOTH!r}: {place.name} "
+                "chooses the destinations"
             )
         return ChosenLoadManager(manager, chosen, tuple(warnings))
     if (
@@ -104,38 +103,46 @@ def choose_load_manager(given: Mapping[str, Any], dynamic: bool = False) -> Chos
         and traits_of(chosen).manager in ("extensible", "any")
     ):
         return ChosenLoadManager(manager, chosen, tuple(warnings))
-    own = shedder[OWN_SHEDDER[manager]]
+    own = shedder[OWN_SHEDDERS[manager]]
     if "shedding_strategy" in given and chosen is not own and not warnings:
         warnings.append(
-            f"shedding_strategy = {_without_dot(names['shedding_strategy'])!r} is none of the {manager} "
-            f"manager's; {own.name} runs instead"
+            f"shedding_strategy = {names['shedding_strategy'].removeprefix('.')!r} does not run "
+            f"under the {manager} manager; {own.name} runs instead"
         )
     return ChosenLoadManager(manager, own, tuple(warnings))
 
 
-def _find_manager(given: Mapping[str, Any], dynamic: bool) -> tuple[Manager, list[str]]:
+def _find_manager(given: GivenSettings, dynamic: bool) -> tuple[Manager, list[str]]:
+    """Find the manager that the settings name, or that Pulsar falls back to, and warnings."""
     name = given.get("load_manager", "modular")
     simple = MANAGER_CLASSES.get(name.rpartition(".")[2], name) if isinstance(name, str) else name
     for known in MANAGERS:
         if simple == known:
             return known, []
     allowed = f"one of {', '.join((*MANAGERS, *MANAGER_CLASSES))}"
-    pulsars = isinstance(name, str) and (not name.strip() or "." in name)
-    if not pulsars or _is_rejected(given, dynamic):
-        raise SettingError("load_manager", _without_dot(name), allowed)
+    if not isinstance(name, str):
+        raise SettingError("load_manager", name, allowed)
+    shown = name.removeprefix(".")
+    in_pulsars_form = not name.strip() or "." in name
+    if not in_pulsars_form or _is_rejected(given, dynamic):
+        raise SettingError("load_manager", shown, allowed)
     return "simple", [
-        f"load_manager = {_without_dot(name)!r}: expected {allowed}; the simple manager runs instead"
+        f"load_manager = {shown!r}: expected {allowed}; the simple manager runs instead"
     ]
 
 
-def _is_rejected(given: Mapping[str, Any], dynamic: bool) -> bool:
-    """Whether a mistake is refused rather than answered with the simple manager."""
+def _is_rejected(given: GivenSettings, dynamic: bool) -> bool:
+    """Return whether a mistake is refused, instead of answered with the simple manager."""
     return dynamic and given.get("dynamic_bad_manager", "reject") == "reject"
 
 
-def _find_strategy(key: str, name: Any) -> Strategy[Any] | UnknownStrategyError:
-    if not isinstance(name, str):
-        raise SettingError(key, name, "text")
+def _require_text(key: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise SettingError(key, value, "text")
+    return value
+
+
+def _find_strategy(key: str, name: str) -> Strategy[Any] | UnknownStrategyError:
     try:
         return _REGISTRIES[key][name]
     except UnknownStrategyError as error:
@@ -145,13 +152,13 @@ def _find_strategy(key: str, name: Any) -> Strategy[Any] | UnknownStrategyError:
 def _find_pulsar_error(
     names: Mapping[str, str], found: Mapping[str, Strategy[Any] | UnknownStrategyError]
 ) -> SettingError | None:
-    """Why Pulsar could not build its modular manager, if so.
+    """Find why Pulsar could not build its modular manager; None: it could.
 
-    Raises SettingError when that is said in our words.
+    Raises SettingError when the mistake is in our form.
     """
     for key, strategy in found.items():
         if isinstance(strategy, UnknownStrategyError):
-            return SettingError(key, _without_dot(names[key]), strategy.expected)
+            return SettingError(key, names[key].removeprefix("."), strategy.expected)
     shed, place = (names[key].rpartition(".")[2] for key in DEFAULTS)
     chosen = found["shedding_strategy"]
     if (
@@ -161,8 +168,8 @@ def _find_pulsar_error(
     ):
         return SettingError(
             "shedding_strategy",
-            _without_dot(names["shedding_strategy"]),
-            "one of the modular manager's, as Pulsar has them",
+            names["shedding_strategy"].removeprefix("."),
+            "a shedder of the modular manager, as in Pulsar",
         )
     if place != BOTH or shed == BOTH:
         return None
@@ -171,7 +178,3 @@ def _find_pulsar_error(
     if "." not in names["placement_strategy"] and "." not in names["shedding_strategy"]:
         raise SettingError("placement_strategy", place, expected)
     return SettingError("placement_strategy", names["placement_strategy"], expected)
-
-
-def _without_dot(name: Any) -> Any:
-    return name.removeprefix(".") if isinstance(name, str) else name

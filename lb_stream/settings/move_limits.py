@@ -1,19 +1,18 @@
-"""Whether and when a cluster's settings let bundles move: for readers, who need no strategy."""
+"""The settings that limit a cluster's moves, for readers, who load no strategy."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Literal
 
 from lb_stream.contracts.balancer import BalancerConfig
-from lb_stream.contracts.keys import build_settings
+from lb_stream.contracts.keys import GivenSettings, build_settings
 from lb_stream.settings.spelling import lay_over, list_names, to_our_names
 
 
 @dataclass(frozen=True, slots=True)
 class MoveLimits:
-    """Some of the balancer's keys, those that depend on no strategy, load manager or profile."""
+    """Those keys of the balancer's that depend on no strategy, load manager or profile."""
 
     mode: Literal["observe", "approve", "act"]
     disruption_windows: tuple[str, ...]
@@ -25,17 +24,17 @@ class MoveLimits:
 _KEYS = frozenset(field.name for field in fields(MoveLimits))
 
 
-def resolve_move_limits(given: Mapping[str, Any], commanded: Mapping[str, Any]) -> MoveLimits:
-    """What is in force when commands lie over a cluster's own settings.
+def resolve_move_limits(own: GivenSettings, overrides: GivenSettings) -> MoveLimits:
+    """Resolve a cluster's own settings and operators' overrides, under our names or Pulsar's.
 
-    Both may be under our names or Pulsar's. Raises SettingError for a wrong value of these keys;
-    other keys are not looked at.
+    Raises SettingError for a wrong value of these keys; other keys are not checked.
     """
-    own, over = _limits_in(given), _limits_in(commanded)
-    checked = build_settings(BalancerConfig, lay_over(own, over, commanded))
+    layers = _select_limits(own), _select_limits(overrides)
+    checked = build_settings(BalancerConfig, lay_over(*layers, overrides))
     return MoveLimits(**{name: getattr(checked, name) for name in _KEYS})
 
 
-def _limits_in(values: Mapping[str, Any]) -> dict[str, Any]:
+def _select_limits(values: GivenSettings) -> dict[str, object]:
+    """Return the keys of MoveLimits among these settings, under our names."""
     known = {name: ours for name, ours in list_names((BalancerConfig,)).items() if ours[0] in _KEYS}
     return to_our_names({name: value for name, value in values.items() if name in known}, known)

@@ -1,13 +1,12 @@
-"""Every key that there is, of the balancer, its strategies and agents, and settings under our names."""
+"""All keys of the balancer, its strategies and its agents, and settings under our names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from lb_stream.contracts.balancer import BalancerConfig
-from lb_stream.contracts.keys import KeyModel, SettingError
+from lb_stream.contracts.keys import GivenSettings, KeyModel, SettingError
 from lb_stream.contracts.reports import ReportConfig
 from lb_stream.contracts.unread import UnreadKeys
 from lb_stream.core import least_moves as _least_moves  # noqa: F401 (it registers itself)
@@ -29,29 +28,30 @@ REGISTRIES: tuple[Registry[Any], ...] = (
 
 
 def list_models() -> tuple[type[KeyModel], ...]:
-    """List every group of settings.
+    """Return the model of each group of settings.
 
-    The balancer's, each strategy's, the agents', and what is understood without effect.
+    These are the balancer's, each strategy's, the agents', and Pulsar's keys without effect.
     """
     strategies = (registry[name].config for registry in REGISTRIES for name in registry.names)
     return (BalancerConfig, SplittingConfig, *strategies, ReportConfig, UnreadKeys)
 
 
 def list_known_names() -> dict[str, tuple[str, int]]:
-    """Every accepted name, ours and Pulsar's → (our name, factor from the given value to ours)."""
+    """Return every accepted name, ours and Pulsar's → (our name, factor); see `list_names`."""
     return list_names(list_models())
 
 
-def normalise_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Bring settings under our names. Raises SettingError for a name that there isn't."""
-    of_namespaces = {
+def normalise_names(values: GivenSettings) -> dict[str, object]:
+    """Return settings under our names. Raises SettingError for an unknown name."""
+    namespace_values = {
         name: value
         for name, value in values.items()
         if name.startswith(PREFIX) and split_namespace_key(name, value)
     }
-    values = {name: value for name, value in values.items() if name not in of_namespaces}
+    values = {name: value for name, value in values.items() if name not in namespace_values}
     known = list_known_names()
-    if not known.keys() >= values.keys():  # a plug-in's, perhaps
+    if not known.keys() >= values.keys():
+        # The name may be a plug-in's: plug-ins are loaded only when they are needed.
         for registry in REGISTRIES:
             registry.load_plugins()
         known = list_known_names()
@@ -59,14 +59,14 @@ def normalise_names(values: Mapping[str, Any]) -> dict[str, Any]:
         if name not in known:
             nearest = ", ".join(get_close_matches(name, list(known), n=3, cutoff=0.0))
             raise SettingError(name, values[name], f"one of the known keys; nearest: {nearest}")
-    return of_namespaces | to_our_names(values, known, normalise_pulsar_value)
+    return namespace_values | to_our_names(values, known, normalise_pulsar_value)
 
 
-def to_our_name(name: str, value: Any) -> str:
-    """Find our name of a key. Raises SettingError for one that there isn't."""
+def to_our_name(name: str, value: object) -> str:
+    """Return our name of a key. Raises SettingError for an unknown name."""
     try:
-        (found,) = normalise_names({name: value})
+        (ours,) = normalise_names({name: value})
     except SettingError:
-        # Of a value that can't be translated the name may be right all the same.
-        (found,) = normalise_names({name: 0})
-    return found
+        # The value may be wrong and the name right.
+        (ours,) = normalise_names({name: 0})
+    return ours

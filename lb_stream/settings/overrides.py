@@ -1,6 +1,6 @@
-"""Operators' commands about settings: they lie over the job's own, and count in the very round that takes them.
+"""Operators' commands about settings: overrides, which lie over the job's own settings.
 
-`apply_setting_commands` runs before `decide`, which gets the settings that are then in force.
+`apply_setting_commands` runs before `decide`, so a command counts in the round that reads it.
 """
 
 from __future__ import annotations
@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pydantic import ValidationError
 
 from lb_stream.contracts.balancer import NamespaceConfig
-from lb_stream.contracts.keys import SettingError, describe_expected_setting, key_metadata
+from lb_stream.contracts.keys import (
+    GivenSettings,
+    SettingError,
+    describe_expected_setting,
+    key_metadata,
+)
 from lb_stream.core.commands.base import Effect, Operation, SettingsCommand, make, named, refused
 from lb_stream.core.commands.responder import CommandResponder, Received
 from lb_stream.core.config.cluster_config import ClusterConfig
@@ -23,7 +27,6 @@ from lb_stream.core.round.decide import Inbox
 from lb_stream.settings.load_managers import CLASS_KEYS
 from lb_stream.settings.names import list_models, normalise_names, to_our_name
 from lb_stream.settings.resolve import (
-    ResolvedSettings,
     apply_overrides,
     resolve,
     resolve_uncached,
@@ -33,9 +36,9 @@ from lb_stream.settings.spelling import DRY_RUN, PREFIX
 
 @dataclass(frozen=True, slots=True)
 class RoundArguments:
-    """What `decide` gets beside the view, once the commands about settings have been done.
+    """What `decide` gets beside the view, after the commands about settings.
 
-    `memory` has what they lay down and their answers; `inbox` has the other commands.
+    `memory` has the overrides that they made; `inbox` has their answers, and the other commands.
     """
 
     config: ClusterConfig
@@ -43,11 +46,11 @@ class RoundArguments:
     inbox: Inbox
 
 
-def apply_setting_commands(own: Mapping[str, Any], memory: Memory, inbox: Inbox) -> RoundArguments:
-    """Do the commands that are about settings, wherever in the batch they stood.
+def apply_setting_commands(own: GivenSettings, memory: Memory, inbox: Inbox) -> RoundArguments:
+    """Apply the inbox's commands about settings, wherever they stand in it.
 
-    `own`: the job's settings for this cluster, under our names or Pulsar's. Raises SettingError when
-    these and what was commanded before don't go together and no command mends it.
+    `own`: the job's settings for this cluster, under our names or Pulsar's. Raises SettingError
+    when these and the overrides exclude each other, also after the commands.
     """
     about_settings = tuple(filter(_is_about_settings, inbox.commands))
     if about_settings:
@@ -75,60 +78,58 @@ def _effect(command: Operation, change: SettingsChange) -> Effect:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChange:
-    """What a command that changes settings finds. `given`: the job's own settings.
+    """What a command that changes settings works with.
 
-    `balances`: brokers whose own cluster balances by itself → the settings that make it so.
+    `own`: the job's own settings for the cluster. `balances`: broker whose cluster also balances by
+    itself → the settings by which it does.
     """
 
     responder: CommandResponder
-    given: Mapping[str, Any]
+    own: GivenSettings
     balances: Mapping[str, Sequence[str]]
 
     @property
-    def commanded(self) -> dict[str, Any]:
-        """What commands have set so far, those before it in the batch included."""
+    def overrides(self) -> dict[str, object]:
+        """Return the overrides so far, those of earlier commands in the batch included."""
         return dict(self.responder.operator_state.settings)
 
-    def set(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-        """Return what commands have set with these values, and what to answer.
+    def with_values(self, values: GivenSettings) -> tuple[dict[str, object], str]:
+        """Return the overrides with these values, and the answer. Raises SettingError."""
+        return _set_values(self.overrides, values, self.own)
 
-        Raises SettingError.
-        """
-        return _set_values(self.commanded, values, self.given)
-
-    def without(self, key: str) -> dict[str, Any]:
-        """Return what commands have set without a key. Raises SettingError."""
-        before = self.commanded
+    def without_key(self, key: str) -> dict[str, object]:
+        """Return the overrides without a key. Raises SettingError."""
+        before = self.overrides
         after = _remove_keys(before, [to_our_name(key, "")])
         if len(after) < len(before):
-            resolve(self.given, after)
+            resolve(self.own, after)
         return after
 
-    def dry_run(self, on: bool) -> dict[str, Any]:
-        """Return what commands have set with a dry run begun or ended. Raises SettingError.
+    def with_dry_run(self, on: bool) -> dict[str, object]:
+        """Return the overrides with a dry run begun or ended. Raises SettingError.
 
-        A commanded need for approval is kept meanwhile: the end of a dry run doesn't lift it.
+        An override of the mode with `approve` is kept: the end of the dry run leads back to it.
         """
-        values: dict[str, Any] = {DRY_RUN: on}
-        if self.commanded.get("mode") == "approve":
+        values: dict[str, object] = {DRY_RUN: on}
+        if self.overrides.get("mode") == "approve":
             values = {"mode": "approve"} | ({DRY_RUN: True} if on else {})
-        return self.set(values)[0]
+        return self.with_values(values)[0]
 
-    def mode_after(self, commanded: Mapping[str, Any]) -> str | None:
-        """Return the cluster's mode once commands have set these; None: no setting says it."""
-        mode: str | None = apply_overrides(self.given, commanded).get("mode")
-        return mode
+    def mode_after(self, overrides: GivenSettings) -> str | None:
+        """Return the cluster's mode with these overrides; None: no setting gives it."""
+        mode = apply_overrides(self.own, overrides).get("mode")
+        return mode if isinstance(mode, str) else None
 
-    def normalise_names(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def normalise_names(self, values: GivenSettings) -> dict[str, object]:
         """Return settings under our names. Raises SettingError."""
         return normalise_names(values)
 
     def describe_pending(self) -> str:
-        """Say how many earlier decisions go on, to end a sentence."""
+        """Describe how many earlier decisions go on, as the end of a sentence."""
         return self.responder.describe_pending()
 
     def describe_own_balancing(self) -> str:
-        """Warn whoever has decisions published while brokers' own cluster balances by itself."""
+        """Describe that brokers' own cluster balances too, as the end of a sentence; empty: no."""
         if not self.balances:
             return ""
         keys = sorted({key for settings in self.balances.values() for key in settings})
@@ -138,17 +139,16 @@ class SettingsChange:
         )
 
 
-def without_approval(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Let nothing wait for approval: for whoever only asks what would be decided.
-
-    `values`: under our names.
-    """
+def without_approval(values: GivenSettings) -> dict[str, object]:
+    """Return settings, under our names, with which no decision waits for approval."""
     return {**values, "mode": "act"} if values.get("mode") == "approve" else dict(values)
 
 
 def dynamic_keys() -> dict[str, str]:
-    """Every setting that a command may change: Pulsar's name where it has one, else ours → what it
-    means."""
+    """Return every setting that a command may change → its meaning.
+
+    The name is Pulsar's if there is one, else ours.
+    """
     found = {}
     for model in list_models():
         for name, field in model.model_fields.items():
@@ -163,57 +163,59 @@ def dynamic_keys() -> dict[str, str]:
 
 
 def _set_values(
-    settings: dict[str, Any], values: Mapping[str, Any], given: Mapping[str, Any]
-) -> tuple[dict[str, Any], str]:
-    """The settings with all the values, and what is said to that. Raises SettingError for one that can't be."""
-    before = _resolved_or_none(given, settings)
+    before: GivenSettings, values: GivenSettings, own: GivenSettings
+) -> tuple[dict[str, object], str]:
+    """Return the overrides with these values, and the answer. Raises SettingError."""
+    # the overrides afterwards, checked together with the job's own settings
     ours = [_require_dynamic(name, value) for name, value in values.items()]
-    after = _remove_keys(settings, ours) | dict(values)
+    after = _remove_keys(before, ours) | dict(values)
     try:
         resolved = resolve_uncached(
-            apply_overrides(given, after), dynamic=not set(ours).isdisjoint(CLASS_KEYS.values())
+            apply_overrides(own, after), dynamic=not set(ours).isdisjoint(CLASS_KEYS.values())
         )
     except SettingError as error:
         name = dict(zip(ours, values, strict=True)).get(error.key, error.key)
         raise SettingError(name, values.get(name, error.value), error.expected) from None
-    known = () if before is None else before.warnings
-    said = [
-        f"{name} = {value!r}{_describe_former(name, own, apply_overrides(given, settings))}"
-        for own, (name, value) in zip(ours, values.items(), strict=True)
+    # the answer: each value with its former one, and new warnings
+    former = apply_overrides(own, before)
+    parts = [
+        f"{name} = {value!r}{_describe_former(name, our_name, former)}"
+        for our_name, (name, value) in zip(ours, values.items(), strict=True)
     ]
-    said += [warning for warning in resolved.warnings if warning not in known]
-    return after, "; ".join(said)
+    known = _find_warnings(own, before)
+    parts += [warning for warning in resolved.warnings if warning not in known]
+    return after, "; ".join(parts)
 
 
-def _describe_former(name: str, ours: str, values: Mapping[str, Any]) -> str:
-    """What a setting was, a number in our unit; nothing of one that nobody had set."""
+def _describe_former(name: str, ours: str, values: GivenSettings) -> str:
+    """Describe a setting's former value, a number in our unit; empty: it was not set."""
     if ours not in values:
         return ""
     if name == DRY_RUN:
         return f" (was {values[ours] == 'observe'})"
-    other = name != ours and not isinstance(values[ours], str)
-    return f" (was {f'{ours} = ' if other else ''}{values[ours]!r})"
+    # A number under Pulsar's key may be in another unit than ours: ours is named.
+    key = f"{ours} = " if name != ours and not isinstance(values[ours], str) else ""
+    return f" (was {key}{values[ours]!r})"
 
 
-def _resolved_or_none(
-    own: Mapping[str, Any], commanded: Mapping[str, Any]
-) -> ResolvedSettings | None:
-    """The settings resolved; None when they don't go together."""
+def _find_warnings(own: GivenSettings, overrides: GivenSettings) -> tuple[str, ...]:
+    """Find the warnings about these settings; none when the settings exclude each other."""
     try:
-        return resolve(own, commanded)
+        return resolve(own, overrides).warnings
     except SettingError:
-        return None
+        return ()
 
 
-def _remove_keys(settings: Mapping[str, Any], ours: Iterable[str]) -> dict[str, Any]:
-    taken = set(ours)
+def _remove_keys(overrides: GivenSettings, ours: Iterable[str]) -> dict[str, object]:
+    """Return the overrides without those keys, given by our names."""
+    removed = set(ours)
     return {
-        name: value for name, value in settings.items() if to_our_name(name, value) not in taken
+        name: value for name, value in overrides.items() if to_our_name(name, value) not in removed
     }
 
 
-def _require_dynamic(name: str, value: Any) -> str:
-    """Our name of a key that may be set to this value while the job runs. Raises SettingError."""
+def _require_dynamic(name: str, value: object) -> str:
+    """Return our name of a key that a command may set to this value. Raises SettingError."""
     ((ours, own_value),) = normalise_names({name: value}).items()
     if ours.startswith(PREFIX):
         resolve({ours: own_value})
@@ -223,12 +225,13 @@ def _require_dynamic(name: str, value: Any) -> str:
             continue
         if not key_metadata(model, ours).dynamic:
             raise SettingError(
-                name, value, "a dynamic key (this one: in the job's settings, and start it anew)"
+                name,
+                value,
+                "a dynamic key; set this one in the job's settings, and restart the job",
             )
         try:
-            if (
-                ours not in CLASS_KEYS.values()
-            ):  # what a class name comes to is found with all settings in sight
+            # A class name is checked together with all other settings.
+            if ours not in CLASS_KEYS.values():
                 model(**{ours: own_value})
         except ValidationError as error:
             raise SettingError(name, value, describe_expected_setting(error.errors()[0])) from None
@@ -236,15 +239,16 @@ def _require_dynamic(name: str, value: Any) -> str:
 
 
 def build_inverse_commands(names: Sequence[str], before: OperatorState) -> list[Operation]:
-    """Return commands that set each setting as a command had set it before, or take it back."""
-    had = defaultdict[str, dict[str, Any]](dict)  # one setting may have been set under two names
+    """Return the commands that restore these settings as commands had set them `before`."""
+    # One setting may have been set under two names.
+    had = defaultdict[str, dict[str, object]](dict)
     for name, value in before.settings.items():
         had[to_our_name(name, value)][name] = value
     ours = [to_our_name(name, "") for name in names]
     again = {name: value for own in ours for name, value in had.get(own, {}).items()}
-    taken_back = [
+    removals = [
         make("delete-config", key=name)
         for name, own in zip(names, ours, strict=True)
         if own not in had
     ]
-    return ([make("set-config", values=again)] if again else []) + taken_back
+    return ([make("set-config", values=again)] if again else []) + removals

@@ -1,8 +1,7 @@
-"""One cluster's settings → what its rounds and its agents run with, checked."""
+"""Resolves one cluster's settings: checks them, and builds what its rounds and agents run with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig, NamespaceConfig
-from lb_stream.contracts.keys import SettingError, build_settings
+from lb_stream.contracts.keys import GivenSettings, SettingError, build_settings
 from lb_stream.contracts.reports import ReportConfig
 from lb_stream.contracts.unread import UnreadKeys, describe_unread
 from lb_stream.core.config.auto_approve import check_auto_approve
@@ -24,16 +23,16 @@ from lb_stream.settings.load_managers import choose_load_manager
 from lb_stream.settings.names import normalise_names
 from lb_stream.settings.spelling import PREFIX, group_namespaces, lay_over
 
-NONE: Mapping[str, Any] = MappingProxyType({})
+NONE: GivenSettings = MappingProxyType({})
 """A layer without settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedSettings:
-    """What one cluster's settings come to.
+    """One cluster's settings in force.
 
-    `config`: what its rounds run with; `reporting`: what its agents do; `warnings`: what of the
-    settings was replaced by something that works, or has no effect.
+    `config`: of its rounds; `reporting`: of its agents' reports; `warnings`: settings that were
+    replaced by something that works, or that have no effect.
     """
 
     config: ClusterConfig
@@ -42,10 +41,10 @@ class ResolvedSettings:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Every key in force, defaults included, typed; `profile` first."""
+        """Return every key in force with its typed value, defaults included; `profile` first."""
         config = self.config
         found: dict[str, Any] = {}
-        # A strategy may read a key of the balancer's.
+        # A key that two models have is the balancer's: a strategy may read it too.
         for model in (
             config.balancer,
             config.shedder_config,
@@ -62,68 +61,68 @@ class ResolvedSettings:
         return dict(sorted(found.items(), key=lambda item: item[0] != "profile"))
 
 
-def apply_overrides(own: Mapping[str, Any], commanded: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay what operators have commanded over a cluster's own settings; under our names."""
-    return lay_over(normalise_names(own), normalise_names(commanded), commanded)
+def apply_overrides(own: GivenSettings, overrides: GivenSettings) -> dict[str, object]:
+    """Return a cluster's own settings with operators' overrides on top, under our names."""
+    return lay_over(normalise_names(own), normalise_names(overrides), overrides)
 
 
-def resolve(own: Mapping[str, Any], commanded: Mapping[str, Any] = NONE) -> ResolvedSettings:
-    """Resolve one cluster's settings, and what operators have commanded over them.
+def resolve(own: GivenSettings, overrides: GivenSettings = NONE) -> ResolvedSettings:
+    """Resolve one cluster's own settings with operators' overrides on top.
 
-    Names are ours or Pulsar's. Of a thousand clusters most have the same settings, and the same as
-    in the round before: these are resolved once. Raises SettingError, naming key, value and what
-    was expected.
+    Names are ours or Pulsar's. Results are cached: most of a thousand clusters have the same
+    settings, in each round. Raises SettingError, which names the key, its value and what was
+    expected.
     """
-    layers = _hashable(own), _hashable(commanded)
     try:
-        return _resolved(*layers)
-    except (TypeError, SettingError):  # once more, so that the error has the value as it was given
-        return resolve_uncached(apply_overrides(own, commanded))
+        return _resolve_cached(_to_hashable(own), _to_hashable(overrides))
+    except (TypeError, SettingError):
+        # Unhashable values have no place in the cache, and an error shows the value as given.
+        return resolve_uncached(apply_overrides(own, overrides))
 
 
-def cluster_config(values: Mapping[str, Any]) -> ClusterConfig:
-    """Resolve what a cluster's rounds run with, for `decide`. Raises SettingError."""
+def cluster_config(values: GivenSettings) -> ClusterConfig:
+    """Return the config with which a cluster's rounds run. Raises SettingError."""
     return resolve(values).config
 
 
 @lru_cache(maxsize=256)
-def _resolved(
-    own: tuple[tuple[str, Any], ...], commanded: tuple[tuple[str, Any], ...]
+def _resolve_cached(
+    own: tuple[tuple[str, object], ...], overrides: tuple[tuple[str, object], ...]
 ) -> ResolvedSettings:
-    return resolve_uncached(apply_overrides(dict(own), dict(commanded)))
+    return resolve_uncached(apply_overrides(dict(own), dict(overrides)))
 
 
-def _hashable(layer: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """A layer as a key of the cache. JSON makes lists of tuples: here they are tuples again."""
+def _to_hashable(layer: GivenSettings) -> tuple[tuple[str, object], ...]:
+    """Convert a layer to a key of the cache. Lists, which JSON makes of tuples, become tuples."""
     return tuple(
         (name, tuple(value) if isinstance(value, list) else value)
         for name, value in sorted(layer.items())
     )
 
 
-def resolve_uncached(values: Mapping[str, Any], *, dynamic: bool = False) -> ResolvedSettings:
-    """Resolve settings under any names, over the profile and the defaults; nothing is remembered.
+def resolve_uncached(values: GivenSettings, *, dynamic: bool = False) -> ResolvedSettings:
+    """Resolve settings under our names or Pulsar's, without the cache.
 
-    A load manager or strategy that isn't there, named in Pulsar's words, gives the manager that
-    Pulsar would fall back to, and a warning (`settings.load_managers` says when). `dynamic`: a
-    command changes the settings of a running cluster. Raises SettingError.
+    An unknown load manager or strategy in Pulsar's form leads to the manager that Pulsar falls back
+    to, and a warning (see `settings.load_managers`). `dynamic`: a command changes the settings of a
+    running cluster. Raises SettingError.
     """
     given = normalise_names(values)
-    # The layers: what is given over the shedder's part of the profile over the profile.
+    # Layers: the given values, over the shedder's part of the profile, over the profile.
     profile = given.get("profile", BalancerConfig.model_fields["profile"].default)
     given = (PROFILES.get(profile, {}) if isinstance(profile, str) else {}) | given
     chosen = choose_load_manager(given, dynamic)
     given = SHEDDER_PROFILES.get(str(profile), {}).get(chosen.shedder.name, {}) | given
-    # One default follows from another setting.
+    # a default that follows from another setting
     reporting = build_settings(ReportConfig, given)
     given = {"report_timeout_ms": max(1, 2 * reporting.report_max_interval_ms)} | given
-    # The balancer's own settings, and those of each strategy that runs.
+    # the balancer's own settings, and those of each strategy that runs
     balancer = build_settings(BalancerConfig, given | {"load_manager": chosen.manager})
     check_windows(balancer)
     check_auto_approve(balancer.auto_approve)
-    chosen_placement, placement_warnings = _placement(balancer)
+    chosen_placement, placement_warnings = _choose_placement(balancer)
     splitting = build_settings(SplittingConfig, given)
-    algorithms = _algorithms(splitting, given)
+    algorithms = _build_algorithms(splitting, given)
     return ResolvedSettings(
         ClusterConfig(
             balancer=balancer,
@@ -133,7 +132,7 @@ def resolve_uncached(values: Mapping[str, Any], *, dynamic: bool = False) -> Res
             placement_config=build_settings(chosen_placement.config, given),
             splitting=splitting,
             split_algorithms=algorithms,
-            namespaces=_namespaces(given),
+            namespaces=_build_namespaces(given),
         ),
         reporting,
         warnings=(
@@ -145,7 +144,8 @@ def resolve_uncached(values: Mapping[str, Any], *, dynamic: bool = False) -> Res
     )
 
 
-def _namespaces(given: Mapping[str, Any]) -> dict[str, NamespaceConfig]:
+def _build_namespaces(given: GivenSettings) -> dict[str, NamespaceConfig]:
+    """Build the settings of each namespace that has its own. Raises SettingError."""
     found = {}
     for name, own in group_namespaces(given).items():
         found[name] = build_settings(NamespaceConfig, own, f"{PREFIX}{name}.")
@@ -153,18 +153,20 @@ def _namespaces(given: Mapping[str, Any]) -> dict[str, NamespaceConfig]:
     return found
 
 
-def _algorithms(splitting: SplittingConfig, given: Mapping[str, Any]) -> Algorithms:
+def _build_algorithms(splitting: SplittingConfig, given: GivenSettings) -> Algorithms:
+    """Build the settings of each split algorithm. Raises SettingError."""
+    # Looking an algorithm up loads it if it is a plug-in's.
     for name in (splitting.split_algorithm, *splitting.supported_split_algorithms):
         with suppress(UnknownStrategyError):
-            split_algorithm[name]  # loads it if it is a plug-in's
+            split_algorithm[name]
     configs = {
         name: build_settings(split_algorithm[name].config, given) for name in split_algorithm.names
     }
     return Algorithms(splitting.split_algorithm, configs)
 
 
-def _placement(balancer: BalancerConfig) -> tuple[Strategy[Placement], tuple[str, ...]]:
-    """Find the placement strategy of the cluster's load manager, and warn of one that stands in."""
+def _choose_placement(balancer: BalancerConfig) -> tuple[Strategy[Placement], tuple[str, ...]]:
+    """Choose the placement of the cluster's load manager. Also returns warnings."""
     match balancer.load_manager:
         case "extensible":
             return extensible_placement["LeastResourceUsageWithWeight"], ()

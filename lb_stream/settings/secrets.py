@@ -1,12 +1,10 @@
-"""Secrets among the settings: learned where settings are read, hidden wherever a line is shown or
-logged, whoever made it."""
+"""Secrets among the settings: remembered where settings are read, hidden in all lines and logs."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
 PUBLIC_OPTIONS = frozenset(
     {
@@ -15,24 +13,26 @@ PUBLIC_OPTIONS = frozenset(
         "sasl_plain_username",
         "client_id",
         "request_timeout_ms",
+        "ssl_check_hostname",
+        "ssl_cafile",
+        "ssl_certfile",
+        "ssl_keyfile",
+        "sasl_oauth_token_file",
     }
-    | {"ssl_check_hostname", "ssl_cafile", "ssl_certfile", "ssl_keyfile", "sasl_oauth_token_file"}
 )
-"""Of a Kafka client's options those that may be shown.
-
-What isn't known (a misspelt password, say) may not.
-"""
+"""Options of a Kafka client that may be shown. All others may not: one could be a misspelt
+password."""
 
 _PUBLIC_OF_STORES = re.compile(
-    r"^((aws_|google_|azure_)?(storage_)?(endpoint|endpoint_url|region|default_region|allow_http|account_name|bucket(_name)?|timeout)"
+    r"^((aws_|google_|azure_)?(storage_)?"
+    r"(endpoint|endpoint_url|region|default_region|allow_http|account_name|bucket(_name)?|timeout)"
     r"|fs\.s3a\.(endpoint|endpoint\.region|path\.style\.access|connection\.[a-z.]+))$",
     re.IGNORECASE,
 )
-"""The same of an object store's options."""
+"""Options of an object store that may be shown."""
 
 FROM_FILE = "file:"
-"""What the value of a setting begins with that stands in a file: its path follows, which is no
-secret."""
+"""Prefix of a value that names the file which holds a secret. The path itself is no secret."""
 
 PUBLIC_BESIDE_ADDRESSES = {
     "notify": frozenset(
@@ -45,8 +45,6 @@ PUBLIC_BESIDE_ADDRESSES = {
             "repeat_interval_ms",
             "resolve_after_ms",
             "max_messages_per_hour",
-        }
-        | {
             "timeout_ms",
             "quiet_windows",
             "urgent",
@@ -58,20 +56,21 @@ PUBLIC_BESIDE_ADDRESSES = {
     ),
     "hooks": frozenset({"timeout_ms", "unanswered"}),
 }
-"""Sections with addresses, which may hold passwords and tokens anywhere, and what of them may be
-shown; a misspelt key may not."""
+"""Section whose values may be addresses with passwords or tokens → its keys that may be shown."""
 
 SHORTEST = 4
-"""Shorter texts are hidden where they stand, but not searched for in others: they would be found
-everywhere."""
+"""Characters of the shortest secret that is hidden inside of other texts, too.
+
+Shorter ones would be found everywhere; they are hidden only as the value of their own key.
+"""
 
 _NAMED = re.compile(r"passw|secret|token|credential|jaas", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")  # s3://key:secret@bucket
-_known: set[str] = set()
+_remembered: set[str] = set()
 
 
 def is_secret(path: tuple[str, ...]) -> bool:
-    """Whether a setting that stands there may not be shown."""
+    """Return whether the setting at this path may not be shown."""
     if path[:2] == ("stream", "store_options") and len(path) > 2:
         return not _PUBLIC_OF_STORES.search(path[-1])
     if path[:2] == ("kafka", "options"):
@@ -81,10 +80,10 @@ def is_secret(path: tuple[str, ...]) -> bool:
     return bool(_NAMED.search(path[-1]))
 
 
-def is_secret_file(path: tuple[str, ...], value: Any) -> bool:
-    """Whether the value says which file holds the secret.
+def is_secret_file(path: tuple[str, ...], value: object) -> bool:
+    """Return whether the value names the file that holds the secret.
 
-    So it is for addresses of targets and hooks, and for what signs them.
+    Addresses of targets and hooks may be given in this form, and the key that signs requests.
     """
     return (
         path[0] in PUBLIC_BESIDE_ADDRESSES
@@ -93,8 +92,8 @@ def is_secret_file(path: tuple[str, ...], value: Any) -> bool:
     )
 
 
-def remember_secrets(path: tuple[str, ...], value: Any) -> None:
-    """Remember what is secret of a setting, or of a section with settings in it."""
+def remember_secrets(path: tuple[str, ...], value: object) -> None:
+    """Remember the secrets in a setting, or in a section of settings."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             remember_secrets((*path, str(name)), item)
@@ -104,23 +103,24 @@ def remember_secrets(path: tuple[str, ...], value: Any) -> None:
         and not isinstance(value, bool)
         and not is_secret_file(path, text)
     ):
-        _known.update((text, repr(text)[1:-1], json.dumps(text)[1:-1]))
+        _remembered.update((text, repr(text)[1:-1], json.dumps(text)[1:-1]))
 
 
 def hide(text: str) -> str:
-    """A text with stars in the place of each secret."""
-    for secret in sorted(_known, key=len, reverse=True):
+    """Return a text with stars in the place of each secret."""
+    for secret in sorted(_remembered, key=len, reverse=True):
         text = text.replace(secret, "***")
     return _USER_INFO.sub("***@", text)
 
 
-def hide_section(section: str, values: dict[str, Any]) -> dict[str, Any]:
-    """A section's values to be shown: secrets are stars, also where they stand within another value."""
+def hide_section(section: str, values: Mapping[str, object]) -> dict[str, object]:
+    """Return a section's values with stars in the place of secrets, also inside of other values."""
     return {name: _hide_value((section, name), value) for name, value in values.items()}
 
 
-def _hide_value(path: tuple[str, ...], value: Any) -> Any:
+def _hide_value(path: tuple[str, ...], value: object) -> object:
     if isinstance(value, dict):
         return {name: _hide_value((*path, name), item) for name, item in value.items()}
-    secret = is_secret(path) and value != "" and not is_secret_file(path, value)
-    return "***" if secret else hide(value) if isinstance(value, str) else value
+    if is_secret(path) and value != "" and not is_secret_file(path, value):
+        return "***"
+    return hide(value) if isinstance(value, str) else value

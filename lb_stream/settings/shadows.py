@@ -1,13 +1,10 @@
-"""A shadow's settings: its own over its cluster's, but for those that only the cluster itself can
-have."""
+"""A shadow's settings: its own over its cluster's, except those that only a cluster may have."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
-from lb_stream.contracts.keys import SettingError
+from lb_stream.contracts.keys import GivenSettings, SettingError
 from lb_stream.contracts.reports import ReportConfig
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.shadow.evaluate import REAL
@@ -18,12 +15,12 @@ from lb_stream.settings.resolve import ResolvedSettings, apply_overrides, resolv
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 FORCED = {"mode": "act", "split_enabled": False, "merge_advice_enabled": False}
-"""A shadow counts its own moves, as if they were published.
+"""Settings that each shadow has. It counts its own moves as if they were published.
 
-It splits nothing: nobody knows what the halves would carry.
+It splits nothing, because what the halves would carry is unknown.
 """
 
-_OF_THE_CLUSTER = dict.fromkeys(
+_ONLY_OF_CLUSTERS = dict.fromkeys(
     ReportConfig.model_fields, "agents report once for all policies"
 ) | {
     **dict.fromkeys(
@@ -36,15 +33,18 @@ _OF_THE_CLUSTER = dict.fromkeys(
     **dict.fromkeys(SplittingConfig.model_fields, "a shadow splits nothing"),
     **dict.fromkeys(
         ("mode", "auto_approve", "max_proposals", "proposal_expires_ms"),
-        "a shadow publishes nothing, ever",
+        "a shadow publishes nothing",
     ),
     "tombstone_delay_ms": "a shadow has no ownership records",
 }
+"""Key that a shadow may not set → why."""
 
 
-def check_shadow(name: str, own: Mapping[str, Any]) -> None:
-    """Raise SettingError for a name that can't be a shadow's, or a key that is not a shadow's to
-    set. `own`: under any names."""
+def check_shadow(name: str, own: GivenSettings) -> None:
+    """Require a shadow's name, and keys that a shadow may set. Raises SettingError.
+
+    `own`: the shadow's settings, under our names or Pulsar's.
+    """
     if not NAME.fullmatch(name) or name == REAL:
         raise SettingError(
             name,
@@ -52,22 +52,22 @@ def check_shadow(name: str, own: Mapping[str, Any]) -> None:
             f"a shadow's name: letters, digits, dashes, underscores, 64 at most, and not {REAL!r}",
         )
     for key, value in normalise_names(own).items():
-        if why := _OF_THE_CLUSTER.get(key):
-            raise SettingError(key, value, f"to be set for the cluster, not for a shadow: {why}")
+        if why := _ONLY_OF_CLUSTERS.get(key):
+            raise SettingError(key, value, f"this key in the cluster's section only: {why}")
 
 
 def resolve_shadow(
-    given: Mapping[str, Any], commanded: Mapping[str, Any], own: Mapping[str, Any]
+    cluster: GivenSettings, overrides: GivenSettings, own: GivenSettings
 ) -> ResolvedSettings:
-    """Resolve a shadow's own settings, over those that commands have set, over the cluster's.
+    """Resolve a shadow's own settings, over operators' overrides, over its cluster's settings.
 
     Raises SettingError.
     """
-    return resolve(apply_overrides(given, commanded) | normalise_names(own) | FORCED)
+    return resolve(apply_overrides(cluster, overrides) | normalise_names(own) | FORCED)
 
 
-def shadow_config(
-    given: Mapping[str, Any], commanded: Mapping[str, Any], own: Mapping[str, Any]
+def resolve_shadow_config(
+    cluster: GivenSettings, overrides: GivenSettings, own: GivenSettings
 ) -> ClusterConfig:
-    """Resolve what a shadow's rounds run with, as `resolve_shadow`."""
-    return resolve_shadow(given, commanded, own).config
+    """Return the config with which a shadow's rounds run; see `resolve_shadow`."""
+    return resolve_shadow(cluster, overrides, own).config

@@ -1,6 +1,6 @@
-"""How settings are spelled: our names and Pulsar's, another word for the mode, keys of namespaces.
+"""The names of settings: ours and Pulsar's, `dry_run` for the mode, keys of namespaces.
 
-Nothing here needs a strategy.
+Nothing here imports a strategy.
 """
 
 from __future__ import annotations
@@ -8,32 +8,31 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from lb_stream.contracts.balancer import NamespaceConfig
 from lb_stream.contracts.base import LONGEST_NAMESPACE
-from lb_stream.contracts.keys import KeyModel, SettingError, pulsar_names
+from lb_stream.contracts.keys import GivenSettings, KeyModel, SettingError, pulsar_names
 
 OLD_SPELLINGS = {
     "loadBalancerBandwithInResourceWeight": "bandwidth_in_weight",
     "loadBalancerBandwithOutResourceWeight": "bandwidth_out_weight",
 }
-"""Pulsar's misspelt keys: they count as long as the right one is not given or 1."""
+"""Pulsar's misspelt key → our name. It counts if the right key is absent or 1."""
 
 DRY_RUN = "dry_run"
-"""Another word for the mode: true stands for observe, false for act.
+"""Another name of the mode: true means observe, false means act.
 
-Beside a mode true goes over it, and false says nothing.
+If `mode` is given too, true overrides it, and false has no effect.
 """
 
 
 @cache
 def list_names(models: tuple[type[KeyModel], ...]) -> dict[str, tuple[str, int]]:
-    """List every name of the models' keys, ours and Pulsar's → (our name, factor).
+    """Return every name of the models' keys, ours and Pulsar's → (our name, factor).
 
-    The factor leads from the value given under that name to ours.
+    A value under that name, multiplied by the factor, is ours.
     """
     ours = {name: (name, 1) for model in models for name in model.model_fields}
     ours[DRY_RUN] = ("mode", 1)
@@ -41,16 +40,16 @@ def list_names(models: tuple[type[KeyModel], ...]) -> dict[str, tuple[str, int]]
 
 
 def to_our_names(
-    values: Mapping[str, Any],
+    values: GivenSettings,
     known: Mapping[str, tuple[str, int]],
-    read: Callable[[str, Any], Any] = lambda _name, value: value,
-) -> dict[str, Any]:
-    """Bring settings under our names; `known` has all of theirs.
+    read: Callable[[str, object], object] = lambda _name, value: value,
+) -> dict[str, object]:
+    """Return settings under our names. `known` must have each of the given names.
 
-    `read`: (name, value) → our value, where that is not only a factor.
+    `read`: (name, value times its factor) → our value.
     """
-    result: dict[str, Any] = {}
-    # The order in which they were given doesn't count: a log's settings are sorted.
+    result: dict[str, object] = {}
+    # `dry_run` comes last whatever the given order is: a log's settings are sorted by name.
     for name, value in sorted(values.items(), key=lambda item: item[0] == DRY_RUN):
         ours, factor = known[name]
         if name == DRY_RUN:
@@ -59,59 +58,69 @@ def to_our_names(
         elif name not in OLD_SPELLINGS:
             result[ours] = read(name, _scale(name, value, factor))
     for old, ours in OLD_SPELLINGS.items():
-        if old in values and _is_one(result.get(ours, 1)):
+        if old in values and _to_float(result.get(ours, 1)) == 1.0:
             result[ours] = values[old]
     return result
 
 
 def lay_over(
-    own: Mapping[str, Any], over: Mapping[str, Any], commanded: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Lay what was commanded over a cluster's own settings, both under our names.
+    own: GivenSettings, over: GivenSettings, commanded: GivenSettings
+) -> dict[str, object]:
+    """Return a cluster's own settings with overrides on top, under our names.
 
-    `commanded`: the same as `over`, under the names that the commands gave. The end of a dry run
-    lifts no need for approval that was given: only another mode does.
+    `over` and `commanded` are the same overrides: under our names, and as the commands named them.
+    The end of a dry run (`dry_run` = false) leaves the mode `approve` as it is.
     """
     if own.get("mode") == "approve" and over.get("mode") == "act" and "mode" not in commanded:
         over = {name: value for name, value in over.items() if name != "mode"}
     return {**own, **over}
 
 
-def _parse_mode(dry_run: Any) -> str:
+def _parse_mode(dry_run: object) -> str:
+    """Return the mode that a value of `dry_run` means. Raises SettingError."""
     try:
         return "observe" if TypeAdapter(bool).validate_python(dry_run) else "act"
     except ValidationError:
         raise SettingError(DRY_RUN, dry_run, "true or false") from None
 
 
-def _is_one(value: Any) -> bool:
+def _to_float(value: object) -> float | None:
+    """Return a number, or a text that holds one, as a float; None: the value is neither."""
+    if not isinstance(value, str | int | float):
+        return None
     try:
-        return float(value) == 1.0
-    except (TypeError, ValueError, OverflowError):
-        return False
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
 
 
-def _scale(name: str, value: Any, factor: int) -> Any:
+def _scale(name: str, value: object, factor: int) -> object:
+    """Multiply a value that is given in Pulsar's unit. Raises SettingError if it is no number."""
     if factor == 1:
         return value
-    try:
-        scaled = float(value) * factor
-    except (TypeError, ValueError, OverflowError):
-        raise SettingError(name, value, "a number") from None
+    number = _to_float(value)
+    if number is None:
+        raise SettingError(name, value, "a number")
+    scaled = number * factor
     return int(scaled) if scaled.is_integer() else scaled
 
 
-# --- keys of namespaces: keys of their cluster's, so that they lie over others as these do ---
+# --- keys of namespaces ---
+#
+# They are flat keys of their cluster, so that one layer overrides another key by key.
 
 SECTION = "namespace"
-"""The section that holds them: [namespace."TENANT/NAMESPACE"], or within a cluster's."""
+"""The section of namespaces: [namespace."TENANT/NAMESPACE"], also inside a cluster's section."""
 PREFIX = f"{SECTION}."
-"""Begins such a key: `namespace.TENANT/NAMESPACE.KEY`."""
+"""Prefix of a namespace's key: `namespace.TENANT/NAMESPACE.KEY`."""
 _NAMESPACE = re.compile(r"[^/\s]+(/[^/\s]+){1,2}")
 
 
-def split_namespace_key(name: str, value: Any) -> tuple[str, str]:
-    """Split a key that begins with PREFIX into the namespace and its own key. Raises SettingError."""
+def split_namespace_key(name: str, value: object) -> tuple[str, str]:
+    """Split a key that begins with PREFIX into the namespace and the namespace's key.
+
+    `value` is for messages. Raises SettingError.
+    """
     namespace, _, own = name.removeprefix(PREFIX).rpartition(".")
     if own not in NamespaceConfig.model_fields:
         keys = ", ".join(NamespaceConfig.model_fields)
@@ -123,8 +132,8 @@ def split_namespace_key(name: str, value: Any) -> tuple[str, str]:
     return namespace, own
 
 
-def flatten_namespaces(namespaces: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Turn sections, namespace → key → value, into keys of the cluster."""
+def flatten_namespaces(namespaces: Mapping[str, GivenSettings]) -> dict[str, object]:
+    """Turn sections (namespace → key → value) into keys of the cluster."""
     return {
         f"{PREFIX}{namespace}.{name}": value
         for namespace, keys in namespaces.items()
@@ -132,9 +141,9 @@ def flatten_namespaces(namespaces: Mapping[str, Mapping[str, Any]]) -> dict[str,
     }
 
 
-def group_namespaces(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def group_namespaces(given: GivenSettings) -> dict[str, dict[str, object]]:
     """Gather the keys of namespaces as namespace → key → value, sorted by namespace."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, object]] = {}
     for name in sorted(given):
         if name.startswith(PREFIX):
             namespace, own = split_namespace_key(name, given[name])

@@ -1,9 +1,8 @@
-"""Who reads a setting: which strategies, and under which other settings.
+"""Finds who reads a setting: which strategies, and under which other settings.
 
-What a cluster's settings leave unread changes nothing there.
-
-A strategy reads the keys of its own model. The balancer's and splitting's keys are read in every
-cluster, but for those of `CONDITIONS`.
+A setting that a cluster does not read changes nothing there. A strategy reads the keys of its own
+model. Keys of the balancer and of splitting are read in every cluster, except those of
+`CONDITIONS`.
 """
 
 from __future__ import annotations
@@ -23,18 +22,17 @@ from lb_stream.settings.names import REGISTRIES
 
 EVERY_CLUSTER = "every cluster"
 AGENTS = "agents that report"
-SILENCE = "report_max_interval_ms"
-"""What report_timeout_ms is twice of, unless it is given."""
-NONE_READS = "nobody"
+REPORT_INTERVAL = "report_max_interval_ms"
+"""The key from whose value the default of report_timeout_ms follows: it is twice as long."""
+NONE_READS = "none"
 BALANCER = "the balancer"
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`who` reads a key: said of the key whatever the settings, and whether it holds under given
-    ones."""
+    """A condition under which a key is read. `reader`: who reads it then, for people."""
 
-    who: str
+    reader: str
     holds: Callable[[ClusterConfig], bool]
 
 
@@ -49,8 +47,8 @@ _SHEDDING = Condition(
     "every cluster with shedding_enabled", lambda config: config.balancer.shedding_enabled
 )
 _SPLITS = Condition(
-    "every cluster with split_enabled, and the simple manager without (it tells of what it doesn't "
-    "split)",
+    "every cluster with split_enabled, and the simple manager without (it logs the splits that it "
+    "doesn't make)",
     lambda config: config.splitting.split_enabled or config.balancer.load_manager == "simple",
 )
 _MERGES = Condition(
@@ -67,18 +65,22 @@ _CHILDREN = Condition(
     "the modular and the simple manager with split_enabled",
     lambda config: config.splitting.split_enabled and config.balancer.load_manager != "extensible",
 )
-_LOOK = Condition(
+_SPLITS_OF_AGENTS = Condition(
     "the extensible manager with split_enabled",
     lambda config: config.splitting.split_enabled and config.balancer.load_manager == "extensible",
 )
 
 
 def _agents(*algorithms: str) -> Condition:
-    """Only agents of the extensible manager look for boundaries among topics here; elsewhere the
-    brokers do that themselves."""
+    """Build the condition that agents of the extensible manager cut bundles by these algorithms.
+
+    Under other managers the brokers themselves find the boundaries among topics.
+    """
     return Condition(
         f"agents under the extensible manager, for {' and '.join(algorithms)}",
-        lambda config: _LOOK.holds(config) and config.split_algorithms.named().name in algorithms,
+        lambda config: (
+            _SPLITS_OF_AGENTS.holds(config) and config.split_algorithms.named().name in algorithms
+        ),
     )
 
 
@@ -126,42 +128,42 @@ CONDITIONS = {
     "namespace_max_bundles": _SPLITS,
     "max_splits_in_flight": _SPLITS,
     "merge_advice_after_ms": _MERGES,
-    "split_interval_ms": _LOOK,
-    "max_splits_per_cycle": _LOOK,
-    "split_hit_count": _LOOK,
-    "split_namespace_match": _LOOK,
+    "split_interval_ms": _SPLITS_OF_AGENTS,
+    "max_splits_per_cycle": _SPLITS_OF_AGENTS,
+    "split_hit_count": _SPLITS_OF_AGENTS,
+    "split_namespace_match": _SPLITS_OF_AGENTS,
     "split_at_several_boundaries": _agents("flow_or_qps_equally_divide"),
     "flow_difference_percent": _agents("flow_or_qps_equally_divide"),
     "flow_duplicate_hash": _agents("flow_or_qps_equally_divide"),
     "hex_midpoint": _agents("topic_count_equally_divide", "flow_or_qps_equally_divide"),
 }
-"""Keys of the balancer and of splitting that are not read in every cluster."""
+"""Key of the balancer or of splitting that not every cluster reads → who does."""
 
 
 def list_strategies_reading(name: str) -> tuple[str, ...]:
-    """The shedders, placements and (plugged-in) split algorithms whose own settings hold the key,
-    by name."""
+    """Return the strategies whose own settings hold the key, by name."""
     found: dict[str, None] = {}
     for registry in REGISTRIES:
-        for one in registry.names:
-            model = registry[one].config
+        for strategy in registry.names:
+            model = registry[strategy].config
             if model is not SplittingConfig and name in model.model_fields:
-                found[f"{one} (extensible)" if registry is extensible_placement else one] = None
+                of_manager = " (extensible)" if registry is extensible_placement else ""
+                found[f"{strategy}{of_manager}"] = None
     return tuple(found)
 
 
 def list_possible_readers(name: str) -> tuple[str, ...]:
-    """Everybody who reads the key under some settings.
-
-    Raises KeyError for a key that nobody knows.
-    """
+    """Return all who read the key under some settings. Raises KeyError for an unknown key."""
     found: list[str] = []
     if any(name in model.model_fields for model in (BalancerConfig, SplittingConfig)):
         condition = CONDITIONS.get(name)
-        found.append(condition.who if condition else EVERY_CLUSTER)
+        found.append(condition.reader if condition else EVERY_CLUSTER)
     found += list_strategies_reading(name)
     if name in ReportConfig.model_fields:
-        found += [AGENTS, *([f"{EVERY_CLUSTER}, for report_timeout_ms"] * (name == SILENCE))]
+        found += [
+            AGENTS,
+            *([f"{EVERY_CLUSTER}, for report_timeout_ms"] * (name == REPORT_INTERVAL)),
+        ]
     if name in WHY:
         found.append(NONE_READS)
     if not found:
@@ -170,9 +172,9 @@ def list_possible_readers(name: str) -> tuple[str, ...]:
 
 
 def find_readers(name: str, config: ClusterConfig) -> tuple[str, ...]:
-    """Who reads the key in a cluster with these settings.
+    """Find who reads the key in a cluster with these settings.
 
-    Empty: nobody does, and another value would change nothing there.
+    Empty: nothing reads it, and another value would change nothing there.
     """
     found: list[str] = []
     if any(name in model.model_fields for model in (BalancerConfig, SplittingConfig)):
@@ -186,20 +188,21 @@ def find_readers(name: str, config: ClusterConfig) -> tuple[str, ...]:
     used = config.split_algorithms.named()
     chosen.append((used.name, split_algorithm[used.name].config))
     found += dict.fromkeys(
-        one for one, model in chosen if model is not SplittingConfig and name in model.model_fields
+        strategy
+        for strategy, model in chosen
+        if model is not SplittingConfig and name in model.model_fields
     )
     if name in ReportConfig.model_fields:
-        found += [AGENTS, *([BALANCER] * (name == SILENCE))]
+        found += [AGENTS, *([BALANCER] * (name == REPORT_INTERVAL))]
     return tuple(found)
 
 
 def explain_unread(name: str, config: ClusterConfig) -> str:
-    """Why nobody reads the key under these settings, in words for the one who gave it."""
+    """Explain why nothing reads the key under these settings."""
     if name in WHY:
         return WHY[name]
-    balancer = config.balancer
-    here = (
-        f"the {balancer.load_manager} manager with {config.shedder.name} and "
-        f"{config.placement.name}"
+    readers = " and ".join(list_possible_readers(name))
+    return (
+        f"it is for {readers}; this cluster has the {config.balancer.load_manager} manager with "
+        f"{config.shedder.name} and {config.placement.name}"
     )
-    return f"it is for {' and '.join(list_possible_readers(name))}; here is {here}"

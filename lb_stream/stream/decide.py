@@ -33,7 +33,7 @@ from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shadow.evaluate import ShadowInput
 from lb_stream.core.splitting.merging import withdrawn
 from lb_stream.settings.overrides import apply_setting_commands
-from lb_stream.settings.shadows import shadow_config
+from lb_stream.settings.shadows import resolve_shadow_config
 from lb_stream.store import Store, checkpoint_of
 from lb_stream.stream import figures
 from lb_stream.stream.averages import read_shard
@@ -191,7 +191,7 @@ def _make_round(
     row.seq, row.memory = made.seq, made.memory.to_json()
     for name, entries in encode_entries(made).items():
         setattr(row, name, entries)
-    of_shadow = partial(shadow_config, own, begin.memory.operator_state.settings)
+    of_shadow = partial(resolve_shadow_config, own, begin.memory.operator_state.settings)
     hold_ms = settings.stream.shadow_hold_ms
     return ShadowInput(view, made, begin.config, of_shadow, context.caught_up, hold_ms)
 

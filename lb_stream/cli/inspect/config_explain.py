@@ -58,15 +58,15 @@ def explain(
     chosen = (
         _chosen(found, keys)
         if keys
-        else [setting for setting in found if all_ or setting.read_by or setting.in_vain]
+        else [setting for setting in found if all_ or setting.read_by or setting.is_ineffective]
     )
-    vain = [setting for setting in chosen if setting.in_vain]
+    vain = [setting for setting in chosen if setting.is_ineffective]
     if json:
         emit_json(
             {
                 "cluster": cluster,
                 "settings": [asdict(setting) for setting in chosen],
-                "in_vain": [setting.key for setting in vain],
+                "ineffective": [setting.key for setting in vain],
             }
         )
         return

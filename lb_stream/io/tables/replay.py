@@ -30,7 +30,7 @@ from lb_stream.core.shadow.evaluate_all import replay_shadows
 from lb_stream.io.kafka.checkpoint import checkpoint_uuid
 from lb_stream.io.tables.delta import dataset, open_table
 from lb_stream.settings.overrides import apply_setting_commands
-from lb_stream.settings.shadows import shadow_config
+from lb_stream.settings.shadows import resolve_shadow_config
 from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.cluster_input import parse_asks
 from lb_stream.stream.decide import cluster_view, encode_entries, read_shards
@@ -220,7 +220,7 @@ def _decided(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> 
     made = decide(start.view, start.memory, start.inbox, start.config)
     now = encode_entries(made) | {"memory": made.memory.to_json()}
     if any(entry["policy"] == REAL for entry in json.loads(row["shadows"])):
-        of_shadow = partial(shadow_config, start.own, start.memory.operator_state.settings)
+        of_shadow = partial(resolve_shadow_config, start.own, start.memory.operator_state.settings)
         hold_ms = start.inputs["shadow_hold_ms"]
         looked = ShadowInput(
             start.view, made, start.config, of_shadow, start.inbox.caught_up, hold_ms

@@ -69,8 +69,8 @@ def may_end_publishing(command: Operation, now: OperatorState) -> bool:
 def _mode_in(settings: Mapping[str, Any]) -> str | None:
     """Return the mode that these settings give, under whichever name; None: they give none."""
     own = {name: value for name, value in settings.items() if to_our_name(name, value) == "mode"}
-    mode: str | None = normalise_names(own).get("mode")
-    return mode
+    mode = normalise_names(own).get("mode")
+    return mode if isinstance(mode, str) else None
 
 
 def find_cancelled(commands: Sequence[tuple[str, Mapping[str, Any]]]) -> frozenset[int]:

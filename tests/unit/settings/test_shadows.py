@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.contracts.keys import SettingError
-from lb_stream.settings.load import Loaded, load
+from lb_stream.settings.load import LoadedSettings, load
 from tests.support.wordings import check_wording
 
 CONF = """
@@ -20,7 +20,7 @@ dynamic_bad_manager = "fallback"
 """
 
 
-def loaded(folder: Path, text: str, *arguments: str, **environment: str) -> Loaded:
+def loaded(folder: Path, text: str, *arguments: str, **environment: str) -> LoadedSettings:
     """The settings in a file with this text."""
     path = folder / "lb.toml"
     path.write_text(text)

@@ -104,13 +104,13 @@ def test_all_lists_every_key_there_is_once(folder: Path) -> None:
 
 
 def test_what_the_chosen_strategies_do_not_read_was_given_in_vain(folder: Path) -> None:
-    assert set(explained(folder)["in_vain"]) == {
+    assert set(explained(folder)["ineffective"]) == {
         "low_threshold_points",
         "comfort_percent",
         "loadBalancerHostUsageCheckIntervalMinutes",
     }
     own = explained(folder, "--cluster", "eu-1")
-    assert set(own["in_vain"]) == {
+    assert set(own["ineffective"]) == {
         "threshold_percent",
         "comfort_percent",
         "loadBalancerHostUsageCheckIntervalMinutes",

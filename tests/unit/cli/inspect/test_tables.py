@@ -16,7 +16,7 @@ from pyarrow.fs import SubTreeFileSystem
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, TABLES
-from lb_stream.query.lake import _rows, open_lake, records
+from lb_stream.query.lake import _find_rows, open_lake, records
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import Recorder
@@ -226,7 +226,7 @@ def test_sql_finds_partitions_whatever_the_clusters_are_called(tmp_path: Path) -
 
 def test_tables_are_scanned_without_calling_back_into_python(tables: Path) -> None:
     """Else a query that stops early (a limit) crashes the process at its end, one time in three."""
-    assert isinstance(_rows(Store.at(tables), DECISIONS).filesystem, SubTreeFileSystem)
+    assert isinstance(_find_rows(Store.at(tables), DECISIONS).filesystem, SubTreeFileSystem)
 
 
 def test_sql_counts_every_row_of_every_table_and_missing_tables_are_empty(ask: Any) -> None:
