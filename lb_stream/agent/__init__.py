@@ -1,13 +1,12 @@
-"""What runs beside a broker: publishes its load reports, obeys the balancer's decisions, says what
-it did.
+"""What runs beside brokers: it sends their load reports, carries out decisions and acknowledges them.
 
     agent = Agent(AgentConfig(bootstrap_servers="broker:9092", cluster="eu-1"), [MyAdapter()])
     agent.start()
     ...
     agent.stop()
 
-A broker is anything with the five members of `BrokerAdapter`; what else it can do is in the
-protocols beside it. One agent serves one or many brokers of one cluster.
+An adapter has the five members of `BrokerAdapter`; the protocols beside it add what some brokers
+can do. One agent serves one or many brokers of one cluster.
 """
 
 from lb_stream.agent.adapter import (

@@ -1,4 +1,4 @@
-"""The one thing to write for a new kind of broker."""
+"""The adapter: the class to write for a new kind of broker."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from lb_stream.core.splitting import Topics
 
 
 class BrokerError(Exception):
-    """A trouble with a broker.
+    """A broker did not do or answer what it was asked.
 
     The text explains it in full: it is logged as one line, and the decision fails.
     """
 
 
 class Refused(BrokerError):
-    """What a broker will not do; the text says why.
+    """A broker will not carry out a decision; the text says why.
 
-    Told to the balancer as a refusal: nothing has changed.
+    The balancer gets a refusal: nothing has changed.
     """
 
 
@@ -30,53 +30,48 @@ Report = Mapping[str, Any] | bytes
 class BrokerAdapter(Protocol):
     """One broker, as its agent sees it.
 
-    All methods are called from the agent's own thread, one at a time (`alive` from another one).
+    The agent's thread calls all methods, one at a time (the heartbeats' thread calls `alive`).
 
-    `release` and `acquire` return when it is done: the next `report` must show it. What they raise
-    is told to the balancer as a failed decision (`Refused`: as a refused one), and the agent goes
-    on.
+    `release` and `acquire` return when they are done: the next `report` must show it. If they raise
+    an error, the decision has failed (`Refused`: is refused), and the agent goes on.
     """
 
     @property
     def name(self) -> str:
-        """The broker's id, `host:port` of its web service: what decisions call it."""
+        """The broker's id in decisions: `host:port` of its web service."""
         ...
 
     def report(self) -> Report | Sequence[Report]:
-        """The load report now, in one of the documented forms, naming every bundle that is served.
+        """Return the load report now, in a documented form, with every bundle that is served.
 
-        Several records where the form needs several; none when there is nothing new.
+        Returns several records where the form needs several, and none when nothing is new.
         """
         ...
 
     def owns(self, bundle: str) -> bool:
-        """Whether the broker serves this bundle now."""
+        """Return whether the broker serves this bundle now."""
         ...
 
     def release(self, bundle: str) -> None:
-        """Stop serving a bundle that is owned."""
+        """Stop serving a bundle that the broker owns."""
         ...
 
     def acquire(self, bundle: str) -> None:
-        """Serve a bundle from now on. Does nothing when it is owned already."""
+        """Serve a bundle from now on; do nothing if the broker owns it already."""
         ...
 
 
 @runtime_checkable
 class SplittingAdapter(BrokerAdapter, Protocol):
-    """A broker that can split its bundles.
-
-    For one that can't the agent refuses, and they stay as they are.
-    """
+    """A broker that can split its bundles. For others the agent refuses decisions to split."""
 
     def split(
         self, bundle: str, boundaries: Sequence[int], algorithm: str, unload_children: bool = False
     ) -> None:
-        """Serve a bundle's children instead of it: cut at the boundaries, or where there are none
-        at those that the algorithm finds.
+        """Cut a bundle at the boundaries, and serve its children instead of it.
 
-        The next report names the children and not the bundle; with `unload_children` it may name
-        none, where the broker can do that.
+        Without boundaries the algorithm finds them. The next report names the children and not the
+        bundle. With `unload_children` it may name neither, where the broker can unload them.
         """
         ...
 
@@ -85,48 +80,48 @@ class SplittingAdapter(BrokerAdapter, Protocol):
 class MergingAdapter(BrokerAdapter, Protocol):
     """A broker that can make one bundle of two.
 
-    Its heartbeats say so: nobody else is sent a decision to merge.
+    Its heartbeats say so: other brokers get no decision to merge.
     """
 
     def merge(self, bundles: Sequence[str], merged: str) -> None:
-        """Serve `merged` instead of these bundles, which are owned and whose ranges together are
-        its own. The next report shows it."""
+        """Serve `merged` instead of these bundles, which the broker owns.
+
+        The ranges of `bundles` together are that of `merged`. The next report shows it.
+        """
         ...
 
 
 @runtime_checkable
 class TransferringAdapter(BrokerAdapter, Protocol):
-    """A broker that hands a bundle over by itself: an unload that names a destination needs no help
-    on the other side."""
+    """A broker that hands a bundle over to its destination by itself."""
 
     def transfer(self, bundle: str, destination: str) -> None:
-        """Stop serving a bundle that is owned, and see to it that the destination serves it."""
+        """Stop serving a bundle that the broker owns, and have the destination serve it."""
         ...
 
 
 @runtime_checkable
 class ProbingAdapter(BrokerAdapter, Protocol):
-    """A broker that is another process than its agent: heartbeats are sent only while it lives."""
+    """A broker in another process than its agent. Heartbeats are sent only while it is alive."""
 
     def alive(self) -> bool:
-        """Whether the broker answers now.
+        """Return, within a few seconds, whether the broker answers now.
 
-        Comes back within a few seconds; called from a thread of its own, while other calls go on.
+        The heartbeats' thread calls this while other calls go on.
         """
         ...
 
 
 @runtime_checkable
 class MeasuringAdapter(BrokerAdapter, Protocol):
-    """A broker that tells what its agent needs to look for bundles that are too large, as the
-    extensible manager's brokers do."""
+    """A broker whose agent looks for bundles that are too large, as the extensible manager's do."""
 
     def stats(self) -> Mapping[str, BundleStats]:
-        """Latest statistics of every bundle that is served."""
+        """Return the latest statistics of every bundle that the broker serves."""
         ...
 
     def topics(self, bundle: str) -> Topics:
-        """The topics of one of these bundles; asked only for those that are about to be split."""
+        """Return the topics of one of these bundles; called only for bundles to be split."""
         ...
 
 
@@ -138,7 +133,7 @@ class BalancedAdapter(BrokerAdapter, Protocol):
     """
 
     def balances(self) -> Sequence[str]:
-        """The settings by which its cluster balances by itself now; none: it doesn't."""
+        """Return the settings by which its cluster balances by itself now; none: it doesn't."""
         ...
 
 
@@ -146,8 +141,8 @@ class BalancedAdapter(BrokerAdapter, Protocol):
 class YieldingAdapter(BrokerAdapter, Protocol):
     """A broker that follows the balancer's ownership records.
 
-    When one says that another broker owns a bundle that this one serves still (it was taken for
-    dead meanwhile), it gives the bundle up.
+    It gives a bundle up when a record says that another broker owns it. This happens to a broker
+    that counted as dead for a while.
     """
 
     def give_up(self, bundle: str) -> None:

@@ -1,6 +1,6 @@
 """The agent's loop: reports out, decisions and ownership records in, acknowledgements out.
 
-One thread, for one or many brokers; another one sends the heartbeats.
+One thread runs the loop for one or many brokers; another thread sends the heartbeats.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -17,7 +16,7 @@ from lb_stream.agent.adapter import BrokerAdapter, MeasuringAdapter, YieldingAda
 from lb_stream.agent.carry_out import carry_out, give_up
 from lb_stream.agent.clock import RecordClock, wall_clock_ms
 from lb_stream.agent.config import AgentConfig
-from lb_stream.agent.connection import CLOSE_S, Connection
+from lb_stream.agent.connection import CLOSE_S, Connection, KafkaRecord
 from lb_stream.agent.hooks import MoveHooks
 from lb_stream.agent.obey import AgentMemory, AgentVerdict, addressee, with_record_time
 from lb_stream.agent.reporter import HeartbeatSender, OnReport, Reporter
@@ -28,14 +27,14 @@ from lb_stream.contracts.reports import Goodbye
 log = logging.getLogger(__name__)
 
 OnDecision = Callable[[Decision, str | None, AgentVerdict | None], None]
+"""Called with a decision, the agent's broker that it addresses (None: none), and what was done."""
 
 
 class Agent:
-    """Speaks and acts for the brokers of one cluster that it is given.
+    """Sends the reports of some brokers of one cluster, and carries out decisions for them.
 
-    `on_report` (broker, report) and `on_decision` (decision, broker of ours that it addresses or
-    None, what was done) are called from the agent's thread, after the record was handed to Kafka:
-    for displays, tests, metrics.
+    `on_report` (broker, report) and `on_decision` serve displays, tests and metrics. The agent's
+    thread calls them after it has handed the record to Kafka.
     """
 
     def __init__(
@@ -47,9 +46,9 @@ class Agent:
     ) -> None:
         self.config = config
         self.adapters = {adapter.name: adapter for adapter in adapters}
-        self.seen = AgentMemory()
+        self.memory = AgentMemory()
         self.clock = RecordClock()
-        self.failure: Exception | None = None  # why the loop ended by itself, if it did
+        self.failure: Exception | None = None  # the error that ended the loop, if one did
         self.connection = Connection(config)
         self.reporter = Reporter(
             self.adapters, self.connection, self.clock, config.make_throttle, on_report
@@ -58,13 +57,13 @@ class Agent:
         self._on_decision = on_decision
         self._stop = threading.Event()
         self._goodbye = False
-        self._watches = self._watched(config.make_split_watch)
-        self._pulse = HeartbeatSender(
-            self.adapters, self.reporter.beat, config.heartbeat_interval_s
+        self._watches = self._make_watches(config.make_split_watch)
+        self._heartbeats = HeartbeatSender(
+            self.adapters, self.reporter.send_heartbeat, config.heartbeat_interval_s
         )
         self._thread: threading.Thread | None = None
 
-    def _watched(
+    def _make_watches(
         self, make: Callable[[], SplitWatch] | None
     ) -> list[tuple[MeasuringAdapter, SplitWatch]]:
         if make is None:
@@ -76,13 +75,13 @@ class Agent:
         ]
 
     def start(self) -> None:
-        """Connect, send the first reports, and go on in a thread of its own. Raises AgentError."""
+        """Connect to Kafka, then run the loop in a thread. Raises AgentError."""
         self.connection.open()
         self._thread = threading.Thread(target=self._run, name="lb-agent", daemon=True)
         self._thread.start()
 
     def stop(self, goodbye: bool = False, timeout_s: float = 15.0) -> None:
-        """End the loop, hand everything to Kafka, disconnect.
+        """End the loop, send what is left, disconnect.
 
         `goodbye` tells the balancer that the brokers leave on purpose.
         """
@@ -93,59 +92,69 @@ class Agent:
 
     @property
     def running(self) -> bool:
-        """Whether the loop goes on."""
+        """Whether the loop runs."""
         return self._thread is not None and self._thread.is_alive()
 
     def _run(self) -> None:
-        self._pulse.start()
+        self._heartbeats.start()
         try:
             self._loop()
-            self._pulse.stop(CLOSE_S)  # a heartbeat after the goodbye would take it back
+            # The heartbeats end first: one after the goodbye would cancel it.
+            self._heartbeats.stop(CLOSE_S)
             if self._goodbye:
                 for broker in self.adapters:
-                    self.reporter.send(
-                        broker, Goodbye(sent_ms=wall_clock_ms()).to_json(), "goodbye"
-                    )
-        except Exception as error:  # the thread's last words: `failure` tells whoever started it
+                    goodbye = Goodbye(sent_ms=wall_clock_ms())
+                    self.reporter.send(broker, goodbye.to_json(), "goodbye")
+        except Exception as error:  # whoever started the agent reads `failure`
             self.failure = error
             log.exception("the agent of cluster %s ended", self.config.cluster)
         finally:
-            self._pulse.stop(CLOSE_S)
+            self._heartbeats.stop(CLOSE_S)
             self.connection.close()
             self._hooks.close(CLOSE_S)
 
     def _loop(self) -> None:
         report_at = look_at = time.monotonic()
         while not self._stop.is_set():
-            self.connection.tend()
+            self.connection.recover()
             now = time.monotonic()
             if now >= report_at:
-                for broker in self.adapters:
-                    self.reporter.report(broker)
-                    self.reporter.ask_who_balances(broker)
-                report_at = _next(report_at, self.config.report_interval_s, now)
+                self._send_reports()
+                report_at = _next_due(report_at, self.config.report_interval_s, now)
             if self._watches and now >= look_at:
-                for adapter, watch in self._watches:
-                    self.reporter.ask_for_splits(adapter, watch)
-                look_at = _next(look_at, self._watches[0][1].interval_s, now)
-            records = self.connection.poll()
-            changed = self._follow(
-                [record for record in records if record.topic == self.config.ownership_topic]
-            )
-            changed += [self._carry_out(decision) for decision in self._hooks.answered()]
-            topic = self.config.decisions_topic
-            decisions = [record for record in records if record.topic == topic]
-            changed += [self._take(record.value, record.timestamp) for record in decisions]
-            for broker in dict.fromkeys(broker for broker in changed if broker is not None):
-                self.reporter.report(
-                    broker, forced=True
-                )  # once, after the acknowledgements of all that it shows
+                self._request_splits()
+                look_at = _next_due(look_at, self._watches[0][1].interval_s, now)
+            self._handle_records(self.connection.poll())
 
-    def _follow(self, records: Iterable[Any]) -> list[str | None]:
-        """Deal with some records of the ownership topic.
+    def _send_reports(self) -> None:
+        for broker in self.adapters:
+            self.reporter.send_report(broker)
+            self.reporter.read_own_balancing(broker)
 
-        Returns the brokers whose ownership they changed.
-        """
+    def _request_splits(self) -> None:
+        for adapter, watch in self._watches:
+            self.reporter.request_splits(adapter, watch)
+
+    def _handle_records(self, records: Iterable[KafkaRecord]) -> None:
+        """Follow ownership records, carry out decisions, and report the brokers that changed."""
+        records = list(records)
+        ownership, decisions = self.config.ownership_topic, self.config.decisions_topic
+        # Ownership records come first: they show which decisions are out of date.
+        changed = self._follow([record for record in records if record.topic == ownership])
+        # Moves that waited for a hook's answer.
+        changed += [self._carry_out(decision) for decision in self._hooks.list_answered()]
+        # New decisions.
+        changed += [
+            self._take(record.value, record.timestamp)
+            for record in records
+            if record.topic == decisions
+        ]
+        # One report for each changed broker, after the acknowledgements of all that it shows.
+        for broker in dict.fromkeys(broker for broker in changed if broker is not None):
+            self.reporter.send_report(broker, forced=True)
+
+    def _follow(self, records: Iterable[KafkaRecord]) -> list[str | None]:
+        """Follow records of the ownership topic; return the brokers that gave a bundle up."""
         owners: dict[str, str | None] = {}
         prefix = f"{self.config.cluster}/"
         for record in records:
@@ -153,35 +162,37 @@ class Agent:
             if not key.startswith(prefix):
                 continue
             try:
-                unit = Ownership.model_validate_json(record.value) if record.value else None
+                ownership = Ownership.model_validate_json(record.value) if record.value else None
             except ValidationError as error:
                 log.warning(
                     "a record of %s is no ownership record: %s", self.config.ownership_topic, error
                 )
                 continue
             bundle = key.removeprefix(prefix)
-            self.seen.note_record(bundle, unit, self.clock.now_ms())
-            self._hooks.follow(bundle, unit)
-            owners[bundle] = unit.owner if unit is not None and unit.state == "Owned" else None
+            self.memory.note_record(bundle, ownership, self.clock.now_ms())
+            self._hooks.follow(bundle, ownership)
+            is_owned = ownership is not None and ownership.state == "Owned"
+            owners[bundle] = ownership.owner if ownership is not None and is_owned else None
+        return self._give_up(owners)
+
+    def _give_up(self, owners: dict[str, str | None]) -> list[str | None]:
+        """Have brokers give up bundles that another broker owns; `owners` is by bundle."""
         yielding = [
             adapter for adapter in self.adapters.values() if isinstance(adapter, YieldingAdapter)
         ]
-        given_up = [
-            (adapter, bundle, owner)
+        return [
+            give_up(adapter, bundle, owner)
             for bundle, owner in owners.items()
             if owner
             for adapter in yielding
             if adapter.name != owner
         ]
-        return [give_up(*one) for one in given_up]
 
     def _take(self, value: bytes | None, appended_ms: int = 0) -> str | None:
-        """Deal with one record of the decisions topic.
+        """Carry out one record of the decisions topic, if it addresses a broker of this agent.
 
-        Returns the broker whose ownership it changed, if any.
-
-        `appended_ms`: when Kafka took the record, 0 where that isn't known. Nobody could obey the
-        decision before.
+        Returns the broker whose ownership has changed; None: no broker's has. `appended_ms` is
+        when Kafka took the record (0: unknown): no agent could read the decision before.
         """
         try:
             decision = with_record_time(read_decision(value or b""), appended_ms)
@@ -190,8 +201,8 @@ class Agent:
             return None
         if decision.cluster != self.config.cluster:
             return None
-        if self.seen.note_epoch(decision):
-            self.reporter.owe(self.adapters)
+        if self.memory.note_epoch(decision):
+            self.reporter.force_next_report(self.adapters)
         if addressee(decision) in self.adapters:
             return self._carry_out(decision)
         if self._on_decision is not None:
@@ -199,12 +210,9 @@ class Agent:
         return None
 
     def _carry_out(self, decision: Decision) -> str | None:
-        """Deal with a decision for a broker of ours.
-
-        Returns the broker, if its ownership has changed.
-        """
+        """Carry out a decision for a broker of this agent; return the broker if it has changed."""
         adapter = self.adapters[addressee(decision) or ""]
-        verdict, ack = carry_out(adapter, self.seen, decision, self.clock.now_ms(), self._hooks)
+        verdict, ack = carry_out(adapter, self.memory, decision, self.clock.now_ms(), self._hooks)
         if verdict.action == "wait":
             return None
         if ack is not None:
@@ -214,6 +222,6 @@ class Agent:
         return adapter.name if verdict.action in ("release", "acquire", "split", "merge") else None
 
 
-def _next(due: float, interval_s: float, now: float) -> float:
-    """The next due time, on the beat of the first one; beats that were missed are left out."""
+def _next_due(due: float, interval_s: float, now: float) -> float:
+    """Return the next due time, a whole number of intervals after `due`; missed ones are skipped."""
     return due + interval_s * max(1, int((now - due) // interval_s) + 1)

@@ -1,4 +1,4 @@
-"""Carries a decision out at the broker that it addresses, and makes the acknowledgement."""
+"""Carries out a decision at the broker that it addresses, and makes the acknowledgement."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ log = logging.getLogger(__name__)
 def carry_out(
     adapter: BrokerAdapter, seen: AgentMemory, decision: Decision, now_ms: int, hooks: MoveHooks
 ) -> tuple[AgentVerdict, Ack | None]:
-    """Act, once `hooks` allow it.
+    """Carry out a decision once `hooks` allow it; return the verdict and the acknowledgement.
 
-    Returns what was done, and the acknowledgement; None: there is nothing to say.
-
-    While a hook is asked the verdict is to wait: call it again once that has answered, and the
-    decision is judged anew. A decision is noted as done before it is begun: better not done than
-    done twice.
+    The acknowledgement is None for a decision that is ignored or waits. While a hook is asked the
+    verdict is to wait: call this again once the hook has answered, and the decision is judged anew.
+    A decision is noted as done before it is begun, so that no failure makes it run twice.
     """
-    verdict, failure = AgentVerdict("refuse"), ""
+    verdict = AgentVerdict("refuse")
+    failure = ""
     try:
         verdict = judge(
             adapter.name, seen, decision, all(map(adapter.owns, decision.bundles)), now_ms
@@ -47,7 +46,7 @@ def carry_out(
         seen.note_done(adapter.name, decision, now_ms)
         verdict = _act(adapter, verdict, decision)
         if verdict.action == "release":
-            hooks.carried_out(decision)
+            hooks.note_move(decision)
     except Refused as refusal:
         seen.note_done(adapter.name, decision, now_ms)
         log.warning(
@@ -57,7 +56,7 @@ def carry_out(
     except BrokerError as error:
         log.warning("%s could not %s %s: %s", adapter.name, decision.kind, decision.bundle, error)
         failure = str(error)
-    except Exception as error:  # one broker's trouble is told to the balancer and stays its own
+    except Exception as error:  # the balancer gets the failure; the other brokers go on
         log.exception("%s could not %s %s", adapter.name, decision.kind, decision.bundle)
         failure = f"{type(error).__name__}: {error}"
     if failure:
@@ -67,7 +66,7 @@ def carry_out(
 
 
 def _act(adapter: BrokerAdapter, verdict: AgentVerdict, decision: Decision) -> AgentVerdict:
-    """Do what the verdict says. Returns it, or a refusal of what this broker can't do."""
+    """Do what the verdict says; return it, or a refusal where this broker can't do it."""
     if (
         verdict.action == "release"
         and decision.destination is not None
@@ -90,15 +89,12 @@ def _act(adapter: BrokerAdapter, verdict: AgentVerdict, decision: Decision) -> A
 
 
 def give_up(adapter: YieldingAdapter, bundle: str, owner: str) -> str | None:
-    """Stop serving a bundle that another broker owns by now.
-
-    Returns the broker, if it served the bundle.
-    """
+    """Give up a bundle that `owner` owns by now; return the broker's name if it served it."""
     try:
         if not adapter.owns(bundle):
             return None
-        log.warning("%s gives %s up: it is %s's", adapter.name, bundle, owner)
+        log.warning("%s gives up %s: %s owns it", adapter.name, bundle, owner)
         adapter.give_up(bundle)
-    except Exception:  # the next record or report will tell; the other brokers must not wait for it
-        log.exception("%s could not give %s up", adapter.name, bundle)
+    except Exception:  # the next report shows what is so; the other brokers must not wait
+        log.exception("%s could not give up %s", adapter.name, bundle)
     return adapter.name

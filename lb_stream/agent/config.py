@@ -1,10 +1,10 @@
-"""What an agent must know, and why it may not start."""
+"""An agent's settings, and the error of an agent that can't start."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from lb_stream.agent.hooks import HookConfig
 from lb_stream.agent.report_throttle import ReportThrottle
@@ -24,15 +24,18 @@ class AgentError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """Where Kafka is and how often to speak.
+    """Where Kafka is, and what an agent reads and sends how often.
 
-    Every `report_interval_s` each broker's report is sent, or, with `make_throttle` (it makes one
-    `ReportThrottle` for each broker), looked at whether it is needed. `make_split_watch` makes what
-    looks for too large bundles, of each broker that can tell. `ownership_topic` None: decisions are
-    not compared with their bundles' records. `start` is where to read decisions from: those that
-    come from now on, all that are there, or offsets by partition. `hooks`: whom to ask before moves
-    and to tell after them; what is told follows from the ownership topic. `client_options`: as
-    `kafka.options` among the job's settings (security_protocol, sasl_mechanism, ssl_cafile, ...).
+    - `ownership_topic`: None: decisions are not compared with their bundles' ownership records.
+    - `report_interval_s`: each broker's report is read so often, and sent if it is needed.
+    - `make_throttle`: makes the throttle of one broker's reports; None: all are sent.
+    - `make_split_watch`: makes the search for bundles that are too large, for each broker whose
+      adapter has statistics; None: no search.
+    - `start`: where reading of decisions begins: at the topic's end, at its begin, or at offsets
+      by partition.
+    - `client_options`: as the setting `kafka.options` (security_protocol, sasl_mechanism, …).
+    - `hooks`: URLs that are called before and after moves. Calls after moves need the ownership
+      topic.
     """
 
     bootstrap_servers: str
@@ -45,5 +48,5 @@ class AgentConfig:
     make_throttle: Callable[[], ReportThrottle] | None = None
     make_split_watch: Callable[[], SplitWatch] | None = None
     start: Literal["latest", "earliest"] | Mapping[int, int] = "latest"
-    client_options: Mapping[str, Any] = field(default_factory=dict)
+    client_options: Mapping[str, object] = field(default_factory=dict)
     hooks: HookConfig = field(default_factory=HookConfig)

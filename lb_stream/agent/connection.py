@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
@@ -21,19 +21,53 @@ from lb_stream.io.kafka.preflight import require_rights
 log = logging.getLogger(__name__)
 
 POLL_MS = 50
-"""How long the loop waits for decisions before it looks at its timers and at whether it should
-stop."""
+"""How long one poll waits for records; between polls the loop looks at its timers."""
 CONNECT_MS = 10_000
-"""How long starting looks for Kafka before it gives up."""
+"""How long a start waits for Kafka before it fails."""
 CLOSE_S = 10.0
-"""How long stopping waits for records that Kafka has not taken yet."""
+"""How long a stop waits for records that Kafka has not acknowledged yet."""
 DELIVERY_MS = 20_000
-"""How long a record may wait for Kafka to be there: what a broker served before it was taken for
-dead must not be reported afterwards."""
+"""How long a record may wait for Kafka. An older report may name bundles that have moved since."""
+
+
+class KafkaRecord(Protocol):
+    """What is read of a consumed record (kafka-python's ConsumerRecord)."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def timestamp(self) -> int:
+        """When Kafka appended the record, ms since the epoch."""
+        ...
+
+
+class WrittenRecord(Protocol):
+    """Where an acknowledged record is (kafka-python's RecordMetadata)."""
+
+    @property
+    def timestamp(self) -> int:
+        """When Kafka appended the record, ms since the epoch."""
+        ...
+
+
+class SendFuture(Protocol):
+    """The result of a sending, to come (kafka-python's FutureRecordMetadata)."""
+
+    def add_callback(self, call: Callable[[WrittenRecord], object]) -> object:
+        """Call this once the record is acknowledged."""
+        ...
+
+    def add_errback(self, call: Callable[[Exception], object]) -> object:
+        """Call this once the record is lost."""
+        ...
 
 
 class Connection:
-    """Two clients of kafka-python's, from `open` to `close`."""
+    """A consumer and a producer of kafka-python, from `open` to `close`."""
 
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
@@ -42,7 +76,7 @@ class Connection:
         self.consumer: KafkaConsumer | None = None
 
     def open(self) -> None:
-        """Raises AgentError."""
+        """Check the agent's rights and connect. Raises AgentError."""
         config = self.config
         given = kafka_python_options(config.client_options)
         common = {
@@ -98,8 +132,10 @@ class Connection:
             raise AgentError(f"topic {absent[0]} does not exist: create it (`lbctl topics create`)")
 
     def _take_position(self, consumer: KafkaConsumer) -> None:
-        """Settle where to read before the first report is sent: what that report leads to must not
-        be missed."""
+        """Seek to where reading begins, before the first report is sent.
+
+        No decision that follows from that report may be missed.
+        """
         config = self.config
         partitions: dict[str, list[TopicPartition]] = {}
         for topic in filter(None, (config.decisions_topic, config.ownership_topic)):
@@ -107,13 +143,11 @@ class Connection:
                 TopicPartition(topic, number)
                 for number in sorted(consumer.partitions_for_topic(topic) or ())
             ]
-        decisions, records = (
-            partitions[config.decisions_topic],
-            partitions.get(config.ownership_topic or "", []),
-        )
-        consumer.assign([*decisions, *records])
-        if records:  # what is to come tells whether a decision is out of date
-            consumer.seek_to_end(*records)
+        decisions = partitions[config.decisions_topic]
+        ownership = partitions.get(config.ownership_topic or "", [])
+        consumer.assign([*decisions, *ownership])
+        if ownership:  # only later records can make a decision out of date
+            consumer.seek_to_end(*ownership)
         if config.start == "latest":
             consumer.seek_to_end(*decisions)
         else:
@@ -121,18 +155,19 @@ class Connection:
         if isinstance(config.start, Mapping):
             for number, offset in config.start.items():
                 consumer.seek(TopicPartition(config.decisions_topic, number), offset)
-        for partition in (*decisions, *records):
+        for partition in (*decisions, *ownership):
             consumer.position(partition)
 
-    def tend(self) -> None:
-        """Recover after Kafka was away. One thread calls this, often."""
+    def recover(self) -> None:
+        """Replace a producer that has lost a record. One thread calls this, often."""
         assert self.producer is not None
-        self.producer.tend()
+        self.producer.recover()
 
-    def poll(self) -> list[Any]:
-        """The records that have come since, after a short wait.
+    def poll(self) -> list[KafkaRecord]:
+        """Return the records that have come since the last poll, after a short wait.
 
-        None while Kafka refuses them: that is said once, and tried again.
+        While Kafka refuses to read it returns none. The refusal is logged once, and reading is
+        tried again.
         """
         assert self.consumer is not None
         if self._refusals.waits("Read"):
@@ -143,21 +178,23 @@ class Connection:
         except REFUSED as error:
             self._refusals.note(error, "Read")
             return []
-        return [record for some in polled.values() for record in some]
+        return [record for records in polled.values() for record in records]
 
-    def send(self, broker: str, value: str | bytes, kind: str) -> Any:
-        """Everything of one broker has one key, so it stays in order.
+    def send(self, broker: str, value: str | bytes, kind: str) -> SendFuture:
+        """Send a record of a broker to the reports topic; return its future. Raises KafkaError.
 
-        Returns the future of where it is written. Raises KafkaError.
+        All records of one broker have one key, so they stay in order.
         """
         assert self.producer is not None
-        key, headers = f"{self.config.cluster}/{broker}".encode(), [("kind", kind.encode())]
+        key = f"{self.config.cluster}/{broker}".encode()
+        headers = [("kind", kind.encode())]
         data = value if isinstance(value, bytes) else value.encode()
         return self.producer.send(self.config.reports_topic, key=key, value=data, headers=headers)
 
     def close(self) -> None:
-        """Send what is still waiting, and end."""
-        producer, consumer, self.producer, self.consumer = self.producer, self.consumer, None, None
+        """Send the records that still wait, and disconnect."""
+        producer, self.producer = self.producer, None
+        consumer, self.consumer = self.consumer, None
         try:
             if producer is not None:
                 producer.close(timeout=CLOSE_S)

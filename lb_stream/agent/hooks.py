@@ -1,13 +1,10 @@
-"""Hooks of moves: an HTTP endpoint is asked before a move begins and may veto it, another one is
-told once it is confirmed.
+"""Hooks: one URL is called before a move begins and may veto it, another after it is confirmed.
 
-Only the agent that carries a move out asks: what is decided stays a pure function of what was
-reported. A veto goes back as a refusal, so the balancer tries again after a back-off that doubles,
-as it does whenever a broker refuses. Threads of their own wait for answers: a slow hook holds up
-the moves that it is asked about, and nothing else.
+The agent that carries out a move calls them, so that decisions depend on reports only. A veto is a
+refusal for the balancer, which tries again after a back-off that doubles. Other threads wait for
+answers: a slow hook delays only the moves that it is asked about.
 
-Standard library only, as for the admin API. Addresses may hold secrets: nothing of them is logged
-but host and port.
+Uses the standard library only. Addresses may hold secrets: only their host and port are logged.
 """
 
 from __future__ import annotations
@@ -23,10 +20,11 @@ import ssl
 import threading
 import time
 from base64 import b64encode
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from lb_stream.agent.adapter import Refused
@@ -36,14 +34,13 @@ from lb_stream.contracts.decisions import MOVES, Decision, Ownership
 log = logging.getLogger(__name__)
 
 SIGNATURE = "Lb-Signature"
-"""Header: `sha256=` and the hexadecimal HMAC of the body, if there is a secret."""
+"""A header: `sha256=` and the hexadecimal HMAC of the body, if there is a secret."""
 LONGEST_REASON = 300
 LARGEST_ANSWER_BYTES = 64 * 1024
-MOST_ASKED = 16
-"""Moves that are asked for at the same time; the others wait for their turn, until they expire."""
-MOST_WAITING = 1_000
-"""Confirmed moves that may wait to be told, and moves that may wait to be confirmed; older ones are
-left out."""
+MAX_ASKED = 16
+"""How many moves a hook is asked about at once. Others wait until they expire."""
+MAX_WAITING = 1_000
+"""How many moves may wait for confirmation, and how many confirmed ones for their call."""
 ATTEMPTS = 3
 PAUSE_S = 1.0
 _FIELDS = (
@@ -61,21 +58,19 @@ _FIELDS = (
 )
 
 _Answers = queue.SimpleQueue[tuple[int, bytes] | Exception]
-"""Where one answer comes: its status and body, or why there is none."""
+"""Where one answer arrives: its status and body, or the error."""
 
 
 class HookError(Exception):
-    """A hook gave no answer that can be used; the text says whom was asked, without secrets, and
-    what came."""
+    """A hook gave no usable answer. The text names its host, without secrets, and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookConfig:
-    """Whom to ask and to tell; empty: nobody.
+    """The URLs that are called before and after moves; empty: none.
 
-    Raises ValueError for an address that can't be one, without showing it.
-
-    `unanswered`: what counts when nobody answers within `timeout_s`, or nothing that can be read.
+    `unanswered` counts where no usable answer comes within `timeout_s`. Raises ValueError for a
+    malformed address, without showing it.
     """
 
     before_move: str = field(default="", repr=False)
@@ -108,33 +103,31 @@ def _is_address(text: str) -> bool:
 
 
 class MoveHooks:
-    """The hooks of one agent, whose thread calls all of this; other threads ask and tell."""
+    """The hooks of one agent. The agent's thread calls the methods, other threads the URLs."""
 
     def __init__(self, config: HookConfig) -> None:
         self.config = config
-        self._asked: dict[str, tuple[Decision, Future[None]]] = {}  # by the decisions' ids
+        # Decision id → the decision, and the hook's answer to come.
+        self._asked: dict[str, tuple[Decision, Future[None]]] = {}
         self._askers: ThreadPoolExecutor | None = None
-        self._moving: dict[
-            str, tuple[Decision, float]
-        ] = {}  # bundle → a move that was carried out and isn't confirmed, since when
-        self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
-        self._teller: threading.Thread | None = None
+        # Bundle → a move that waits for its confirmation, and when it was carried out.
+        self._moving: dict[str, tuple[Decision, float]] = {}
+        # Bodies of calls after moves; None ends their thread.
+        self._waiting: queue.Queue[bytes | None] = queue.Queue(MAX_WAITING)
+        self._notifier: threading.Thread | None = None
 
     def allow(self, decision: Decision, left_s: float) -> bool:
-        """Whether a move may begin, which expires in `left_s`. Raises Refused for a veto.
+        """Return whether a move, which expires in `left_s`, may begin. Raises Refused for a veto.
 
-        False: the hook has been asked and has not answered yet. Ask again once `answered` names the
-        decision.
+        False: the hook has not answered yet. Call this again once `list_answered` has the decision.
         """
         if not self.config.before_move or decision.kind not in MOVES:
             return True
         if decision.decision_id not in self._asked:
             if self._askers is None:
-                self._askers = ThreadPoolExecutor(MOST_ASKED, thread_name_prefix="lb-hook-ask")
-            self._asked[decision.decision_id] = (
-                decision,
-                self._askers.submit(self._ask, decision, time.monotonic() + left_s),
-            )
+                self._askers = ThreadPoolExecutor(MAX_ASKED, thread_name_prefix="lb-hook-ask")
+            answer = self._askers.submit(self._ask, decision, time.monotonic() + left_s)
+            self._asked[decision.decision_id] = decision, answer
         _, answer = self._asked[decision.decision_id]
         if not answer.done():
             return False
@@ -142,48 +135,44 @@ class MoveHooks:
         answer.result()
         return True
 
-    def answered(self) -> list[Decision]:
-        """The moves that were asked for and whose answers have come, or will not come any more."""
+    def list_answered(self) -> list[Decision]:
+        """Return the moves whose answers have come, or failed to come."""
         return [decision for decision, answer in self._asked.values() if answer.done()]
 
     def forget(self, decision: Decision) -> None:
-        """The hook's word about a decision doesn't matter any more."""
+        """Drop the hook's answer to a decision."""
         self._asked.pop(decision.decision_id, None)
 
     def _ask(self, decision: Decision, until: float) -> None:
-        """Raises Refused for a veto."""
+        """Ask the hook about a move, until this time.monotonic(). Raises Refused for a veto."""
         try:
             left_s = min(self.config.timeout_s, until - time.monotonic())
             if left_s <= 0:
-                raise HookError("it could not be asked before the decision expired")
-            allowed, reason = _verdict(
-                call_hook(
-                    self.config.before_move,
-                    self._body("before_move", decision),
-                    self.config,
-                    left_s,
-                )
-            )
+                raise HookError("the decision expired before the hook could be asked")
+            body = self._build_body("before_move", decision)
+            answer = call_hook(self.config.before_move, body, self.config, left_s)
+            allowed, reason = _parse_answer(answer)
         except HookError as error:
             if self.config.unanswered == "veto":
-                raise Refused(f"no move without the hook's word: {error}") from None
-            log.warning("%s begins to move without the hook's word: %s", decision.bundle, error)
+                raise Refused(f"no move without the hook's answer: {error}") from None
+            log.warning("%s moves without the hook's answer: %s", decision.bundle, error)
             return
         if not allowed:
             raise Refused(f"vetoed by the hook: {reason or 'it gave no reason'}")
 
-    def carried_out(self, decision: Decision) -> None:
-        """Note a move that this agent has begun: it is told once an ownership record confirms
-        it."""
+    def note_move(self, decision: Decision) -> None:
+        """Note a move that this agent has carried out, for the call once it is confirmed."""
         if self.config.after_move and decision.kind in MOVES:
             self._moving.pop(decision.bundle, None)
             self._moving[decision.bundle] = decision, time.monotonic()
-            while len(self._moving) > MOST_WAITING:
+            while len(self._moving) > MAX_WAITING:
                 del self._moving[next(iter(self._moving))]
 
     def follow(self, bundle: str, record: Ownership | None) -> None:
-        """Look at an ownership record: one that says who owns a moved bundle now confirms the move,
-        or says that it came back."""
+        """Call the hook after a move if this ownership record shows the moved bundle's owner.
+
+        None, or a deleted bundle, ends the wait without a call.
+        """
         if bundle not in self._moving:
             return
         decision, since = self._moving[bundle]
@@ -191,42 +180,39 @@ class MoveHooks:
             del self._moving[bundle]
         elif record.state == "Owned" and record.version > decision.expected_version:
             del self._moving[bundle]
-            took_ms = round((time.monotonic() - since) * 1000)
-            self._tell(
-                self._body(
-                    "after_move",
-                    decision,
-                    owner=record.owner,
-                    moved=record.owner != decision.source,
-                    took_ms=took_ms,
-                )
-            )
+            outcome = {
+                "owner": record.owner,
+                "moved": record.owner != decision.source,
+                "took_ms": round((time.monotonic() - since) * 1000),
+            }
+            self._notify(self._build_body("after_move", decision, outcome))
 
     def close(self, timeout_s: float) -> None:
-        """Ask no more, and tell what waits, for so long at most."""
+        """Ask about no more moves, and make the waiting calls, for `timeout_s` at most."""
         if self._askers is not None:
             self._askers.shutdown(wait=False, cancel_futures=True)
-        if self._teller is not None:
+        if self._notifier is not None:
             try:
                 self._waiting.put_nowait(None)
             except queue.Full:
                 return
-            self._teller.join(timeout_s)
+            self._notifier.join(timeout_s)
 
-    def _body(self, event: str, decision: Decision, **more: Any) -> bytes:
+    def _build_body(
+        self, event: str, decision: Decision, more: Mapping[str, object] | None = None
+    ) -> bytes:
         fields = {name: getattr(decision, name) for name in _FIELDS}
-        return canonical_json(
-            {"event": event, "sent_ms": time.time_ns() // 1_000_000, **fields, **more}
-        ).encode()
+        body = {"event": event, "sent_ms": time.time_ns() // 1_000_000, **fields, **(more or {})}
+        return canonical_json(body).encode()
 
-    def _tell(self, body: bytes) -> None:
-        if self._teller is None:
-            self._teller = threading.Thread(target=self._run, name="lb-hooks", daemon=True)
-            self._teller.start()
+    def _notify(self, body: bytes) -> None:
+        if self._notifier is None:
+            self._notifier = threading.Thread(target=self._run, name="lb-hooks", daemon=True)
+            self._notifier.start()
         try:
             self._waiting.put_nowait(body)
         except queue.Full:
-            log.warning("the hook after moves is too slow: a move is not told")
+            log.warning("the hook after moves is too slow: it is not called for a move")
 
     def _run(self) -> None:
         while (body := self._waiting.get()) is not None:
@@ -236,45 +222,49 @@ class MoveHooks:
                     break
                 except HookError as error:
                     if attempt == ATTEMPTS:
-                        log.warning("a move is not told: %s", error)
+                        log.warning("a call after a move failed: %s", error)
                     else:
                         time.sleep(PAUSE_S)
 
 
-def _verdict(answer: bytes) -> tuple[bool, str]:
-    """Whether a move may begin, and why not. An empty answer allows it."""
-    if not answer.strip():
+def _parse_answer(content: bytes) -> tuple[bool, str]:
+    """Return whether a move may begin, and the hook's reason. An empty answer allows it."""
+    if not content.strip():
         return True, ""
     try:
-        said = json.loads(answer)
+        answer = json.loads(content)
     except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict) or not isinstance(said.get("allow"), bool):
+        answer = None
+    if not isinstance(answer, dict) or not isinstance(answer.get("allow"), bool):
         raise HookError('its answer is no JSON object with "allow": true or false')
-    given = said.get("reason")
-    # Half a letter (an escape such as \ud800 in JSON) can't be written into an acknowledgement.
-    reason = (
-        "".join(letter if letter.isprintable() else "?" for letter in " ".join(given.split()))
-        if isinstance(given, str)
-        else ""
-    )
-    return said["allow"], reason if len(reason) <= LONGEST_REASON else reason[
-        : LONGEST_REASON - 1
-    ] + "…"
+    return answer["allow"], _clean_reason(answer.get("reason"))
+
+
+def _clean_reason(given: object) -> str:
+    """Return a hook's reason as one short line; empty if it is no text.
+
+    Half a letter (an escape such as \\ud800 in JSON) can't be written into an acknowledgement.
+    """
+    if not isinstance(given, str):
+        return ""
+    line = " ".join(given.split())
+    reason = "".join(letter if letter.isprintable() else "?" for letter in line)
+    return reason if len(reason) <= LONGEST_REASON else reason[: LONGEST_REASON - 1] + "…"
 
 
 def call_hook(address: str, body: bytes, config: HookConfig, timeout_s: float) -> bytes:
-    """Send a body and return the answer's.
+    """Post a body to a hook and return the body of its answer.
 
     Raises HookError after `timeout_s` in all, and for any status but 2xx.
     """
     parts = urlsplit(address)
-    where = f"the hook at {parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+    default_port = 443 if parts.scheme == "https" else 80
+    where = f"the hook at {parts.hostname}:{parts.port or default_port}"
     connection = _connection(parts, timeout_s)
     done: _Answers = queue.SimpleQueue()
     answer: tuple[int, bytes] | Exception
-    # A server that sends a byte now and then keeps a socket's own time-out from ending: so the wait
-    # is here.
+    # Another thread calls, and this one waits: a socket's own time-out begins anew with each byte
+    # that a slow server sends.
     threading.Thread(
         target=_post,
         args=(connection, parts, body, config.secret, done),
@@ -286,7 +276,7 @@ def call_hook(address: str, body: bytes, config: HookConfig, timeout_s: float) -
     except queue.Empty:
         answer = TimeoutError()
         if connection.sock is not None:
-            with suppress(OSError):  # it has ended meanwhile
+            with suppress(OSError):  # the call has ended meanwhile
                 connection.sock.shutdown(socket.SHUT_RDWR)
     if isinstance(answer, TimeoutError):
         raise HookError(f"{where} gave no answer within {timeout_s:.1f} s")
@@ -325,13 +315,12 @@ def _post(
         headers[SIGNATURE] = f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
     if parts.username is not None:
         headers["Authorization"] = _basic(parts.username, parts.password or "")
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        connection.request(
-            "POST", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), body, headers
-        )
+        connection.request("POST", target, body, headers)
         answer = connection.getresponse()
         done.put((answer.status, answer.read(LARGEST_ANSWER_BYTES)))
-    except Exception as error:  # told by whoever waits
+    except Exception as error:  # `call_hook` raises it
         done.put(error)
     finally:
         connection.close()

@@ -1,5 +1,4 @@
-"""What an extensible manager's broker reports: its smoothed load, its load data, its top
-bundles."""
+"""What an extensible manager's broker reports: its smoothed load, load data and top bundles."""
 
 from __future__ import annotations
 
@@ -42,9 +41,10 @@ class BrokerLoad:
         history: float,
         at_ms: int,
     ) -> BrokerLoad:
-        """With one more sample.
+        """Return the load with one more sample; `throughput` is in bytes/s.
 
-        `resources` maps all five to (usage, limit), `weights` those that count to their weight.
+        `resources` maps all five to (usage, limit), `weights` the counted ones to their weights,
+        `history` is the weight of the past (0..1).
         """
         columns = {
             name: (np.array([usage], float), np.array([limit], float))
@@ -67,15 +67,12 @@ class BrokerLoad:
         )
 
     def cleared(self) -> BrokerLoad:
-        """As before the first sample: on gaining, releasing or splitting a bundle."""
+        """Return a load without samples: the broker has gained, released or split a bundle."""
         return BrokerLoad()
 
 
 def build_load_data(local: ModularLoadReport, load: BrokerLoad, now_ms: int) -> BrokerLoadReport:
-    """A broker's load data, all its bundles named.
-
-    `load`: its smoothed load, this moment's included.
-    """
+    """Return a broker's load data, with the names of all its bundles."""
     return BrokerLoadReport(
         **{name: getattr(local, name) for name in (*RESOURCES, *FOUR)},
         bundle_count=local.num_bundles,
@@ -97,7 +94,7 @@ def smooth_load(
     history_ratio: float,
     now_ms: int,
 ) -> BrokerLoad:
-    """The smoothed load with one more measurement. `history_ratio`: weight of the past, 0..1."""
+    """Return the smoothed load with one more report; `history_ratio` is the past's weight, 0..1."""
     resources = {
         name: (getattr(local, name).usage, getattr(local, name).limit) for name in RESOURCES
     }
@@ -111,9 +108,9 @@ def smooth_load(
 
 
 def build_top_bundles(stats: Mapping[str, BundleStats], most: int) -> TopBundlesReport:
-    """The heaviest of a broker's bundles, the lowest of them first.
+    """Return the `most` busiest bundles of a broker, the least busy of them first.
 
-    Those of the brokers' own namespaces are left out, and idle ones.
+    System bundles and idle bundles are left out.
     """
     names = sorted(stats)
     columns = {

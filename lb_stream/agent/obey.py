@@ -1,10 +1,7 @@
-"""What to do with a decision: do it, refuse it, or leave it to others.
+"""Judges a decision: carry it out, refuse it, or ignore it. Pure: the time is an argument.
 
-Pure: the time is an argument.
-
-A decision is obeyed by the broker that it addresses, once, while it is fresh, only if it comes from
-the newest run of the balancer that this agent has heard of, and only if no later ownership record
-of its bundle is known.
+The broker that a decision addresses carries it out, once, before it expires. It must come from the
+newest epoch that this agent knows, and no later ownership record of its bundle may be known.
 """
 
 from __future__ import annotations
@@ -16,15 +13,12 @@ from lb_stream.contracts.decisions import LATE_FOR_AGENTS, Decision, Ownership, 
 from lb_stream.contracts.reports import Ack
 
 REMEMBERED_MS = 600_000
-"""How long a decision is remembered after it has expired.
-
-Afterwards its age alone keeps it from being done again.
-"""
+"""How long a decision is remembered after it has expired; until then a repetition is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentVerdict:
-    """What to do. `reason` says why a decision is refused or ignored, or what is waited for."""
+    """What to do. `reason` says why a decision is refused, ignored or waits."""
 
     action: Literal["release", "acquire", "split", "merge", "refuse", "ignore", "wait"]
     reason: str = ""
@@ -32,7 +26,7 @@ class AgentVerdict:
 
 @dataclass(frozen=True, slots=True)
 class LastOwnership:
-    """What is remembered of a bundle's last ownership record, and since when."""
+    """What is remembered of a bundle's last ownership record; `seen_ms` is when it was read."""
 
     version: int
     decision_id: str | None
@@ -41,10 +35,10 @@ class LastOwnership:
 
 @dataclass(slots=True)
 class AgentMemory:
-    """What an agent remembers of earlier decisions, and of ownership records.
+    """What an agent remembers of earlier decisions and of ownership records.
 
-    `done` holds (broker, decision id) → when the decision expires, `records` bundle → its last
-    record; both the oldest first.
+    `done` maps (broker, decision id) to the decision's expiry in ms, `records` bundles to their
+    last records. Both have the oldest entry first.
     """
 
     epoch: int = 0
@@ -52,17 +46,16 @@ class AgentMemory:
     records: dict[str, LastOwnership] = field(default_factory=dict)
 
     def note_epoch(self, decision: Decision) -> bool:
-        """Learn the epoch of any decision of the cluster, whomever it addresses.
+        """Note the epoch of a decision of the cluster; return whether a new epoch has begun.
 
-        Returns whether the balancer has been started anew.
+        Decisions to other agents' brokers count too.
         """
-        anew = 0 < self.epoch < decision.epoch
+        is_new = 0 < self.epoch < decision.epoch
         self.epoch = max(self.epoch, decision.epoch)
-        return anew
+        return is_new
 
     def note_done(self, broker: str, decision: Decision, now_ms: int) -> None:
-        """Remember that the broker has dealt with a decision; forget those that expired long
-        ago."""
+        """Note that the broker has dealt with a decision; forget those that expired long ago."""
         self.done[broker, decision.decision_id] = decision.expires_ms
         while (oldest := next(iter(self.done), None)) and self.done[
             oldest
@@ -70,10 +63,10 @@ class AgentMemory:
             del self.done[oldest]
 
     def note_record(self, bundle: str, record: Ownership | None, now_ms: int) -> None:
-        """Remember a bundle's ownership record (None: it has none any more) for as long as a
-        decision from before it might still come.
+        """Remember a bundle's ownership record; None: its record was deleted.
 
-        First records are left out: no decision comes before them.
+        It is kept while an earlier decision could still arrive. No decision is earlier than a
+        bundle's first record, so that one is not kept.
         """
         self.records.pop(bundle, None)
         if record is not None and record.version > 1:
@@ -84,7 +77,7 @@ class AgentMemory:
             del self.records[oldest]
 
     def find_later_version(self, decision: Decision) -> int | None:
-        """The version of the bundle's record, if that record is later than the decision."""
+        """Return the version of the bundle's record if it is later than the decision, else None."""
         known = self.records.get(decision.bundle)
         if known is None or known.version <= decision.expected_version:
             return None
@@ -96,26 +89,26 @@ class AgentMemory:
 
 
 def with_record_time(decision: Decision, appended_ms: int) -> Decision:
-    """The decision with the end of its time, counted from its record's time if that was late."""
+    """Return the decision with a later expiry if its record was appended late.
+
+    `appended_ms` is when Kafka took the record, ms since the epoch; 0: unknown.
+    """
     expires_ms = expiry(decision.issued_ms, decision.expires_ms, appended_ms, LATE_FOR_AGENTS)
     return decision.model_copy(update={"expires_ms": expires_ms})
 
 
 def addressee(decision: Decision) -> str | None:
-    """The broker that has to act: the destination of an assignment, the source of everything
-    else."""
+    """Return the broker that must act: the destination of an assign, else the source."""
     return decision.destination if decision.kind == "assign" else decision.source
 
 
 def judge(
     broker: str, seen: AgentMemory, decision: Decision, owns: bool, now_ms: int
 ) -> AgentVerdict:
-    """What `broker` has to do about a decision.
+    """Return what `broker` has to do about a decision; `owns`: it serves the decision's bundles.
 
-    `owns`: whether it serves the decision's bundles. Changes nothing.
-
-    A transfer's source releases the bundle as for an unload; its destination gets an assignment of
-    its own once that has been seen.
+    The source of a transfer releases the bundle as for an unload. Its destination gets a decision
+    of its own once a report shows the release.
     """
     if addressee(decision) != broker:
         return AgentVerdict("ignore", f"addressed to {addressee(decision)}")
@@ -124,7 +117,7 @@ def judge(
     if (broker, decision.decision_id) in seen.done:
         return AgentVerdict("ignore", "done before")
     if decision.epoch < seen.epoch:
-        return AgentVerdict("refuse", f"epoch {decision.epoch} is over, {seen.epoch} has been seen")
+        return AgentVerdict("refuse", f"epoch {decision.epoch} is over: {seen.epoch} has begun")
     if now_ms >= decision.expires_ms:
         return AgentVerdict("refuse", f"expired {now_ms - decision.expires_ms} ms ago")
     if (version := seen.find_later_version(decision)) is not None:
@@ -152,7 +145,7 @@ _OUTCOMES: dict[str, Literal["released", "acquired", "split", "merged", "refused
 
 
 def acknowledgement(decision: Decision, done: str, reason: str, sent_ms: int) -> Ack:
-    """What the broker says to the balancer. `done`: a verdict's action, or `failed`."""
+    """Return the broker's acknowledgement; `done` is the verdict's action, or `failed`."""
     outcome = _OUTCOMES[done]
     changes_hands = outcome == "acquired" or (outcome == "released" and decision.kind == "transfer")
     return Ack(

@@ -1,45 +1,50 @@
-"""A Kafka producer that goes on after Kafka was away."""
+"""A Kafka producer that recovers after Kafka was unavailable."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from lb_stream.access.refusals import AGAIN_S
 
+if TYPE_CHECKING:
+    from lb_stream.agent.connection import SendFuture
+
 log = logging.getLogger(__name__)
 
-PARTING_S = 2.0
-"""How long a producer that is replaced may take for what it can still deliver."""
+CLOSE_REPLACED_S = 2.0
+"""How long a producer that is replaced may take to deliver its last records."""
 
 
 class RecoveringProducer:
     """kafka-python's idempotent producer, replaced by a new one when a record of it is lost.
 
-    One whose batch has expired while Kafka was away discards its producer id and never asks for
-    another (3.0.12): it keeps all later records in its memory and tells nothing. One whose batch
-    was refused keeps that error for good. `make` connects a new one, or raises KafkaError.
-    `refused` tells whether an error, met while writing, is a refusal: then the next one is made
-    after AGAIN_S.
+    A producer (3.0.12) whose batch expires while Kafka is unavailable discards its producer id and
+    never gets another: it keeps all later records in its memory, without an error. A producer whose
+    batch was refused repeats that error for ever.
     """
 
     def __init__(
-        self, make: Callable[[], KafkaProducer], refused: Callable[[Exception, str], bool]
+        self, make: Callable[[], KafkaProducer], note_refusal: Callable[[Exception, str], bool]
     ) -> None:
-        self._make, self._producer, self._refused = make, make(), refused
+        """Connect the first producer. Raises KafkaError.
+
+        `make` connects a producer, or raises KafkaError. `note_refusal` takes an error of writing
+        and returns whether it is a refusal: then the next producer is made after AGAIN_S seconds.
+        """
+        self._make = make
+        self._producer = make()
+        self._note_refusal = note_refusal
         self._failed: KafkaProducer | None = None
         self._wait_until = 0.0  # time.monotonic
 
-    def send(self, topic: str, **record: Any) -> Any:
-        """Send a record, as `KafkaProducer.send` does.
-
-        Any thread may call it. Raises KafkaError.
-        """
+    def send(self, topic: str, **record: Any) -> SendFuture:
+        """Send a record, as `KafkaProducer.send` does; any thread may. Raises KafkaError."""
         producer = self._producer
 
         def note(error: Exception) -> None:
@@ -47,15 +52,17 @@ class RecoveringProducer:
             self._pause_if_refused(error)
 
         try:
-            return producer.send(topic, **record).add_errback(note)
+            future: SendFuture = producer.send(topic, **record)
         except KafkaError as error:
             note(error)
             raise
+        future.add_errback(note)
+        return future
 
-    def tend(self) -> None:
+    def recover(self) -> None:
         """Replace the producer if it has lost a record and Kafka answers.
 
-        One thread calls it, often.
+        One thread calls this, often.
         """
         if self._failed is not self._producer or time.monotonic() < self._wait_until:
             return
@@ -66,16 +73,16 @@ class RecoveringProducer:
             self._pause_if_refused(error)
             return
         old, self._producer = self._producer, new
-        _close(old, PARTING_S)
+        _close(old, CLOSE_REPLACED_S)
 
     def _pause_if_refused(self, error: Exception) -> None:
-        if self._refused(error, "Write"):
+        if self._note_refusal(error, "Write"):
             self._wait_until = time.monotonic() + AGAIN_S
 
     def close(self, timeout: float) -> None:
-        """Deliver what is still waiting, for so many seconds.
+        """Deliver the records that still wait, within `timeout` seconds.
 
-        Raises KafkaError when something is left.
+        Raises KafkaError when some are left.
         """
         if (error := _close(self._producer, timeout)) is not None:
             raise error
@@ -85,8 +92,8 @@ def _close(producer: KafkaProducer, timeout: float) -> KafkaError | None:
     try:
         producer.close(timeout=timeout)
     except KafkaError as error:
-        # kafka-python leaves such a producer open and would try again, loudly, when it is
-        # collected.
+        # kafka-python leaves such a producer open: it would try again, and log errors, when it is
+        # garbage-collected.
         producer._sender.force_close()
         producer._closed = True
         return error

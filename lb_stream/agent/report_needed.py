@@ -1,7 +1,7 @@
-"""Whether a broker has something new enough to say.
+"""Whether a broker's report differs enough from the last one that was sent.
 
-Both managers ask the same questions; the modular one compares the weighted maximum usage, the
-extensible one the plain one. Called every `report_min_interval_ms` by whoever reports.
+The modular manager compares the weighted max usage, the extensible one the max usage without
+weights. The agent asks every `report_min_interval_ms`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lb_stream.core.model.resources import max_weighted_usage
 
 @dataclass(frozen=True, slots=True)
 class ReportFigures:
-    """What is compared: maximum usage (a ratio), messages/s, bytes/s, number of bundles."""
+    """What is compared of a report: max usage (a ratio), messages/s, bytes/s, number of bundles."""
 
     usage: float
     msgs_per_s: float
@@ -28,10 +28,7 @@ class ReportFigures:
 
     @staticmethod
     def from_report(report: ModularLoadReport, weights: Mapping[str, float]) -> ReportFigures:
-        """The figures of a broker's local data.
-
-        `weights`: those of its usage, or `broker_load.UNWEIGHTED` for the extensible manager.
-        """
+        """Return the figures of a report; `weights` are those of usage, by resource."""
         pairs = {name: getattr(report, name) for name in RESOURCES}
         columns = {
             name: (np.array([pair.usage]), np.array([pair.limit])) for name, pair in pairs.items()
@@ -46,14 +43,14 @@ class ReportFigures:
 
 @dataclass(frozen=True, slots=True)
 class SimpleFigures:
-    """What the simple manager compares: number of bundles, and of each resource usage and limit."""
+    """What the simple manager compares: number of bundles, and resource → (usage, limit)."""
 
     bundles: int
     resources: Mapping[str, tuple[float, float]]
 
     @staticmethod
     def from_report(report: SimpleLoadReport, bundles: int) -> SimpleFigures:
-        """The figures of a report that names that many bundles."""
+        """Return the figures of a report with that many bundles."""
         pairs = {name: getattr(report.system_resource_usage, name) for name in RESOURCES}
         return SimpleFigures(
             bundles, {name: (pair.usage, pair.limit) for name, pair in pairs.items()}
@@ -63,8 +60,11 @@ class SimpleFigures:
 def simple_report_needed(
     written: SimpleFigures, now: SimpleFigures, elapsed_ms: int, config: ReportConfig
 ) -> bool:
-    """Whether the simple manager's broker writes a report: another number of bundles, or a usage
-    that has changed by more whole percent of its limit than the threshold."""
+    """Return whether the simple manager's broker sends a report.
+
+    It does when the number of bundles differs, or when a usage has changed by more whole percent of
+    its limit than the threshold, or when the last report is too old.
+    """
     if elapsed_ms > config.report_max_interval_ms:
         return True
     changes = [
@@ -81,10 +81,7 @@ def simple_report_needed(
 def report_needed(
     written: ReportFigures, now: ReportFigures, elapsed_ms: int, config: ReportConfig
 ) -> bool:
-    """Whether to write a report, `elapsed_ms` after the last one was.
-
-    Being forced to is up to the caller.
-    """
+    """Return whether to send a report, `elapsed_ms` after the last one."""
     if elapsed_ms > config.report_max_interval_ms:
         return True
     changes = (

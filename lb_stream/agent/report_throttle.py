@@ -1,7 +1,7 @@
-"""Decides which of a broker's reports are sent: those that say something new enough.
+"""Decides which of a broker's reports are sent: those that differ enough from the last one.
 
-Beyond the reference, a report that names other bundles than the last one is always sent: it may be
-what a decision waits for.
+Unlike Pulsar, it always sends a report with other bundles than the last one: a decision may wait
+for it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from lb_stream.contracts.reports import (
 from lb_stream.core.shedding.broker_loads import UNWEIGHTED
 
 CHANGES = ("lastBundleGains", "lastBundleLosses", "bundleGains", "bundleLosses")
-"""Fields of reports that tell what has changed since the last one that was sent."""
+"""Fields of reports with what has changed since the last report that was sent."""
 
 
 @dataclass(slots=True)
 class ReportThrottle:
-    """Whether a broker's next report is worth sending.
+    """Leaves out the reports of one broker that are not needed.
 
-    Reports of other kinds (load data that its broker has chosen to write) all are.
+    Only modular and simple reports are compared. Load data is always sent: the broker has decided
+    to write it.
     """
 
     config: ReportConfig
@@ -46,14 +47,16 @@ class ReportThrottle:
 
     @staticmethod
     def for_manager(config: ReportConfig, balancer: BalancerConfig) -> Callable[[], ReportThrottle]:
-        """Makes one for each broker: the extensible manager compares the plain maximum usage, the
-        others the weighted one."""
+        """Return a maker of throttles for the brokers of a cluster with that load manager."""
         weights = UNWEIGHTED if balancer.load_manager == "extensible" else balancer.weights
         return lambda: ReportThrottle(config, weights)
 
     def take(self, report: Report, now_ms: int, forced: bool) -> Report | None:
-        """The report as it is to be sent, with what had changed in those that were not; None: not
-        needed. `now_ms`: any steady clock."""
+        """Return the report to send, or None if it is not needed.
+
+        Changes that earlier reports named and that were not sent are added to it. `now_ms` is of
+        any monotonic clock.
+        """
         fields = report if isinstance(report, Mapping) else json.loads(report)
         figures = self._figures(fields)
         if figures is None:
@@ -116,5 +119,5 @@ class ReportThrottle:
 
 
 def _without_bundles(fields: Mapping[str, Any], stats: str) -> dict[str, Any]:
-    """A report without what is said of each bundle, which may be megabytes and isn't compared."""
+    """Return a report without its bundles' statistics: megabytes that are not compared."""
     return {name: value for name, value in fields.items() if name != stats}

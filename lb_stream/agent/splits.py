@@ -1,7 +1,6 @@
-"""The extensible manager's brokers look at their own bundles, and ask for splits of those that stay
-too large.
+"""Finds bundles that stay too large, at the extensible manager's brokers, and requests their splits.
 
-See docs/splitting.md "Splitting".
+Source: docs/splitting.md "Splitting".
 """
 
 from __future__ import annotations
@@ -26,51 +25,59 @@ from lb_stream.core.splitting.trigger import REASONS, ReasonLimits
 
 
 class SplitWatch:
-    """Looks at one broker's bundles again and again.
+    """Looks for bundles of one broker that are to be split.
 
-    The balancer decides: it knows the other bundles and splits under way.
+    The balancer decides about these requests: it knows all bundles and pending splits.
     """
 
     def __init__(self, config: SplittingConfig, algorithms: Algorithms) -> None:
-        self._config, self._algorithms, self._memory = config, algorithms, SplitMemory()
+        self._config = config
+        self._algorithms = algorithms
+        self._memory = SplitMemory()
 
     @staticmethod
     def for_cluster(config: ClusterConfig) -> Callable[[], SplitWatch] | None:
-        """Makes one for each broker of a cluster whose brokers do this; None: its leader looks."""
+        """Return a maker of watches for the brokers of a cluster; None: its leader looks instead."""
         if config.balancer.load_manager != "extensible" or not config.splitting.split_enabled:
             return None
         return lambda: SplitWatch(config.splitting, config.split_algorithms)
 
     @property
     def interval_s(self) -> float:
-        """Time between two looks."""
+        """Seconds between two looks."""
         return self._config.split_interval_ms / 1000
 
-    def look(self, broker: MeasuringAdapter) -> list[SplitAsk]:
-        """The splits to ask for now."""
-        stats = dict(sorted(broker.stats().items()))
-        every = list(stats.values())
+    def find_splits(self, broker: MeasuringAdapter) -> list[SplitAsk]:
+        """Return the splits to request now."""
+        # The bundles' latest loads, in the order of their names.
+        named = dict(sorted(broker.stats().items()))
+        bundles = list(named.values())
         loads = SplitLoads(
-            topics=np.array([stats.topics for stats in every], np.int64),
-            sessions=np.array([one.producer_count + one.consumer_count for one in every], np.int64),
-            rate=np.array([stats.msg_rate_in + stats.msg_rate_out for stats in every], np.float64),
+            topics=np.array([stats.topics for stats in bundles], np.int64),
+            sessions=np.array(
+                [stats.producer_count + stats.consumer_count for stats in bundles], np.int64
+            ),
+            rate=np.array(
+                [stats.msg_rate_in + stats.msg_rate_out for stats in bundles], np.float64
+            ),
             throughput=np.array(
-                [stats.msg_throughput_in + stats.msg_throughput_out for stats in every], np.float64
+                [stats.msg_throughput_in + stats.msg_throughput_out for stats in bundles],
+                np.float64,
             ),
         )
+
+        # The same strategy as the leader's, with this broker's bundles only.
         own = OwnBundles(
-            pa.array(list(stats), pa.string()),
+            pa.array(list(named), pa.string()),
             loads,
-            np.ones(len(every), np.bool_),
+            np.ones(len(bundles), np.bool_),
             {},
             (),
             broker.topics,
         )
         found, self._memory = split_strategy(own, self._config, self._algorithms, self._memory)
-        limits, rows = (
-            ReasonLimits.from_config(self._config),
-            {name: row for row, name in enumerate(stats)},
-        )
+        limits = ReasonLimits.from_config(self._config)
+        rows = {name: row for row, name in enumerate(named)}
         algorithm = self._algorithms.named().name
         return [
             SplitAsk(

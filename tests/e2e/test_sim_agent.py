@@ -269,7 +269,7 @@ def test_what_must_not_be_done_is_refused_with_the_reason_and_changes_nothing(st
     reasons = " / ".join(ack.reason for ack in acks)
     assert all(
         part in reasons
-        for part in ("is not served here", "expired", "epoch 4 is over, 5 has been seen")
+        for part in ("is not served here", "expired", "epoch 4 is over: 5 has begun")
     )
 
 

@@ -380,7 +380,7 @@ def test_a_token_is_not_taken_from_https_to_http(certificates: Path, tls_port: i
         "key_file": certificates / "client.key",
         "ca_file": certificates / "server.pem",
     }
-    with pytest.raises(AdminError, match="sent on to http://localhost:9, which is less safe"):
+    with pytest.raises(AdminError, match="redirected to http://localhost:9, which is less safe"):
         tls("localhost", tls_port, **own).get("/away")
 
 

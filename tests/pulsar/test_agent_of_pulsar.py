@@ -129,7 +129,7 @@ def test_pulsars_brokers_do_not_say_that_they_can_merge_and_refuse_it(
     cluster: FakeCluster, agent: Callable[[int], Told]
 ) -> None:
     told = agent(0)
-    told.agent.reporter.beat(told.adapter.name)
+    told.agent.reporter.send_heartbeat(told.adapter.name)
     assert [(kind, "merges" in json.loads(value)) for kind, value in told.sent] == [
         ("heartbeat", False)
     ]
@@ -160,7 +160,7 @@ def test_reports_are_sent_as_the_broker_wrote_them(
     cluster: FakeCluster, agent: Callable[[int], Told]
 ) -> None:
     told = agent(0)
-    told.agent.reporter.report(told.adapter.name)
+    told.agent.reporter.send_report(told.adapter.name)
     ((kind, value),) = told.sent
     assert kind == "report" and value == told.adapter.report()
     assert told.reports == [json.loads(value)]
@@ -171,7 +171,7 @@ def test_a_report_that_is_kept_back_sends_nothing(
 ) -> None:
     told = agent(0)
     told.take(decision(cluster))
-    told.agent.reporter.report(told.adapter.name)
+    told.agent.reporter.send_report(told.adapter.name)
     assert [kind for kind, _ in told.sent] == ["ack"]
 
 
@@ -179,13 +179,13 @@ def test_a_broker_that_does_not_answer_gets_no_heartbeat_and_one_line_in_the_log
     cluster: FakeCluster, agent: Callable[[int], Told], caplog: pytest.LogCaptureFixture
 ) -> None:
     told = agent(2)
-    told.agent.reporter.beat(told.adapter.name)
+    told.agent.reporter.send_heartbeat(told.adapter.name)
     assert [kind for kind, _ in told.sent] == ["heartbeat"]
     cluster.stop(2)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            told.agent.reporter.beat(told.adapter.name)
-            told.agent.reporter.report(told.adapter.name)
+            told.agent.reporter.send_heartbeat(told.adapter.name)
+            told.agent.reporter.send_report(told.adapter.name)
     assert len(told.sent) == 1
     assert [record.getMessage() for record in caplog.records] == [
         f"{told.adapter.name} does not answer: no heartbeat is sent for it"
@@ -206,8 +206,8 @@ def test_heartbeats_tell_what_pulsar_balances_by_itself_as_it_was_when_the_last_
             cluster.before = lambda call: (500, b"", {}) if call.path.endswith("runtime") else None
         else:
             cluster.before = lambda call: None
-        told.agent.reporter.ask_who_balances(told.adapter.name)
-        told.agent.reporter.beat(told.adapter.name)
+        told.agent.reporter.read_own_balancing(told.adapter.name)
+        told.agent.reporter.send_heartbeat(told.adapter.name)
         beats.append(json.loads(told.sent[-1][1])["balances"])
     assert beats == [[key], [key], []]
 
@@ -240,7 +240,7 @@ def test_a_too_large_bundle_of_an_extensible_broker_is_asked_to_be_split_and_the
         told = Told(cluster, 0, monkeypatch)
         watch = SplitWatch(config.splitting, config.split_algorithms)
         for asks in ([], [("ask", cluster.bundle(3), "Topics", [0xDFFFFFFF])]):
-            told.agent.reporter.ask_for_splits(told.adapter, watch)
+            told.agent.reporter.request_splits(told.adapter, watch)
             assert [
                 (kind, ask.bundle, ask.reason, ask.boundaries) for kind, ask in sent_asks(told)
             ] == asks
@@ -267,7 +267,7 @@ def test_bundles_that_cannot_be_looked_at_are_one_line_in_the_log(
     with fake_cluster(manager="extensible") as cluster:
         told = Told(cluster, 0, monkeypatch)
         cluster.before = lambda call: (403, b"", {}) if call.path.endswith("topics") else None
-        told.agent.reporter.ask_for_splits(
+        told.agent.reporter.request_splits(
             told.adapter, SplitWatch(config.splitting, config.split_algorithms)
         )
     (line,) = caplog.records
@@ -286,8 +286,8 @@ def test_the_bundles_of_a_broker_that_does_not_answer_are_not_looked_at(
     with fake_cluster(manager="extensible") as cluster:
         told = Told(cluster, 2, monkeypatch)
         cluster.stop(2)
-        told.agent.reporter.beat(told.adapter.name)
-        told.agent.reporter.ask_for_splits(
+        told.agent.reporter.send_heartbeat(told.adapter.name)
+        told.agent.reporter.request_splits(
             told.adapter, SplitWatch(config.splitting, config.split_algorithms)
         )
     assert [record.getMessage() for record in caplog.records] == [

@@ -17,9 +17,9 @@ from lb_stream.agent.pulsar.load_topics import (
     KEPT,
     TOPICS,
     LoadDataTopics,
-    client_library,
-    discover,
-    service_url,
+    build_service_url,
+    find_service_url,
+    import_client,
 )
 from tests.pulsar.fake_cluster import FakeCluster, fake_cluster
 from tests.support.wordings import check_wording
@@ -162,7 +162,7 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pulsar", None)
     with pytest.raises(BrokerError) as error:
-        client_library()
+        import_client()
     check_wording(error.value)
 
 
@@ -182,18 +182,20 @@ def test_the_address_for_clients_is_found_at_the_first_broker_that_answers(
     admins = [
         AdminClient(AdminSettings(f"http://{name}"), sleep=lambda _: None) for name in cluster.names
     ]
-    assert discover(admins) == "pulsar://127.0.0.1:6651"
+    assert find_service_url(admins) == "pulsar://127.0.0.1:6651"
     cluster.stop(1)
     with pytest.raises(BrokerError) as error:
-        discover(admins)
+        find_service_url(admins)
     check_wording(error.value)
 
 
 def test_the_address_is_as_safe_as_the_admin_address() -> None:
     runtime = {"brokerServicePort": "Optional[6650]", "brokerServicePortTls": "Optional[6651]"}
-    assert service_url(AdminSettings("https://[::1]:8443"), runtime) == "pulsar+ssl://[::1]:6651"
+    assert (
+        build_service_url(AdminSettings("https://[::1]:8443"), runtime) == "pulsar+ssl://[::1]:6651"
+    )
     with pytest.raises(BrokerError, match="--service-url"):
-        service_url(
+        build_service_url(
             AdminSettings("https://b:8443"),
             {"brokerServicePort": "6650", "brokerServicePortTls": "Optional.empty"},
         )

@@ -120,7 +120,7 @@ def test_a_bundle_whose_destination_dies_during_the_unload_is_taken_back(
 ) -> None:
     hook(cluster, owner=None, dies=1)
     text = (
-        f"was unloaded to {cluster.names[1]}, which does not answer any more: "
+        f"was unloaded to {cluster.names[1]}, which no longer answers: "
         f"{cluster.names[0]} has it"
     )
     with pytest.raises(BrokerError, match=text):
@@ -133,8 +133,8 @@ def test_a_dead_destination_that_an_extensible_cluster_still_names_is_told_as_su
 ) -> None:
     hook(extensible, owner=1, dies=1)
     text = (
-        f"was unloaded to {extensible.names[1]}, which does not answer any more: nobody serves "
-        "it before Pulsar takes that one for dead"
+        f"was unloaded to {extensible.names[1]}, which no longer answers: no broker serves "
+        f"it until Pulsar counts {extensible.names[1]} as dead"
     )
     with pytest.raises(BrokerError, match=text) as failure:
         extensible.adapter(0).transfer(extensible.bundle(0), extensible.names[1])
@@ -155,7 +155,7 @@ def test_the_owner_of_a_bundle_that_no_name_falls_into_is_not_looked_up(
     cluster: FakeCluster,
 ) -> None:
     peers = Peers(cluster.adapter(0)._admin, cluster.names[0])
-    assert peers.owner(parse_bundle("shop/orders/0x00000000_0x00000001")) is None
+    assert peers.find_owner(parse_bundle("shop/orders/0x00000000_0x00000001")) is None
     assert not cluster.calls
 
 

@@ -109,7 +109,7 @@ def test_statistics_of_all_topics_find_a_too_large_bundle_and_its_split_is_carri
         for adapter in operated(bed).values():
             asked.extend(
                 (adapter, ask)
-                for ask in watch.look(adapter)
+                for ask in watch.find_splits(adapter)
                 if ask.bundle.startswith(f"{NAMESPACE}/")
             )
         return any(adapter.stats()[ask.bundle].msg_rate_in > 0 for adapter, ask in asked[-1:])

@@ -47,7 +47,7 @@ class Bed:
         return [f"127.0.0.1:{self.base_port + 200 + number}" for number in range(1, BROKERS + 1)]
 
     @property
-    def service_url(self) -> str:
+    def build_service_url(self) -> str:
         return "pulsar://" + ",".join(
             f"127.0.0.1:{self.base_port + 100 + number}" for number in range(1, BROKERS + 1)
         )

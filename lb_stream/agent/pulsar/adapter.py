@@ -1,12 +1,11 @@
-"""A real Apache Pulsar broker as an agent's adapter: its load reports come out, unloads and splits
-go in, through its admin REST API.
+"""The adapter of an Apache Pulsar broker: load reports, unloads and splits by its admin REST API.
 
     adapter = PulsarAdapter(AdminClient(AdminSettings("http://broker-1:8080")))
     Agent(AgentConfig("kafka:9092", cluster="eu-1"), [adapter]).start()
 
-What its brokers can do: unload a bundle to a destination, split one. What they can't: take a bundle
-because they are told to. Pulsar places a bundle when a client looks one of its topics up, after a
-crash too; the balancer follows what is reported (`assign_unowned = "on_lookup"`).
+A Pulsar broker can unload a bundle to a destination and split one. It can't take a bundle by
+command: Pulsar places a bundle when a client looks up one of its topics, after a crash too. The
+balancer follows what is reported (`assign_unowned = "on_lookup"`).
 """
 
 from __future__ import annotations
@@ -34,40 +33,33 @@ from lb_stream.core.splitting import Topics
 
 LOAD_REPORT = "/admin/v2/broker-stats/load-report"
 SETTLE_S = 5.0
-"""How long the effect of an act may take to be seen after its answer. Measured: 0.4 s at most."""
+"""How long after its answer the effect of a call may take. Measured: 0.4 s at most."""
 STALE_S = 10.0
-"""How much longer than the interval of the broker's statistics a report may not know of a
-change."""
+"""How long after new statistics a report may still lack a change."""
 DEFAULT_STATS_S = 60.0
 RETURN_S = 1.0
-"""How long an unload without a destination is watched: Pulsar's own placement mostly gives the
-bundle back, in a quarter of a second."""
-LOOK_EVERY_S = 0.1
+"""How long an unload without a destination is watched.
 
-RANGE, POSITIONS, FLOW = (
-    "range_equally_divide",
-    "specified_positions_divide",
-    "flow_or_qps_equally_divide",
-)
+Pulsar's own placement usually gives the bundle back within a quarter of a second.
+"""
+LOOK_INTERVAL_S = 0.1
+
+# Pulsar's names of split algorithms.
+RANGE = "range_equally_divide"
+POSITIONS = "specified_positions_divide"
+FLOW = "flow_or_qps_equally_divide"
 
 
 class LoadData(Protocol):
-    """Where the load data of an extensible cluster's brokers comes from
-    (`load_topics.LoadDataTopics`)."""
+    """The source of load data of an extensible cluster's brokers (`load_topics.LoadDataTopics`)."""
 
     def take(self, broker: str) -> list[bytes]:
-        """The records that the broker has written since it was last asked for, as it wrote them."""
+        """Return the records that the broker has written since the last call, unchanged."""
         ...
 
 
 class PulsarAdapter:
-    """Speaks for one broker: see `lb_stream.agent.BrokerAdapter`.
-
-    It refuses to act while Pulsar balances by itself.
-
-    `broker` is its id where that isn't host:port of the admin address; `load_data` is needed on an
-    extensible cluster only.
-    """
+    """One Pulsar broker as a `BrokerAdapter`. It refuses to act while Pulsar balances by itself."""
 
     def __init__(
         self,
@@ -77,16 +69,22 @@ class PulsarAdapter:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`clock` and `sleep` are in seconds."""
-        self._admin, self._broker = admin, broker or admin.settings.broker
+        """Connect to nothing yet.
+
+        `broker` is the broker's id where that isn't host:port of the admin address. `load_data` is
+        needed on an extensible cluster. `clock` and `sleep` are in seconds.
+        """
+        self._admin = admin
+        self._broker = broker or admin.settings.broker
+        self._load_data = load_data
+        self._clock = clock
+        self._sleep = sleep
         self.guard = SettingsGuard(admin, clock)
-        self._load_data, self._clock, self._sleep = load_data, clock, sleep
-        self._known = False
-        self._told = LoadDataCompleter()
-        self._measured: dict[
-            str, BundleTraffic
-        ] = {}  # by bundle, when the statistics of all topics were last asked for
-        self._peers, self._check = Peers(admin, self._broker), ReportCheck(clock)
+        self._peers = Peers(admin, self._broker)
+        self._report_check = ReportCheck(clock)
+        self._completer = LoadDataCompleter()
+        self._is_verified = False  # whether the address is that of this broker
+        self._traffic: dict[str, BundleTraffic] = {}  # by bundle, as `stats` last read it
 
     @property
     def name(self) -> str:
@@ -95,10 +93,7 @@ class PulsarAdapter:
 
     @property
     def manager(self) -> str:
-        """Which of Pulsar's load managers the broker runs: modular, simple or extensible.
-
-        Raises BrokerError.
-        """
+        """The broker's load manager: modular, simple or extensible. Raises BrokerError."""
         given = str(self._runtime().get("loadManagerClassName", ""))
         try:
             return MANAGER_CLASSES[given.rpartition(".")[2]]
@@ -110,12 +105,12 @@ class PulsarAdapter:
 
     @property
     def pulsar_cluster(self) -> str:
-        """What Pulsar calls the broker's cluster. Raises BrokerError."""
+        """Pulsar's name of the broker's cluster. Raises BrokerError."""
         return str(self._runtime().get("clusterName", ""))
 
     @property
     def statistics_s(self) -> float:
-        """How often the broker takes the statistics that its reports are made of, in seconds.
+        """Seconds between the statistics from which the broker's reports are made.
 
         Raises BrokerError.
         """
@@ -124,33 +119,33 @@ class PulsarAdapter:
         except ValueError:
             return DEFAULT_STATS_S
 
-    # --- what the balancer hears ---
+    # --- reports ---
 
     def alive(self) -> bool:
-        """Whether the broker answers: who asks for a token lives too."""
+        """Return whether the broker answers; an answer that asks for a token counts too."""
         alive = is_answering(self._admin)
         if not alive:
             self._forget()
         return alive
 
     def report(self) -> bytes | list[bytes]:
-        """The broker's own load report, byte for byte; on an extensible cluster what it has written
-        since the last one, with its bundles.
+        """Return the broker's own load report; of an extensible broker, its new load data.
 
-        Asking makes a modular broker compute it anew, but from statistics that it takes every
-        `statsUpdateFrequencyInSecs`. Until then it may name bundles that have gone, by whomever's
-        unload, or not name one that has come. Such a report is kept back (none is returned); one
-        that stays so is sent without what is untrue. Raises BrokerError.
+        A modular broker makes a report from statistics that are `statsUpdateFrequencyInSecs` old at
+        most. While such a report names bundles that have left, or lacks one that has come, none is
+        returned; if it stays so, its bundles are corrected. Otherwise it is returned byte for byte.
+        Raises BrokerError.
         """
-        self._introduce()
+        self._require_broker()
         if self.manager == "extensible":
             if self._load_data is None:
                 raise BrokerError(
-                    f"{self.name} is of an extensible cluster: its load data is read from topics, "
-                    "and nobody reads them here"
+                    f"{self.name} is of an extensible cluster, and its agent reads no load data: "
+                    "give PulsarAdapter a load_data"
                 )
-            owned = self._owned()  # first: what is taken and not passed on is lost
-            return self._told.records(self._load_data.take(self.name), owned)
+            # Read the owned bundles first: if that fails, no load data has been taken and is lost.
+            owned = self._owned()
+            return self._completer.complete(self._load_data.take(self.name), owned)
         answer = self._admin.get(LOAD_REPORT)
         if answer.status != 200:
             self._forget()
@@ -160,66 +155,73 @@ class PulsarAdapter:
                 f"GET {answer.hops[-1]}{LOAD_REPORT}: expected a JSON object, got "
                 f"{answer.reason[:80]!r}"
             )
-        report = self._check.checked(answer.body, self._owned(), self.statistics_s + STALE_S)
+        hold_s = self.statistics_s + STALE_S
+        report = self._report_check.check(answer.body, self._owned(), hold_s)
         return [] if report is None else report
 
     def owns(self, bundle: str) -> bool:
-        """Whether the broker serves the bundle now; a bundle that it is letting go of doesn't
-        count. Raises BrokerError."""
+        """Return whether the broker serves the bundle, and is not unloading it.
+
+        Raises BrokerError.
+        """
         return bundle in self._owned()
 
     def stats(self) -> Mapping[str, BundleStats]:
-        """Statistics of all bundles that are served, under the extensible manager; under the others
-        none: there the leader looks at the reports, which name them all. Raises BrokerError."""
+        """Return the statistics of all bundles that an extensible broker serves.
+
+        Under the other managers it returns none: the leader finds all bundles in the reports.
+        Raises BrokerError.
+        """
         if self.manager != "extensible":
             return {}
-        self._measured, owned = read_bundles(self._admin), self._owned()
+        self._traffic, owned = read_bundles(self._admin), self._owned()
         return {
-            bundle: measured.stats for bundle, measured in self._measured.items() if bundle in owned
+            bundle: traffic.stats for bundle, traffic in self._traffic.items() if bundle in owned
         }
 
     def topics(self, bundle: str) -> Topics:
-        """The topics of one of the bundles that `stats` has just named."""
-        return self._measured[bundle].topics
+        """Return the topics of a bundle that `stats` has named."""
+        return self._traffic[bundle].topics
 
     def balances(self) -> list[str]:
-        """The settings by which Pulsar balances by itself, here or at the leader.
+        """Return the settings by which Pulsar balances by itself, here or at the leader.
 
         Raises BrokerError.
         """
         return list(self.guard.active_balancers())
 
     def namespaces(self) -> ClusterNamespaces:
-        """Namespaces, bundles and policies of the broker's cluster as they are now.
-
-        Raises BrokerError.
-        """
+        """Return namespaces, bundles and policies of the broker's cluster. Raises BrokerError."""
         return read_cluster(self._admin, self.pulsar_cluster)
 
-    # --- what the balancer decides ---
+    # --- decisions ---
 
     def transfer(self, bundle: str, destination: str) -> None:
         """Unload a bundle so that the destination serves it.
 
-        Raises Refused for what can't be, BrokerError for what went wrong.
-
-        The destination must answer, before and after. Pulsar's destination holds for one lookup
-        only, and another one at the same time may place the bundle elsewhere (apache/pulsar#24884):
-        then it is asked for once more.
+        The destination must answer, before and after. Pulsar keeps a destination for one lookup
+        only: another lookup at the same time may place the bundle elsewhere (apache/pulsar#24884).
+        Then the bundle is unloaded once more. Raises Refused before anything is changed, BrokerError
+        after a failure.
         """
-        if destination == self.name:  # modular: it would come back; extensible: 500
+        # What must hold before.
+        if destination == self.name:  # modular: the bundle would come back; extensible: status 500
             raise Refused(f"{bundle} is to go to {destination}, which has it")
-        self._checked(bundle)
+        self._require_may_act(bundle)
         if not self._peers.is_answering(destination):
             raise Refused(f"{destination} does not answer: {bundle} stays at {self.name}")
+
+        # The unload, and a second one if the bundle went elsewhere.
         self._unload(bundle, {"destinationBroker": destination})
-        owner = self._arrived(bundle, destination)
+        owner = self._check_arrival(bundle, destination)
         if owner not in (None, destination):
             self._unload_again(bundle, destination, f"{owner} has it")
-            owner = self._arrived(bundle, destination)
+            owner = self._check_arrival(bundle, destination)
+
+        # What must hold afterwards.
         if owner not in (None, destination):
             raise BrokerError(f"{bundle} was unloaded to {destination} twice, and {owner} has it")
-        if not self._soon(lambda: not self.owns(bundle)):
+        if not self._wait_until(lambda: not self.owns(bundle)):
             raise BrokerError(
                 f"{bundle} is still at {self.name} {SETTLE_S:.0f} s after it was unloaded to "
                 f"{destination}"
@@ -228,7 +230,7 @@ class PulsarAdapter:
     def release(self, bundle: str) -> None:
         """Unload a bundle; Pulsar places it at the next lookup.
 
-        Raises BrokerError when it has come back here at once.
+        Raises BrokerError if Pulsar gives it back to this broker.
         """
         self._unload(bundle, {})
         self._sleep(RETURN_S)
@@ -239,35 +241,36 @@ class PulsarAdapter:
             )
 
     def acquire(self, bundle: str) -> None:
-        """Look whether the bundle is here, and do nothing else: a Pulsar broker can't be told to
-        take one. Raises Refused when it isn't."""
-        if not self._soon(lambda: self.owns(bundle), RETURN_S):
+        """Check that the broker has the bundle; raise Refused if it hasn't.
+
+        A Pulsar broker can't take a bundle by command.
+        """
+        if not self._wait_until(lambda: self.owns(bundle), RETURN_S):
             raise Refused(
                 "Pulsar places bundles when clients look their topics up (set assign_unowned = "
                 "on_lookup)"
             )
-        self._check.taken(bundle)
+        self._report_check.note_taken(bundle)
 
     def split(
         self, bundle: str, boundaries: Sequence[int], algorithm: str, unload_children: bool = False
     ) -> None:
-        """Split a bundle at the boundaries, or by the algorithm when there are none, and look
-        whether it was done.
+        """Split a bundle at the boundaries, or by the algorithm if there are none.
 
         The extensible manager leaves the children where they are, whatever `unload_children` says.
-        Raises Refused or BrokerError.
+        Raises Refused, and BrokerError also if Pulsar reports success without a split.
         """
-        parent = self._checked(bundle)
-        query, body = self._cut(parent, list(boundaries), algorithm)
+        parent = self._require_may_act(bundle)
+        query, body = self._describe_cut(parent, list(boundaries), algorithm)
         path = self._path(parent, "split")
         try:
             answer = self._admin.put(path, {"unload": str(unload_children).lower(), **query}, body)
         except AdminError as error:
-            if error.status or not self._soon(lambda: self._is_split(parent)):
+            if error.status or not self._wait_until(lambda: self._is_split(parent)):
                 raise
-            return  # the answer was lost, its effect was not
-        self._raise_unless_done(path, answer, bundle)
-        if not self._soon(lambda: self._is_split(parent)):  # a 204 proves nothing
+            return  # the answer was lost, but the bundle is split
+        self._require_done(path, answer, bundle)
+        if not self._wait_until(lambda: self._is_split(parent)):  # Pulsar sends 204 all the same
             raise BrokerError(
                 f"{self.name} answers {answer.status} to a split of {bundle} and has not split it; "
                 "has it only one topic?"
@@ -279,8 +282,8 @@ class PulsarAdapter:
         return self.guard.runtime()
 
     def _owned(self) -> set[str]:
-        path = f"/admin/v2/brokers/{quote(self.pulsar_cluster)}/{quote(self.name, safe=':')}/ownedNamespaces"
-        owned = self._admin.get_json(path)
+        cluster, broker = quote(self.pulsar_cluster), quote(self.name, safe=":")
+        owned = self._admin.get_json(f"/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces")
         return {
             bundle
             for bundle, state in owned.items()
@@ -289,11 +292,11 @@ class PulsarAdapter:
 
     def _forget(self) -> None:
         self.guard.forget()
-        self._known = False
+        self._is_verified = False
 
-    def _introduce(self) -> None:
-        """Make sure that the address answers for a broker of that name. Raises BrokerError."""
-        if self._known:
+    def _require_broker(self) -> None:
+        """Raise BrokerError if the address is not that of a broker with this name."""
+        if self._is_verified:
             return
         active = self._admin.get_json(f"/admin/v2/brokers/{quote(self.pulsar_cluster)}")
         if self.name not in active:
@@ -302,10 +305,10 @@ class PulsarAdapter:
                 f"{self._admin.settings.url} knows no active broker {self.name}; active: {names}: "
                 "name it with --broker"
             )
-        self._known = True
+        self._is_verified = True
 
-    def _checked(self, bundle: str) -> BundleRange:
-        """Check what must hold before any act. Raises Refused."""
+    def _require_may_act(self, bundle: str) -> BundleRange:
+        """Return the bundle's range; raise Refused if nothing may be done with the bundle."""
         if is_system_bundle(bundle):
             raise Refused(f"{bundle} belongs to the broker in its name")
         self.guard.check()
@@ -313,65 +316,63 @@ class PulsarAdapter:
 
     @staticmethod
     def _path(bundle: BundleRange, act: str) -> str:
-        return f"/admin/v2/namespaces/{quote(bundle.namespace)}/0x{bundle.lower:08x}_0x{bundle.upper:08x}/{act}"
+        bounds = f"0x{bundle.lower:08x}_0x{bundle.upper:08x}"
+        return f"/admin/v2/namespaces/{quote(bundle.namespace)}/{bounds}/{act}"
 
     def _unload(self, bundle: str, query: dict[str, str]) -> None:
-        path = self._path(self._checked(bundle), "unload")
+        path = self._path(self._require_may_act(bundle), "unload")
         try:
             answer = self._admin.put(path, query)
         except AdminError as error:
             if error.status or self.owns(bundle):
                 raise
-            return  # the answer was lost, its effect was not
-        self._raise_unless_done(path, answer, bundle)
+            return  # the answer was lost, but the bundle is unloaded
+        self._require_done(path, answer, bundle)
 
-    def _arrived(self, bundle: str, destination: str) -> str | None:
-        """Who has a bundle that was unloaded; None: nobody tells.
+    def _check_arrival(self, bundle: str, destination: str) -> str | None:
+        """Return the owner of a bundle that was unloaded; None: the lookup names no owner.
 
-        Raises BrokerError when its destination does not answer any more.
-
-        Pulsar's modular manager would leave it with the dead broker until that one's session has
-        ended: it is taken back here, where that can be done.
+        Raises BrokerError if the owner is a destination that no longer answers. Pulsar's modular
+        manager would leave the bundle there until the broker's session ends, so it is taken back.
         """
         parsed = parse_bundle(bundle)
         owner: str | None = destination
         with suppress(AdminError):
-            owner = self._peers.owner(parsed)
+            owner = self._peers.find_owner(parsed)
         if owner != destination or self._peers.is_answering(destination):
             return owner
-        self._unload_again(bundle, self.name, f"{destination} does not answer any more")
-        back = None
+
+        # The destination died meanwhile.
+        self._unload_again(bundle, self.name, f"{destination} no longer answers")
+        owner = None
         with suppress(AdminError):
-            back = self._peers.owner(parsed)
-        now = (
-            f"{back} has it"
-            if back not in (None, destination)
-            else "nobody serves it before Pulsar takes that one for dead"
-        )
+            owner = self._peers.find_owner(parsed)
+        state = f"{owner} has it"
+        if owner in (None, destination):
+            state = f"no broker serves it until Pulsar counts {destination} as dead"
         raise BrokerError(
-            f"{bundle} was unloaded to {destination}, which does not answer any more: {now}"
+            f"{bundle} was unloaded to {destination}, which no longer answers: {state}"
         )
 
-    def _unload_again(self, bundle: str, destination: str, why: str) -> None:
-        """Unload a bundle a second time, because it went elsewhere.
+    def _unload_again(self, bundle: str, destination: str, reason: str) -> None:
+        """Unload a bundle that has left its source a second time.
 
-        It has left its source already, so a refusal counts as a failure.
+        Raises BrokerError even where Pulsar refuses: the bundle has moved.
         """
         try:
             self._unload(bundle, {"destinationBroker": destination})
         except BrokerError as error:
             raise BrokerError(
-                f"{bundle} was unloaded, {why}, and could not be unloaded to {destination}: {error}"
+                f"{bundle} was unloaded, {reason}, and could not be unloaded to {destination}: "
+                f"{error}"
             ) from error
 
-    def _raise_unless_done(self, path: str, answer: AdminResponse, bundle: str) -> None:
+    def _require_done(self, path: str, answer: AdminResponse, bundle: str) -> None:
+        """Raise Refused or AdminError for an answer that reports no success."""
         if answer.status in (200, 204):
             return
-        if answer.status in (
-            404,
-            409,
-            412,
-        ):  # no such namespace, destination not active, no such bundle (any more)
+        # No such namespace, destination not active, no such bundle (any more).
+        if answer.status in (404, 409, 412):
             raise Refused(
                 f"Pulsar refuses for {bundle}: {answer.status} "
                 f"({answer.reason or 'no reason given'})"
@@ -379,12 +380,12 @@ class PulsarAdapter:
         self._forget()
         raise self._admin.refusal("PUT", path, answer)
 
-    def _cut(
+    def _describe_cut(
         self, parent: BundleRange, boundaries: list[int], algorithm: str
     ) -> tuple[dict[str, str], list[int] | None]:
-        """The query and body that make Pulsar cut where it is wanted.
+        """Return query and body of a split at these boundaries, or by this algorithm.
 
-        Raises Refused for what it can't do.
+        Raises Refused for a cut that Pulsar can't make.
         """
         if boundaries == [parent.lower + (parent.upper - parent.lower) // 2]:
             return {"splitAlgorithmName": RANGE}, None
@@ -408,10 +409,11 @@ class PulsarAdapter:
             bundle_boundaries(self._admin, parent.namespace)
         )
 
-    def _soon(self, condition: Callable[[], bool], within_s: float = SETTLE_S) -> bool:
+    def _wait_until(self, condition: Callable[[], bool], within_s: float = SETTLE_S) -> bool:
+        """Wait for a condition; return whether it holds within the time."""
         end = self._clock() + within_s
         while not condition():
             if self._clock() >= end:
                 return False
-            self._sleep(LOOK_EVERY_S)
+            self._sleep(LOOK_INTERVAL_S)
         return True

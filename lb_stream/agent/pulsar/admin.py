@@ -1,9 +1,7 @@
-"""Calls to a Pulsar broker's admin REST API: time-outs, redirects, repetition of what may be
-repeated, TLS, tokens. Standard library only.
+"""Calls of a Pulsar broker's admin REST API: time-outs, redirects, repeated reads, TLS, tokens.
 
-Every call has one deadline, over all its redirects and repetitions: a broker that accepts a
-connection and never answers (the survivors of a crash have been seen to do so for a minute) costs
-its caller that long and no longer.
+Every call has one deadline, over all its redirects and repetitions: after a crash, brokers were
+seen to accept connections without an answer for a minute. Uses the standard library only.
 """
 
 from __future__ import annotations
@@ -20,29 +18,23 @@ from urllib.parse import urlencode, urljoin, urlsplit
 
 from lb_stream.agent.adapter import BrokerError
 
-MOST_HOPS = 5
-"""An unload goes to the leader, then to the owner: two redirects.
-
-More than this many are a circle.
-"""
+MAX_HOPS = 5
+"""How many redirects are followed. An unload needs two: to the leader, then to the owner."""
 LONGEST_REASON = 300
-"""Characters of a broker's own explanation that are kept."""
+"""How many characters of a broker's own explanation are kept."""
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 _REDIRECTS = {307, 308}
-"""Those that promise that method and body stay as they are. Pulsar sends 307."""
-_PASSING = {429, 502, 503, 504}
-"""Answers that may be another one a moment later.
-
-500 isn't among them: Pulsar says 500 to what it will never do.
-"""
+"""Redirects that keep method and body. Pulsar sends 307."""
+_TRANSIENT = {429, 502, 503, 504}
+"""Status codes after which a read is repeated. Pulsar also sends 500 for permanent errors."""
 _PORTS = {"http": 80, "https": 443}
 
 
 class AdminError(BrokerError):
-    """A call that brought no usable answer: the text names call, address and reason.
+    """A call without a usable answer: the text names call, address and reason.
 
-    `status` is 0 when nobody answered.
+    `status` is 0 when there was no answer at all.
     """
 
     def __init__(self, text: str, status: int = 0) -> None:
@@ -52,15 +44,14 @@ class AdminError(BrokerError):
 
 @dataclass(frozen=True, slots=True)
 class AdminSettings:
-    """One broker's admin API and how to speak with it.
+    """One broker's admin API and how to call it. Raises ValueError for settings that can't work.
 
-    Raises ValueError for settings that can't work.
-
-    `url` is its scheme, host and port. A token is given as text or as a file, which is read again
-    for every call, so that a renewed one counts at once. `ca_file` stands in for the system's
-    certificate authorities; `cert_file` and `key_file` are the client's own. An act's time-out must
-    be shorter than decisions wait for their confirmation: the agent deals with no other one
-    meanwhile.
+    - `url`: its scheme, host and port.
+    - `token`, `token_file`: the token, as text or in a file that is read again for every call.
+    - `ca_file`: certificate authorities instead of the system's.
+    - `cert_file`, `key_file`: the client's certificate and its key.
+    - `act_timeout_s`: for an unload or a split. It must be shorter than the time in which decisions
+      expire, because the agent's other decisions wait meanwhile.
     """
 
     url: str
@@ -77,7 +68,7 @@ class AdminSettings:
     back_off_s: float = 0.2
 
     def __post_init__(self) -> None:
-        wanted = (
+        expected = (
             f"admin url = {self.url!r}: expected http://HOST:PORT or https://HOST:PORT, "
             "nothing after it"
         )
@@ -85,10 +76,10 @@ class AdminSettings:
             parts = urlsplit(self.url)
             _ = parts.port
         except ValueError:
-            raise ValueError(wanted) from None
-        beyond = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
-        if parts.scheme not in _PORTS or not parts.hostname or beyond:
-            raise ValueError(wanted)
+            raise ValueError(expected) from None
+        has_more = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+        if parts.scheme not in _PORTS or not parts.hostname or has_more:
+            raise ValueError(expected)
         if self.token is not None and self.token_file is not None:
             raise ValueError("token and token file: expected one of them, both are given")
         if self.key_file is not None and self.cert_file is None:
@@ -103,8 +94,7 @@ class AdminSettings:
 
     @property
     def broker(self) -> str:
-        """host:port of the address: what Pulsar calls the broker, unless it is advertised under
-        another name."""
+        """host:port of the address: the broker's id, unless Pulsar advertises another name."""
         parts = urlsplit(self.url)
         host = parts.hostname or ""
         return f"{f'[{host}]' if ':' in host else host}:{parts.port or _PORTS[parts.scheme]}"
@@ -112,7 +102,7 @@ class AdminSettings:
 
 @dataclass(frozen=True, slots=True)
 class AdminResponse:
-    """What came back. `hops` are the addresses that were asked; the last one answered."""
+    """An answer. `hops` are the addresses that were called; the last one answered."""
 
     status: int
     body: bytes
@@ -120,8 +110,7 @@ class AdminResponse:
 
     @property
     def reason(self) -> str:
-        """The broker's explanation in one line: Pulsar's `reason`, or the beginning of whatever it
-        sent."""
+        """The broker's explanation in one line: Pulsar's `reason`, or the begin of the body."""
         text = self.body[: 10 * LONGEST_REASON].decode("utf-8", "replace")
         try:
             fields = json.loads(self.body)
@@ -134,7 +123,7 @@ class AdminResponse:
 
 
 class AdminClient:
-    """One broker's admin API. Any thread may call it: it holds nothing between calls."""
+    """One broker's admin API. It keeps no state between calls, so any thread may call it."""
 
     def __init__(
         self, settings: AdminSettings, sleep: Callable[[float], None] = time.sleep
@@ -142,17 +131,16 @@ class AdminClient:
         """Raises ValueError when a certificate can't be used. `sleep` waits between repetitions."""
         self.settings = settings
         self._sleep = sleep
-        self._tls = _tls_context(
-            settings
-        )  # for redirects too: a broker without TLS may name one with it
+        # Also without https in the own address: a redirect may lead to a broker with TLS.
+        self._tls = _build_tls_context(settings)
 
     def get(
         self, path: str, query: Mapping[str, str] | None = None, timeout_s: float | None = None
     ) -> AdminResponse:
-        """Read something: repeated with growing pauses while nobody answers or the answer is one of
-        a passing trouble.
+        """Read something and return the last answer, whatever its status.
 
-        Returns whatever status came last. Raises AdminError when nobody answered in time.
+        The call is repeated, with growing pauses, while there is no answer or a transient error.
+        Raises AdminError when no answer came in time.
         """
         deadline = time.monotonic() + (timeout_s or self.settings.read_timeout_s)
         for attempt in range(1, self.settings.attempts + 1):
@@ -160,7 +148,7 @@ class AdminClient:
             last = attempt == self.settings.attempts or time.monotonic() + pause_s >= deadline
             try:
                 answer = self._follow("GET", path, query, None, deadline)
-                if last or answer.status not in _PASSING:
+                if last or answer.status not in _TRANSIENT:
                     return answer
             except AdminError as error:
                 if last or error.status:
@@ -172,10 +160,10 @@ class AdminClient:
         self, path: str, query: Mapping[str, str] | None = None, timeout_s: float | None = None
     ) -> Any:
         """Read a JSON value. Raises AdminError for any status but 200, and for what is no JSON."""
-        return self.parsed(path, self.get(path, query, timeout_s))
+        return self.parse(path, self.get(path, query, timeout_s))
 
-    def parsed(self, path: str, answer: AdminResponse) -> Any:
-        """The JSON value of an answer to a GET.
+    def parse(self, path: str, answer: AdminResponse) -> Any:
+        """Return the JSON value of an answer to a GET.
 
         Raises AdminError for any status but 200, and for what is no JSON.
         """
@@ -190,19 +178,19 @@ class AdminClient:
             ) from None
 
     def put(
-        self, path: str, query: Mapping[str, str] | None = None, body: Any = None
+        self, path: str, query: Mapping[str, str] | None = None, body: object = None
     ) -> AdminResponse:
-        """Change something.
+        """Change something; return the answer, whatever its status.
 
-        Sent once: whether it was done is unknown when the answer fails to come. Raises AdminError
-        then.
+        The call is sent only once. Raises AdminError when no answer comes: then it is unknown
+        whether the change was made.
         """
         return self._follow(
             "PUT", path, query, body, time.monotonic() + self.settings.act_timeout_s
         )
 
     def refusal(self, method: str, path: str, answer: AdminResponse) -> AdminError:
-        """The error for an answer that isn't what was hoped for."""
+        """Return the error for an answer with an unexpected status."""
         advice = {
             401: ": give a token (--token-file), or renew it",
             403: ": the token's role must be a superuser of the cluster",
@@ -216,44 +204,48 @@ class AdminClient:
     # --- one call ---
 
     def _follow(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: Any, deadline: float
+        self, method: str, path: str, query: Mapping[str, str] | None, body: object, deadline: float
     ) -> AdminResponse:
-        """Ask, and ask whom the answer points at, until one has more to say than that."""
+        """Call, follow redirects, and return the first answer that is none."""
         target = path + ("?" + urlencode(query, safe=":") if query else "")
-        address, hops = self.settings.url.rstrip("/"), list[str]()
+        address = self.settings.url.rstrip("/")
+        hops: list[str] = []
         while True:
             hops.append(address)
             status, location, content = self._once(method, address, target, body, deadline)
             if status not in _REDIRECTS or location is None:
                 return AdminResponse(status, content, tuple(hops))
+
+            # A redirect: check where it leads.
             try:
                 parts = urlsplit(urljoin(address + target, location))
                 _ = parts.port
             except ValueError:
                 raise AdminError(
-                    f"{method} {address}{path}: sent on to {location!r}, which is no address",
+                    f"{method} {address}{path}: redirected to {location!r}, which is no address",
                     status,
                 ) from None
             following = f"{parts.scheme}://{parts.netloc}"
-            if len(hops) > MOST_HOPS:
+            if len(hops) > MAX_HOPS:
                 raise AdminError(
-                    f"{method} {hops[0]}{path}: sent on more than {MOST_HOPS} times, last to "
+                    f"{method} {hops[0]}{path}: redirected more than {MAX_HOPS} times, last to "
                     f"{following}",
                     status,
                 )
-            if parts.scheme not in _PORTS or (
-                address.startswith("https:") and parts.scheme != "https"
-            ):
+            loses_tls = address.startswith("https:") and parts.scheme != "https"
+            if parts.scheme not in _PORTS or loses_tls:
                 raise AdminError(
-                    f"{method} {address}{path}: sent on to {following}, which is less safe; not "
+                    f"{method} {address}{path}: redirected to {following}, which is less safe; not "
                     "followed",
                     status,
                 )
-            address, target = following, parts.path + (f"?{parts.query}" if parts.query else "")
+            address = following
+            target = parts.path + (f"?{parts.query}" if parts.query else "")
 
     def _once(
-        self, method: str, address: str, target: str, body: Any, deadline: float
+        self, method: str, address: str, target: str, body: object, deadline: float
     ) -> tuple[int, str | None, bytes]:
+        """Call one address; return status, redirect and body of its answer."""
         called = f"{method} {address}{target.partition('?')[0]}"
         connection = self._connection(address, deadline, called)
         try:
@@ -304,7 +296,7 @@ class AdminClient:
 
 
 def read_token(settings: AdminSettings) -> str | None:
-    """The token now. Raises AdminError when its file can't be read or is empty."""
+    """Return the token, if there is one. Raises AdminError when its file can't be read."""
     if settings.token_file is None:
         return settings.token
     try:
@@ -316,7 +308,7 @@ def read_token(settings: AdminSettings) -> str | None:
     return token
 
 
-def _tls_context(settings: AdminSettings) -> ssl.SSLContext:
+def _build_tls_context(settings: AdminSettings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=settings.ca_file)
         if settings.cert_file is not None:
@@ -333,7 +325,7 @@ def _tls_context(settings: AdminSettings) -> ssl.SSLContext:
 
 
 def _left(deadline: float, called: str) -> float:
-    """Seconds until the deadline. Raises AdminError when there are none left."""
+    """Return the seconds until the deadline. Raises AdminError when none are left."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise AdminError(f"{called}: no answer in time")

@@ -1,9 +1,8 @@
-"""What the log of a Pulsar cluster's leader tells of its shedding: when it passed, what it saw,
-what it moved from where to where.
+"""Reads shedding passes from the log of a Pulsar cluster's leader: what it saw and what it moved.
 
-Read are Pulsar's own lines, in log4j's patterns of Pulsar and with whatever stands before the time
-(`kubectl logs --prefix`). Moves and overloaded brokers are told at level INFO; the rates of the
-candidates at DEBUG of `org.apache.pulsar.broker.loadbalance`.
+Lines are in Pulsar's log4j patterns, with any text before the time (`kubectl logs --prefix`). Moves
+and overloaded brokers are logged at level INFO, rates of candidates at DEBUG of
+`org.apache.pulsar.broker.loadbalance`.
 """
 
 from __future__ import annotations
@@ -16,17 +15,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 PAUSE_MS = 20_000
-"""Lines farther apart than this belong to two passes: Pulsar's shortest interval is a minute, one
-pass unloads bundle after bundle."""
+"""Lines farther apart than this belong to two passes: Pulsar's shortest interval is a minute."""
 SPLIT_LASTS_MS = 1_000
-"""For so long after the leader has ordered a split it knows nothing of the bundle's load."""
+"""How long after it has requested a split the leader knows no load of the bundle."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderMove:
     """One bundle that the leader unloaded.
 
-    `rates`: long-term messages/s of the brokers that it ranked; none where the log has no DEBUG.
+    `rates` are long-term messages/s of the brokers that it ranked; empty without level DEBUG.
     """
 
     at_ms: int
@@ -40,12 +38,11 @@ class LeaderMove:
 class LeaderPass:
     """One shedding pass.
 
-    `hot`: overloaded broker → (usage, average of the brokers), ratios; `splitting`: bundles being
-    split just then.
-
-    `calm`: brokers that were not overloaded (level DEBUG); `too_little`: overloaded ones from which
-    too little would have moved. `reported_ms`: when a broker had last written a report; None where
-    the logs don't tell.
+    - `splitting`: bundles that were being split.
+    - `hot`: overloaded broker → (usage, mean usage), ratios.
+    - `calm`: brokers that were not overloaded (level DEBUG).
+    - `too_little`: overloaded brokers from which too little throughput would have moved.
+    - `reported_ms`: when a broker last wrote a report; None where no log has it.
     """
 
     at_ms: int
@@ -82,14 +79,14 @@ _SPLIT = re.compile(r"BundleSplitStrategy - The bundle (\S+) is considered to be
 
 
 def read_passes(paths: Iterable[Path]) -> list[LeaderPass]:
-    """The passes in some logs (those of all brokers, when the leader has changed), plain or
-    gzipped, in the order of their time.
+    """Return the passes in plain or gzipped log files, in the order of their times.
 
-    Raises OSError, and ValueError for a file without any line that begins with a time.
+    Give the logs of all brokers if the leader has changed. Raises OSError, and ValueError for a
+    file without a line that has a time.
     """
     lines: list[tuple[int, str]] = []
     for path in paths:
-        found = list(_timed(path))
+        found = list(_read_timed_lines(path))
         if not found:
             raise ValueError(
                 f"{path}: no line with a time as 2026-11-21T08:24:21.333Z or "
@@ -100,7 +97,7 @@ def read_passes(paths: Iterable[Path]) -> list[LeaderPass]:
 
 
 def parse_passes(lines: Iterable[tuple[int, str]]) -> list[LeaderPass]:
-    """The same from (ms since the epoch, line), sorted by time."""
+    """Return the passes in lines, (ms since the epoch, text), which are sorted by time."""
     passes: list[LeaderPass] = []
     splits: dict[str, int] = {}
     rates: dict[str, float] = {}
@@ -139,27 +136,27 @@ def parse_passes(lines: Iterable[tuple[int, str]]) -> list[LeaderPass]:
 def _pass_at(
     passes: list[LeaderPass], at_ms: int, splits: Mapping[str, int], reported_ms: int | None
 ) -> LeaderPass:
-    """The pass that a line of this time belongs to: the last one, or a new one."""
+    """Return the pass that a line of this time belongs to: the last one, or a new one."""
     if not passes or at_ms - passes[-1].last_ms > PAUSE_MS:
-        lately = frozenset(
+        splitting = frozenset(
             bundle for bundle, since_ms in splits.items() if at_ms - since_ms <= SPLIT_LASTS_MS
         )
-        passes.append(LeaderPass(at_ms, lately, reported_ms=reported_ms))
+        passes.append(LeaderPass(at_ms, splitting, reported_ms=reported_ms))
     passes[-1].last_ms = at_ms
     return passes[-1]
 
 
-def _timed(path: Path) -> Iterator[tuple[int, str]]:
+def _read_timed_lines(path: Path) -> Iterator[tuple[int, str]]:
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8", errors="replace") as file:
         for line in file:
             found = _TIME.search(line[:200])
             if found:
-                yield _ms(*found.groups()), line
+                yield _parse_ms(*found.groups()), line
 
 
-def _ms(seconds: str, millis: str, zone: str | None) -> int:
-    """A time without a zone is the machine's own, as log4j writes it."""
+def _parse_ms(seconds: str, millis: str, zone: str | None) -> int:
+    """Return ms since the epoch. A time without a zone is local, as log4j writes it."""
     at = datetime.fromisoformat(seconds + (zone or ""))
     at = at.astimezone(UTC) if zone else at.astimezone()
     return int(at.timestamp()) * 1000 + int(millis)

@@ -1,7 +1,6 @@
-"""An extensible Pulsar broker's load data, completed with the names of all bundles that the broker
-serves.
+"""An extensible Pulsar broker's load data, completed with the names of all its bundles.
 
-Its own records name ten of them at most, none of namespaces with policies, and for a while those
+Its own records name ten bundles at most, none of namespaces with policies, and for a while bundles
 that it has given up.
 """
 
@@ -9,59 +8,64 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Set
-from typing import Any
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.reports import report_kind
 from lb_stream.core.model.names import SYSTEM_NAMESPACE
 
 LEFT_OUT = f"{SYSTEM_NAMESPACE}/"
-"""The namespace in which the load manager keeps its own topics: its brokers report nothing of it,
-so nobody else moves it."""
+"""The namespace of the load manager's own topics: nothing of it is reported, so that it stays."""
 
 
 class LoadDataCompleter:
-    """One broker's last load data, and which bundles were told with it."""
+    """Adds the names of all bundles to one broker's load data."""
 
     def __init__(self) -> None:
-        self._load: dict[str, Any] | None = None
-        self._told: list[str] = []
+        self._load: dict[str, object] | None = None  # the last load data
+        self._bundles: list[str] = []  # the bundles that were sent with it
 
-    def records(self, written: Iterable[bytes], owned: Set[str]) -> list[bytes]:
-        """What to send for what the broker has written: its load again, too, when other bundles are
-        owned than were told with it."""
+    def complete(self, written: Iterable[bytes], owned: Set[str]) -> list[bytes]:
+        """Return what to send for the records that the broker has written.
+
+        If it owns other bundles than were sent last, its last load data is sent again first.
+        """
         bundles = sorted(bundle for bundle in owned if not bundle.startswith(LEFT_OUT))
-        sent = [] if self._load is None or bundles == self._told else [self._with(bundles)]
+        completed: list[bytes] = []
+        if self._load is not None and bundles != self._bundles:
+            completed.append(self._with_bundles(self._load, bundles))
         for record in written:
-            fields = _fields(record)
+            fields = _parse_fields(record)
             match report_kind(fields):
                 case "broker_load":
                     self._load = fields
-                    sent.append(self._with(bundles))
+                    completed.append(self._with_bundles(fields, bundles))
                 case "top_bundles":
-                    sent.append(_owned_only(record, fields, owned))
-                case _:  # whoever reads it says what is wrong with it
-                    sent.append(record)
-        return sent
+                    completed.append(_keep_owned(record, fields, owned))
+                case _:  # the job rejects it, with the reason
+                    completed.append(record)
+        return completed
 
-    def _with(self, bundles: list[str]) -> bytes:
-        self._told = bundles
-        return canonical_json({**(self._load or {}), "bundles": bundles}).encode()
-
-
-def _owned_only(record: bytes, fields: dict[str, Any], owned: Set[str]) -> bytes:
-    """Statistics of owned bundles only: the broker's name a bundle for some time after it has gone,
-    and its new owner must keep it."""
-    named = fields["topBundlesLoadData"] or []
-    kept = [one for one in named if isinstance(one, dict) and one.get("bundleName") in owned]
-    return (
-        record
-        if len(kept) == len(named)
-        else canonical_json({**fields, "topBundlesLoadData": kept}).encode()
-    )
+    def _with_bundles(self, load: dict[str, object], bundles: list[str]) -> bytes:
+        self._bundles = bundles
+        return canonical_json({**load, "bundles": bundles}).encode()
 
 
-def _fields(record: bytes) -> dict[str, Any]:
+def _keep_owned(record: bytes, fields: dict[str, object], owned: Set[str]) -> bytes:
+    """Return a record of top bundles without bundles that the broker doesn't own.
+
+    A broker names a bundle for some time after it has left; its new owner must keep it.
+    """
+    given = fields["topBundlesLoadData"]
+    named = given if isinstance(given, list) else []
+    kept = [
+        bundle for bundle in named if isinstance(bundle, dict) and bundle.get("bundleName") in owned
+    ]
+    if len(kept) == len(named):
+        return record
+    return canonical_json({**fields, "topBundlesLoadData": kept}).encode()
+
+
+def _parse_fields(record: bytes) -> dict[str, object]:
     try:
         fields = json.loads(record)
     except ValueError:

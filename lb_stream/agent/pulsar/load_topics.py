@@ -1,5 +1,4 @@
-"""Load data of an extensible Pulsar cluster: its brokers write it to topics of their own, not to
-the admin API.
+"""Load data of an extensible Pulsar cluster, which its brokers write to topics.
 
 Needs the package `pulsar-client` (the extra `pulsar`), imported when the first connection is made.
 """
@@ -11,7 +10,7 @@ import os
 import socket
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,39 +25,43 @@ TOPICS = (
     "non-persistent://pulsar/system/loadbalancer-top-bundles-load-data",
 )
 KEPT = 100
-"""Records of a broker that wait to be taken; older ones give way."""
+"""How many records of a broker may wait to be taken. Then the oldest is dropped."""
 OPERATION_S = 10
 
 
-def client_library() -> Any:
-    """The module `pulsar`. Raises BrokerError, naming what to install, when it isn't there."""
+def import_client() -> Any:
+    """Import and return the module `pulsar`. Raises BrokerError that names what to install."""
     try:
         import pulsar  # noqa: PLC0415 (optional, and slow to import)
     except ModuleNotFoundError as error:
         if error.name not in ("pulsar", "_pulsar"):
             raise
         raise BrokerError(
-            "the load data of an extensible cluster is read with the package pulsar-client, which "
-            "is not installed: "
-            "pip install 'lb_stream[pulsar]'"
+            "an extensible cluster's load data is read with the package pulsar-client, which is "
+            "not installed: pip install 'lb_stream[pulsar]'"
         ) from None
     return pulsar
 
 
-def discover(admins: Iterable[AdminClient]) -> str:
-    """Where the first broker that answers takes clients. Raises BrokerError when none does."""
+def find_service_url(admins: Iterable[AdminClient]) -> str:
+    """Return the address for clients of the first broker that answers.
+
+    Raises BrokerError when none answers.
+    """
     troubles = []
     for admin in admins:
         try:
-            return service_url(admin.settings, admin.get_json(RUNTIME))
+            return build_service_url(admin.settings, admin.get_json(RUNTIME))
         except BrokerError as error:
             troubles.append(str(error))
-    raise BrokerError(f"nobody tells where clients are taken: {'; '.join(troubles)}")
+    raise BrokerError(f"no broker gives its address for clients: {'; '.join(troubles)}")
 
 
-def service_url(settings: AdminSettings, runtime: dict[str, Any]) -> str:
-    """Where the broker with these settings in force takes clients, on the host of its admin
-    address. Raises BrokerError."""
+def build_service_url(settings: AdminSettings, runtime: Mapping[str, object]) -> str:
+    """Return a broker's address for clients, on the host of its admin address.
+
+    `runtime` holds the broker's settings in force. Raises BrokerError when they lack a port.
+    """
     host = urlsplit(settings.url).hostname or ""
     tls = settings.url.startswith("https:")
     port = (
@@ -68,29 +71,33 @@ def service_url(settings: AdminSettings, runtime: dict[str, Any]) -> str:
     )
     if not port.isdigit():
         raise BrokerError(
-            f"{settings.broker} tells no port for clients: name its address with --service-url"
+            f"the settings of {settings.broker} have no port for clients: name its address with "
+            "--service-url"
         )
-    return f"{'pulsar+ssl' if tls else 'pulsar'}://{f'[{host}]' if ':' in host else host}:{port}"
+    scheme = "pulsar+ssl" if tls else "pulsar"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 class LoadDataTopics:
-    """Reads the load data of all brokers of a cluster, and hands each one's out as its broker wrote
-    it.
+    """Reads the load data of all brokers of a cluster, and gives each broker's unchanged.
 
-    Records without a value, by which a broker takes its data back for a moment, are not handed on:
-    the next ones stand for it.
+    Records without a value are left out: a broker deletes its data for a moment before it writes
+    new data.
     """
 
-    def __init__(self, address: Callable[[], str], settings: AdminSettings) -> None:
-        """`address` gives pulsar://HOST:PORT or pulsar+ssl://HOST:PORT, several with commas
-        between; asked for at the first `take`."""
-        self._address, self._settings = address, settings
+    def __init__(self, find_address: Callable[[], str], settings: AdminSettings) -> None:
+        """Connect at the first `take`.
+
+        `find_address` gives pulsar://HOST:PORT or pulsar+ssl://HOST:PORT, or several with commas
+        between them.
+        """
+        self._find_address, self._settings = find_address, settings
         self._client: Any = None
         self._waiting: defaultdict[str, deque[bytes]] = defaultdict(lambda: deque(maxlen=KEPT))
         self._lock = threading.Lock()
 
     def take(self, broker: str) -> list[bytes]:
-        """What the broker has written since the last time, in its order.
+        """Return what the broker has written since the last call, in its order.
 
         Raises BrokerError when the topics can't be read.
         """
@@ -108,7 +115,7 @@ class LoadDataTopics:
             client.close()
 
     def _connect(self) -> Any:
-        pulsar, address = client_library(), self._address()
+        pulsar, address = import_client(), self._find_address()
         client = pulsar.Client(
             address,
             logger=logging.getLogger("pulsar"),
@@ -122,9 +129,7 @@ class LoadDataTopics:
                     f"lb-agent-{socket.gethostname()}-{os.getpid()}",
                     message_listener=self._keep,
                 )
-        except (
-            Exception
-        ) as error:  # (the client's own errors have no common class across its versions)
+        except Exception as error:  # the client's errors have no common class across its versions
             client.close()
             raise BrokerError(
                 f"{topic} at {address} can't be read: {type(error).__name__}: {error}"
@@ -132,7 +137,8 @@ class LoadDataTopics:
         return client
 
     def _options(self, pulsar: Any) -> dict[str, Any]:
-        settings, options = self._settings, dict[str, Any]()
+        settings = self._settings
+        options: dict[str, Any] = {}
         if settings.token is not None or settings.token_file is not None:
             options["authentication"] = pulsar.AuthenticationToken(lambda: read_token(settings))
         elif settings.cert_file is not None:
@@ -144,7 +150,7 @@ class LoadDataTopics:
         return options | {"tls_validate_hostname": settings.verify_hostname}
 
     def _keep(self, consumer: Any, message: Any) -> None:
-        """Called from the client's own thread."""
+        """Keep a record; the client's own thread calls this."""
         if message.data():
             self._waiting[message.partition_key()].append(message.data())
         consumer.acknowledge(message)

@@ -1,5 +1,4 @@
-"""What a Pulsar cluster says about its namespaces: bundles, isolation policies, anti-affinity
-groups, failure domains."""
+"""A Pulsar cluster's namespaces: bundles, isolation policies, anti-affinity groups, domains."""
 
 from __future__ import annotations
 
@@ -15,16 +14,13 @@ from lb_stream.contracts.namespaces import ClusterNamespaces, Namespace, Namespa
 
 NAMESPACES = "/admin/v2/namespaces"
 PARTS = 2
-"""Of a namespace's name.
-
-Names with a cluster in them (the brokers' heartbeats) have three, and belong to their brokers.
-"""
+"""Parts of a namespace's name. System namespaces have three: their names hold a cluster."""
 
 
 def read_cluster(admin: AdminClient, cluster: str) -> ClusterNamespaces:
-    """Everything about the namespaces of a cluster, sorted by name; two calls for each.
+    """Return a cluster's namespaces and their policies, sorted by name. Raises BrokerError.
 
-    Raises BrokerError.
+    Makes two calls for each namespace.
     """
     names = (
         name
@@ -42,12 +38,12 @@ def read_cluster(admin: AdminClient, cluster: str) -> ClusterNamespaces:
 
 
 def bundle_boundaries(admin: AdminClient, namespace: str) -> list[int]:
-    """Where a namespace's hash ring is cut now, both ends included. Raises BrokerError."""
+    """Return where a namespace's hash ring is cut, both ends included. Raises BrokerError."""
     return _boundaries(admin.get_json(f"{NAMESPACES}/{quote(namespace)}/bundles"), namespace)
 
 
 def _namespace(admin: AdminClient, name: str, cluster: str) -> Namespace | None:
-    """None for one that was deleted meanwhile, or that lives in other clusters only."""
+    """Return a namespace; None if it was deleted meanwhile, or is in other clusters only."""
     policies = _optional(admin, f"{NAMESPACES}/{quote(name)}")
     if policies is None:
         return None
@@ -66,19 +62,19 @@ def _namespace(admin: AdminClient, name: str, cluster: str) -> Namespace | None:
         raise BrokerError(f"namespace {name}: expected {describe_expected(first)}") from None
 
 
-def _boundaries(given: Any, namespace: str) -> list[int]:
+def _boundaries(bundles: Any, namespace: str) -> list[int]:
     try:
-        return [int(bound, 16) for bound in given["boundaries"]]
+        return [int(bound, 16) for bound in bundles["boundaries"]]
     except (TypeError, KeyError, ValueError):
         raise BrokerError(
             f"bundles of {namespace}: expected boundaries as hexadecimal numbers, got "
-            f"{str(given)[:80]}"
+            f"{str(bundles)[:80]}"
         ) from None
 
 
-def _isolation(given: dict[str, Any]) -> list[NamespaceIsolation]:
+def _isolation(policies: dict[str, Any]) -> list[NamespaceIsolation]:
     found = []
-    for name, policy in sorted(given.items()):
+    for name, policy in sorted(policies.items()):
         parameters = (policy.get("auto_failover_policy") or {}).get("parameters") or {}
         try:
             found.append(
@@ -96,22 +92,23 @@ def _isolation(given: dict[str, Any]) -> list[NamespaceIsolation]:
     return found
 
 
-def _domains(given: dict[str, Any]) -> dict[str, str]:
+def _domains(domains: dict[str, dict[str, list[str]]]) -> dict[str, str]:
+    """Return broker → its failure domain."""
     return {
-        broker: domain
-        for domain, one in sorted(given.items())
-        for broker in sorted(one.get("brokers") or ())
+        broker: name
+        for name, domain in sorted(domains.items())
+        for broker in sorted(domain.get("brokers") or ())
     }
 
 
 def _optional(admin: AdminClient, path: str) -> Any:
-    """A JSON value; None where there is no such thing. Raises AdminError."""
+    """Return a JSON value; None where the path has none. Raises AdminError."""
     answer = admin.get(path)
-    return None if answer.status in (204, 404) else admin.parsed(path, answer)
+    return None if answer.status in (204, 404) else admin.parse(path, answer)
 
 
 def _text(admin: AdminClient, path: str) -> str:
-    """An answer that is a word, with or without quotes; empty where there is no such thing.
+    """Return an answer that is one word, with or without quotes; empty where the path has none.
 
     Raises AdminError.
     """

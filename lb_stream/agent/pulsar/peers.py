@@ -1,5 +1,4 @@
-"""The other brokers of a Pulsar cluster: whether one answers, and who serves a bundle by Pulsar's
-own lookup."""
+"""The other brokers of a Pulsar cluster: whether they answer, and which of them serves a bundle."""
 
 from __future__ import annotations
 
@@ -12,16 +11,16 @@ from lb_stream.core.model.topics import topic_hash
 
 READY = "/admin/v2/brokers/ready"
 PROBE_S = 2.0
-"""How long a broker may take to say that it lives."""
-MOST_NAMES = 100_000
-"""Names that are tried for a topic in a bundle.
+"""How long a broker may take to answer that it is ready."""
+MAX_NAMES = 100_000
+"""How many names are tried to find one whose hash is in a bundle.
 
-A bundle of a ten-thousandth of its namespace's ring is hit by then all but surely.
+For a bundle with a ten-thousandth of the hash range the search fails once in 22,000 times.
 """
 
 
 def is_answering(admin: AdminClient) -> bool:
-    """Whether a broker answers: who asks for a token lives too."""
+    """Return whether a broker answers; an answer that asks for a token counts too."""
     try:
         return admin.get(READY, timeout_s=PROBE_S).status in (200, 401, 403)
     except AdminError:
@@ -29,29 +28,25 @@ def is_answering(admin: AdminClient) -> bool:
 
 
 class Peers:
-    """The other brokers of the cluster. `broker` is the id of the one that the agent speaks for."""
+    """The other brokers of the cluster. `broker` is the id of the agent's own broker."""
 
     def __init__(self, admin: AdminClient, broker: str) -> None:
         self._admin, self._broker = admin, broker
-        self._known: dict[str, AdminClient] = {}
+        self._clients: dict[str, AdminClient] = {}
 
     def is_answering(self, broker: str) -> bool:
-        """Whether another broker answers at its own address.
-
-        False too for an id that is no address.
-        """
+        """Return whether another broker answers; False also for an id that is no address."""
         try:
             return is_answering(self._client(broker))
         except ValueError:
             return False
 
-    def owner(self, bundle: BundleRange) -> str | None:
-        """Who serves a bundle; a lookup has it placed when nobody does.
+    def find_owner(self, bundle: BundleRange) -> str | None:
+        """Look up which broker serves a bundle; None: the lookup names no broker.
 
-        None: the lookup tells nobody.
-
-        Raises AdminError when nobody answers: a modular broker sends a lookup on to the owner. An
-        extensible one names it, dead or alive.
+        Pulsar places a bundle without an owner when a topic of it is looked up. A modular broker
+        redirects the lookup to the owner, an extensible one names the owner, dead or alive. Raises
+        AdminError when no broker answers.
         """
         topic = _topic_in(bundle)
         if topic is None:
@@ -61,40 +56,38 @@ class Peers:
         )
         if answer.status != 200:
             return None
-        found = self._admin.parsed("", answer)
-        urls = (
-            [urlsplit(str(found.get(name) or "")).netloc for name in ("httpUrl", "httpUrlTls")]
-            if isinstance(found, dict)
-            else []
-        )
-        names = [netloc for netloc in urls if netloc]
+        found = self._admin.parse("", answer)
+        if not isinstance(found, dict):
+            return None
+        urls = [str(found.get(name) or "") for name in ("httpUrl", "httpUrlTls")]
+        names = [urlsplit(url).netloc for url in urls if urlsplit(url).netloc]
         return self._broker if self._broker in names else next(iter(names), None)
 
     def _client(self, broker: str) -> AdminClient:
-        """A client for another broker, at the host and port of its id.
+        """Return a client for another broker, at the host and port of its id.
 
-        Ids name the port without TLS: if our own address has another port than our id, the other
-        broker is asked at that port too.
+        Ids name the port without TLS. If the own address has another port than the own id, that
+        port is taken for other brokers too.
         """
-        if broker not in self._known:
+        if broker not in self._clients:
             settings = self._admin.settings
             host, _, port = broker.rpartition(":")
             own = urlsplit(settings.url)
             if self._broker.rpartition(":")[2] != settings.broker.rpartition(":")[2]:
                 port = settings.broker.rpartition(":")[2]
-            self._known[broker] = AdminClient(
+            self._clients[broker] = AdminClient(
                 replace(settings, url=f"{own.scheme}://{host}:{port}")
             )
-        return self._known[broker]
+        return self._clients[broker]
 
 
 def _topic_in(bundle: BundleRange) -> str | None:
-    """The name of a topic that would be in the bundle.
+    """Return a topic's name whose hash is in the bundle; None if none of the tried names is.
 
-    It is only looked up: nothing is made by that, nor need it be there.
+    The topic need not exist: a lookup doesn't create it.
     """
     upper = FULL_RANGE_END + 1 if bundle.upper == FULL_RANGE_END else bundle.upper
-    names = (f"lb-lookup-{number}" for number in range(MOST_NAMES))
+    names = (f"lb-lookup-{number}" for number in range(MAX_NAMES))
     inside = (
         name
         for name in names

@@ -1,8 +1,7 @@
-"""A modular or simple broker's report names what its statistics know: for up to a minute what has
-gone, and not what has come.
+"""Checks the report of a modular or simple broker against the bundles that the broker owns.
 
-Sent as it is, it would take bundles back from their new owners. So it is compared with what the
-broker owns before it is sent.
+A report is made from statistics that are up to a minute old: it names bundles that have left, and
+lacks bundles that have come. Sent unchanged, it would take bundles from their new owners.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 from lb_stream.core.model.names import is_system_bundle
 
 NAMING = ("lastStats", "bundleStats", "bundles")
-"""Fields that name bundles: two with their statistics, a list of names."""
+"""Fields that name bundles: two with their statistics, one with a list of names."""
 
 
 class ReportCheck:
@@ -23,23 +22,21 @@ class ReportCheck:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._held_since: float | None = None
-        self._taken: set[str] = (
-            set()
-        )  # bundles that came by a decision, and that no report has named yet
+        # Bundles that came by a decision, and that no report has named yet.
+        self._taken: set[str] = set()
 
-    def taken(self, bundle: str) -> None:
+    def note_taken(self, bundle: str) -> None:
         """Note that a bundle has come by a decision: the next report must name it.
 
         Statistics leave out a bundle without topics.
         """
         self._taken.add(bundle)
 
-    def checked(self, report: bytes, owned: Set[str], hold_s: float) -> bytes | None:
-        """The report, if it is true; None while new statistics may make it so; after `hold_s` what
-        is true of it.
+    def check(self, report: bytes, owned: Set[str], hold_s: float) -> bytes | None:
+        """Return the report if it names the owned bundles, else None, or a corrected report.
 
-        Its load is that of its statistics in any case: a report that is held back comes with
-        figures that know of the change, too.
+        It is held back (None) for `hold_s` seconds at most: new statistics may correct it, and its
+        load then includes the change. After that its bundles are corrected here.
         """
         fields = json.loads(report)
         named = {
@@ -58,10 +55,10 @@ class ReportCheck:
         if now - self._held_since < hold_s:
             return None
         self._held_since = None
-        return json.dumps(_corrected(fields, named - owned, self._taken)).encode()
+        return json.dumps(_correct(fields, named - owned, self._taken)).encode()
 
 
-def _corrected(fields: dict[str, Any], gone: Set[str], taken: Set[str]) -> dict[str, Any]:
+def _correct(fields: dict[str, Any], gone: Set[str], taken: Set[str]) -> dict[str, Any]:
     kept = dict(fields)
     for field in ("lastStats", "bundleStats"):
         if fields.get(field):

@@ -1,5 +1,7 @@
-"""What a Pulsar broker says of each of its topics, also under the extensible manager, whose load
-data names ten bundles only."""
+"""A Pulsar broker's statistics of its topics.
+
+They exist under the extensible manager too, whose load data names only ten bundles.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +20,22 @@ TOPIC_STATS = "/admin/v2/broker-stats/topics"
 
 @dataclass(frozen=True, slots=True)
 class BundleTraffic:
-    """One bundle: its sums, and of each topic (its full name) messages/s and bytes/s, in and out
-    together."""
+    """One bundle's sums, and topic (full name) → (messages/s, bytes/s), in and out together."""
 
     stats: BundleStats
     rates: Mapping[str, tuple[float, float]]
 
     @property
     def topics(self) -> Topics:
-        """As the split algorithms take them."""
+        """The topics as split algorithms take them."""
         return Topics.from_names(list(self.rates), self.rates)
 
 
 def read_bundles(admin: AdminClient) -> dict[str, BundleTraffic]:
-    """Every bundle of which the broker's statistics know a topic, its own heartbeat's left out.
+    """Return every bundle with a topic in the broker's statistics, without system bundles.
 
-    They are as old as `statsUpdateFrequencyInSecs` allows, and may name bundles that have gone
-    meanwhile. Raises BrokerError.
+    Statistics are up to `statsUpdateFrequencyInSecs` old, and may name bundles that have left.
+    Raises BrokerError.
     """
     found = admin.get_json(TOPIC_STATS)
     try:
@@ -43,9 +44,7 @@ def read_bundles(admin: AdminClient) -> dict[str, BundleTraffic]:
             for namespace, bundles in found.items()
             for bounds, kinds in bundles.items()
         }
-        return {
-            name: _measured(kinds) for name, kinds in named.items() if not is_system_bundle(name)
-        }
+        return {name: _add_up(kinds) for name, kinds in named.items() if not is_system_bundle(name)}
     except (AttributeError, TypeError, ValueError) as error:
         text = (
             f"GET {admin.settings.url}{TOPIC_STATS}: expected namespaces, in them bundles, in "
@@ -54,22 +53,22 @@ def read_bundles(admin: AdminClient) -> dict[str, BundleTraffic]:
         raise BrokerError(text) from error
 
 
-def _measured(kinds: Mapping[str, Mapping[str, Any]]) -> BundleTraffic:
-    """`kinds`: persistent and non-persistent topics, where there are any."""
+def _add_up(kinds: Mapping[str, Mapping[str, Any]]) -> BundleTraffic:
+    """Return the traffic of a bundle; `kinds` are its persistent and non-persistent topics."""
     topics = {name: figures for topics in kinds.values() for name, figures in topics.items()}
-    every = list(topics.values())
+    all_figures = list(topics.values())
     stats = BundleStats(
-        msg_rate_in=_sum(every, "msgRateIn"),
-        msg_rate_out=_sum(every, "msgRateOut"),
-        msg_throughput_in=_sum(every, "msgThroughputIn"),
-        msg_throughput_out=_sum(every, "msgThroughputOut"),
-        producer_count=int(_sum(every, "producerCount")),
+        msg_rate_in=_sum(all_figures, "msgRateIn"),
+        msg_rate_out=_sum(all_figures, "msgRateOut"),
+        msg_throughput_in=_sum(all_figures, "msgThroughputIn"),
+        msg_throughput_out=_sum(all_figures, "msgThroughputOut"),
+        producer_count=int(_sum(all_figures, "producerCount")),
         consumer_count=sum(
-            len(one.get("consumers") or ())
-            for figures in every
-            for one in (figures.get("subscriptions") or {}).values()
+            len(subscription.get("consumers") or ())
+            for figures in all_figures
+            for subscription in (figures.get("subscriptions") or {}).values()
         ),
-        topics=len(every),
+        topics=len(all_figures),
     )
     rates = {
         name: (

@@ -292,9 +292,9 @@ def _adapters(
 
 
 def _load_data(clients: Sequence[AdminClient], service_url: str | None) -> LoadDataTopics:
-    from lb_stream.agent.pulsar.load_topics import LoadDataTopics, discover
+    from lb_stream.agent.pulsar.load_topics import LoadDataTopics, find_service_url
 
-    return LoadDataTopics(lambda: service_url or discover(clients), clients[0].settings)
+    return LoadDataTopics(lambda: service_url or find_service_url(clients), clients[0].settings)
 
 
 def _check(adapters: Sequence[PulsarAdapter], given: CliSettings, cluster: str, json: bool) -> int:

@@ -85,7 +85,7 @@ class Producer:
             SimpleNamespace(timestamp=time.time_ns() // 1_000_000 + self.ahead_ms)
         )
 
-    def tend(self) -> None:
+    def recover(self) -> None:
         pass
 
     def close(self, timeout: float) -> None:
@@ -107,16 +107,16 @@ def test_a_producer_that_lost_a_record_is_replaced_once_kafka_answers() -> None:
     first = lasting._producer
     record: Any = {"key": b"k", "value": b"1", "headers": [("kind", b"report")]}
     lasting.send("reports", **record)
-    lasting.tend()
+    lasting.recover()
     assert lasting._producer is first and len(made) == 2
     first.away = True
     lasting.send("reports", **record)
-    lasting.tend()
+    lasting.recover()
     assert lasting._producer is first and not closed, "Kafka does not answer yet"
-    lasting.tend()
+    lasting.recover()
     assert lasting._producer is not first and closed == [first]
     first.send("reports", **record)  # what the old one still loses
-    lasting.tend()
+    lasting.recover()
     assert not made and closed == [first]
 
 
@@ -132,10 +132,10 @@ def test_a_producer_that_was_refused_is_replaced_after_a_while(
         dict[str, Any](**{"key": b"k", "value": b"1", "headers": [("kind", b"report")]}),
     )
     lasting.send("reports", **record)
-    lasting.tend()
+    lasting.recover()
     assert lasting._producer is first, "it is too soon to try again"
     monkeypatch.setattr(lasting, "_wait_until", 0.0)
-    lasting.tend()
+    lasting.recover()
     assert lasting._producer is not first and not made
 
 
@@ -286,7 +286,7 @@ def test_a_broker_gives_up_what_another_one_owns_by_now_and_reports_at_once(
     until(lambda: sum(kind == "report" for kind, _ in producer.sent) == 2)
     agent.stop()
     assert not cluster.owns(A, mine) and cluster.owns(A, kept)
-    assert set(agent.seen.records) == {mine, kept}
+    assert set(agent.memory.records) == {mine, kept}
 
 
 # --- reports that are left out ---
@@ -423,7 +423,7 @@ class Sparingly:
         """How many reports come of so many looks."""
         before = len(self.producer.sent)
         for _ in range(looks):
-            self.agent.reporter.report(A)
+            self.agent.reporter.send_report(A)
         return sum(kind == "report" for kind, _ in self.producer.sent[before:])
 
 
@@ -431,9 +431,11 @@ def test_a_broker_that_was_silent_reports_when_it_is_back_whatever_has_changed()
     one = Sparingly()
     assert one.reports(3) == 1
     one.broker.dead = True
-    one.agent.reporter.beat(A)  # it may be taken for dead now, and its bundles be given to others
+    one.agent.reporter.send_heartbeat(
+        A
+    )  # it may be taken for dead now, and its bundles be given to others
     one.broker.dead = False
-    one.agent.reporter.beat(A)
+    one.agent.reporter.send_heartbeat(A)
     assert one.reports(3) == 1
 
 
@@ -463,7 +465,7 @@ def test_a_balancer_that_was_started_anew_gets_a_report() -> None:
 def test_a_report_that_is_owed_stays_so_while_the_broker_keeps_its_reports_back() -> None:
     one = Sparingly()
     assert one.reports(1) == 1
-    one.agent.reporter.silent(A, "does not answer")
+    one.agent.reporter.note_trouble(A, "does not answer")
     kept, one.broker.given = one.broker.given, []  # type: ignore[assignment]
     assert one.reports(1) == 0
     one.broker.given = kept

@@ -69,13 +69,13 @@ def test_a_bundle_that_stays_too_large_is_asked_about_with_its_boundary() -> Non
     make = SplitWatch.for_cluster(config)
     assert make is not None and make().interval_s == 60.0
     watch = make()
-    assert watch.look(simulated) == []
-    (one,) = watch.look(simulated)
+    assert watch.find_splits(simulated) == []
+    (one,) = watch.find_splits(simulated)
     assert (one.bundle, one.reason, one.limit) == (bundle, "MsgRate", limit) and one.saw > limit
     assert one.boundaries == [
         sum(int(bound, 16) for bound in bundle.rpartition("/")[2].split("_")) // 2
     ]
-    assert watch.look(simulated) == [], "it counts anew"
+    assert watch.find_splits(simulated) == [], "it counts anew"
 
 
 def test_boundaries_follow_the_topics_where_the_algorithm_looks_at_them() -> None:
@@ -89,8 +89,8 @@ def test_boundaries_follow_the_topics_where_the_algorithm_looks_at_them() -> Non
     )
     assert make is not None
     watch = make()
-    watch.look(simulated)
-    asks = watch.look(simulated)
+    watch.find_splits(simulated)
+    asks = watch.find_splits(simulated)
     assert len(asks) == 10, "the most in one look"
     for ask in asks:
         hashes = simulated.topics(ask.bundle).hashes
@@ -119,9 +119,9 @@ def test_an_agent_sends_what_its_brokers_ask(monkeypatch: pytest.MonkeyPatch) ->
         agent.reporter, "send", lambda _broker, value, kind: sent.append((kind, value))
     )
     ((adapter, watch),) = agent._watches
-    agent.reporter.ask_for_splits(adapter, watch)
+    agent.reporter.request_splits(adapter, watch)
     ((kind, value),) = sent
     assert kind == "ask" and SplitAsk.model_validate_json(value).reason == "Topics"
     monkeypatch.setattr(simulated, "stats", lambda: 1 / 0)
-    agent.reporter.ask_for_splits(adapter, watch)
+    agent.reporter.request_splits(adapter, watch)
     assert len(sent) == 1, "a trouble stays its own"

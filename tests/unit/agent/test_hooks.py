@@ -84,7 +84,7 @@ def obeyed(
     if verdict.action != "wait":
         return verdict, ack
     assert ack is None
-    until(lambda: decision in hooks.answered())
+    until(lambda: decision in hooks.list_answered())
     return carry_out(broker, seen, decision, now_ms, hooks)
 
 
@@ -343,13 +343,13 @@ def test_a_hook_after_moves_that_fails_is_tried_again_and_holds_nobody_up(
     server.reply = reply
     moved = Moved(after_move=server.url("/t0ken"))
     for number in (1, 2):
-        moved.hooks.carried_out(moved.made(decision_id=f"eu-1:{number}:0"))
+        moved.hooks.note_move(moved.made(decision_id=f"eu-1:{number}:0"))
         moved.hooks.follow(moved.bundle, owned(moved.decision, B))
     moved.hooks.close(60)
     assert [one.fields["decision_id"] for one in server.calls] == ["eu-1:1:0"] * 3 + [
         "eu-1:2:0"
     ] * 3
-    assert caplog.text.count("a move is not told") == 1 and "t0ken" not in caplog.text
+    assert caplog.text.count("a call after a move failed") == 1 and "t0ken" not in caplog.text
 
 
 class Spoken:
@@ -368,7 +368,7 @@ class Spoken:
 
     def turn(self, *decisions: Decision) -> list[str | None]:
         """Answers that have come, then decisions. Returns the brokers whose ownership changed."""
-        taken = [self.agent._carry_out(decision) for decision in self.agent._hooks.answered()]
+        taken = [self.agent._carry_out(decision) for decision in self.agent._hooks.list_answered()]
         return taken + [self.agent._take(decision.to_json().encode()) for decision in decisions]
 
     def turns(self, count: int) -> None:
@@ -443,13 +443,13 @@ def test_what_expires_while_the_hook_is_asked_does_not_move(server: Webhook) -> 
     server.hold = True
     assert carry_out(moved.broker, seen, moved.decision, START, moved.hooks)[0].action == "wait"
     server.release.set()
-    until(lambda: moved.decision in moved.hooks.answered())
+    until(lambda: moved.decision in moved.hooks.list_answered())
     verdict, ack = carry_out(moved.broker, seen, moved.decision, START + 60_001, moved.hooks)
     assert ack is not None
     assert (verdict.action, ack.reason) == ("refuse", "expired 1 ms ago") and moved.broker.owns(
         moved.bundle
     )
-    assert moved.hooks.answered() == []
+    assert moved.hooks.list_answered() == []
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_a_decision_of_an_earlier_run_is_refused_once_a_later_run_was_heard_of(
     seen = AgentMemory()
     seen.note_epoch(with_(decision, epoch=4, source="z:1", destination="z:1"))
     verdict = judge(addressee(decision) or "", seen, decision, owns=True, now_ms=NOW)
-    assert verdict == AgentVerdict("refuse", "epoch 3 is over, 4 has been seen")
+    assert verdict == AgentVerdict("refuse", "epoch 3 is over: 4 has begun")
     assert judge(
         addressee(decision) or "", seen, with_(decision, epoch=4), owns=True, now_ms=NOW
     ).action in ("release", "acquire")

@@ -121,7 +121,7 @@ def test_a_broker_that_cannot_merge_refuses_and_its_heartbeats_do_not_say_that_i
             "send",
             lambda broker, value, kind: said.append("merges" in json.loads(value)),
         )
-        agent.reporter.beat(BROKER)
+        agent.reporter.send_heartbeat(BROKER)
     assert said == [False, True]
 
 
