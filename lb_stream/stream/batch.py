@@ -44,7 +44,7 @@ from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.task.current_task import current_task
 from lb_stream.stream.transforms import to_rounds
 
-COMPACT_EVERY = 10
+TIDY_EVERY = 10
 """Batches between two looks for files that nobody needs any more."""
 
 
@@ -234,7 +234,7 @@ class Balancer:
 
         There the list of files is a request of its own.
         """
-        tidies = batch_id % COMPACT_EVERY == 0
+        tidies = batch_id % TIDY_EVERY == 0
         if tidies or self._checkpoint.local is not None:
             delete_batch_files(self._checkpoint, batch_id, self.epoch)
         if tidies:
