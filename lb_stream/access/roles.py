@@ -1,4 +1,4 @@
-"""The least rights of each role: what its programs ask of Kafka, and nothing else."""
+"""The rights of each role in Kafka: those that its programs need, and no others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Role = Literal["create", "job", "agent", "operator", "follower", "lookup"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Right:
-    """One right, in the words of Kafka's ACLs. `kind`: topic, group or transactional-id."""
+    """A right in the terms of Kafka's ACLs. `kind`: topic, group or transactional-id."""
 
     operation: str
     kind: str
@@ -25,11 +25,11 @@ class Right:
 
 _KINDS = {"watermark": "group", "transactions": "transactional-id"}
 IMPLY_DESCRIBE = frozenset({"Read", "Write", "Delete", "Alter", "Describe"})
-"""Who has one of these may also describe the resource: no role needs both."""
+"""Operations that imply Describe of the same resource, so that no role needs both."""
 
-_MAKE = ("Create", "Describe", "DescribeConfigs")
+_CREATE = ("Create", "Describe", "DescribeConfigs")
 ROLES: dict[Role, dict[str, tuple[str, ...]]] = {
-    "create": {name: _MAKE for name in TopicSettings.model_fields},
+    "create": {name: _CREATE for name in TopicSettings.model_fields},
     "job": {
         "reports": ("Read", "DescribeConfigs"),
         "commands": ("Read", "Write", "DescribeConfigs"),
@@ -51,7 +51,10 @@ A resource is a topic's key in the settings, the group of the watermark, or the 
 
 
 def rights_of(role: Role, names: Mapping[str, str]) -> list[Right]:
-    """The rights of a role. `names`: resource → its name; one without a name isn't used."""
+    """Return the rights of a role.
+
+    `names`: resource → its name; a resource without a name is left out.
+    """
     return [
         Right(operation, _KINDS.get(resource, "topic"), names[resource])
         for resource, operations in ROLES[role].items()
@@ -61,7 +64,7 @@ def rights_of(role: Role, names: Mapping[str, str]) -> list[Right]:
 
 
 def resource_names(settings: Settings) -> dict[str, str]:
-    """The names of all resources."""
+    """Return the names of all resources: resource → its name in Kafka."""
     pipeline = settings.stream.pipeline_id
     return {
         **settings.topics.model_dump(),
@@ -71,5 +74,5 @@ def resource_names(settings: Settings) -> dict[str, str]:
 
 
 def watermark_group(pipeline: str) -> str:
-    """The group whose committed offset says how far a pipeline's log has been published."""
+    """Return the group whose committed offset is a pipeline's watermark."""
     return f"{pipeline}-watermark"

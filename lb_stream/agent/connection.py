@@ -170,7 +170,7 @@ class Connection:
         tried again.
         """
         assert self.consumer is not None
-        if self._refusals.waits("Read"):
+        if self._refusals.is_waiting("Read"):
             time.sleep(POLL_MS / 1000)
             return []
         try:

@@ -101,7 +101,7 @@ def test_topics_that_were_made_anew_are_told_from_deleted_records(
     pipeline.send(reports(31, 3))
     message = fails(pipeline)
     assert (
-        f"topic {pipeline.topics.reports}, partition 0: next is offset 10, and it ends at 3"
+        f"topic {pipeline.topics.reports}, partition 0: offset 10 comes next, and it ends at 3"
         in message
     )
     assert "--set stream.checkpoint=FOLDER" in message

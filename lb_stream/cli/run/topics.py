@@ -80,7 +80,7 @@ def check(
                 "setting": mismatch.setting,
                 "found": mismatch.found,
                 "expected": mismatch.expected,
-                "mend": mismatch.mend,
+                "fix": mismatch.fix,
             }
             for mismatch in mismatches
         ]

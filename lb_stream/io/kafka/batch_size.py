@@ -1,9 +1,8 @@
-"""How many records a micro-batch may have to fit into memory.
+"""Limits how many records a micro-batch may have, so that they fit into memory.
 
-One report or command has between hundreds of bytes and megabytes.
-
-After a day without the job a backlog of large reports would otherwise be read in pieces that no
-machine can hold, at every start anew.
+A report or command has between hundreds of bytes and megabytes. After a day without the job a
+backlog of large reports would otherwise be read in batches that no machine can hold, at every
+start.
 """
 
 from __future__ import annotations
@@ -27,32 +26,32 @@ report).
 LOOKED_AT = 200
 """Number of newest records of each partition that are measured; most are heartbeats."""
 LONGEST_LOOK_S = 5.0
+"""How long the records may be measured."""
 
 
-def limit_batch_size(settings: Settings, piece: int = 0) -> Settings:
+def limit_batch_size(settings: Settings, max_records: int = 0) -> Settings:
     """Return settings with a smaller batch if records are large. Raises KafkaError.
 
-    `piece`: most records that a batch may have; 0: no such limit. A batch that was planned before
-    runs as planned.
+    `max_records`: the most records that a batch may have; 0: as many as the settings say. A batch
+    that is planned already runs as planned.
     """
-    most = piece or settings.stream.max_offsets_per_trigger
-    largest = measure_largest_record(settings) if most else 0
-    fitting = max(BATCH_BYTES // largest, 1) if largest else most
-    if fitting >= most:
-        return settings if not piece else _reading(settings, piece)
-    logger.info(
-        "records have up to %.1f MB: a batch reads %d records at most, not %d",
-        largest / 1e6,
-        fitting,
-        most,
-    )
-    return _reading(settings, fitting)
+    limit = max_records or settings.stream.max_offsets_per_trigger
+    largest = measure_largest_record(settings) if limit else 0
+    fitting = max(BATCH_BYTES // largest, 1) if largest else limit
+    if fitting < limit:
+        logger.info(
+            "records have up to %.1f MB: a batch reads %d records at most, not %d",
+            largest / 1e6,
+            fitting,
+            limit,
+        )
+        return _with_batch_size(settings, fitting)
+    return _with_batch_size(settings, max_records) if max_records else settings
 
 
-def _reading(settings: Settings, records: int) -> Settings:
-    return settings.model_copy(
-        update={"stream": settings.stream.model_copy(update={"max_offsets_per_trigger": records})}
-    )
+def _with_batch_size(settings: Settings, records: int) -> Settings:
+    stream = settings.stream.model_copy(update={"max_offsets_per_trigger": records})
+    return settings.model_copy(update={"stream": stream})
 
 
 def measure_largest_record(settings: Settings) -> int:
@@ -60,9 +59,11 @@ def measure_largest_record(settings: Settings) -> int:
 
     One fetch of each partition is measured.
     """
-    topics, largest = (settings.topics.reports, settings.topics.commands), 0
+    topics = (settings.topics.reports, settings.topics.commands)
+    largest = 0
     consumer = build_measuring_consumer(settings)
     try:
+        # Begin a little before the end of each partition that has records.
         places = [
             TopicPartition(topic, number)
             for topic in topics
@@ -73,12 +74,13 @@ def measure_largest_record(settings: Settings) -> int:
         waiting = {place for place in places if begin[place] < end[place]}
         for place in waiting:
             consumer.seek(place, max(begin[place], end[place] - LOOKED_AT))
+
+        # Poison records don't count: they are never part of a batch.
         until = time.monotonic() + LONGEST_LOOK_S
         while waiting and time.monotonic() < until:
             for place, records in consumer.poll(timeout_ms=500).items():
-                largest = max(
-                    [largest, *(record.size for record in records if record.trouble is None)]
-                )
+                sizes = [record.size for record in records if record.trouble is None]
+                largest = max([largest, *sizes])
                 waiting.discard(place)
     finally:
         consumer.close()

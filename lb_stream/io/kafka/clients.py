@@ -1,9 +1,9 @@
-"""What every kafka-python client is made with, so that a refusal is heard at once, and nobody waits
-without need.
+"""Arguments that make every kafka-python client report a refusal at once, and wait no longer than
+needed.
 
-The client itself (3.0.12) takes a refused login for an absence: by TLS it drops the broker's last
-words, and in any case it tries on for 30 s, then says that it is "unable to bootstrap". And
-`retry_backoff_ms` never reaches what asks for topics' partitions.
+kafka-python 3.0.12 takes a refused login for a broker that is away: with TLS it drops the broker's
+last bytes, and in any case it retries for 30 s, then says that it is "unable to bootstrap". And its
+`retry_backoff_ms` never reaches the code that asks for topics' partitions.
 """
 
 from __future__ import annotations
@@ -22,101 +22,98 @@ from lb_stream.access.refusals import LOGINS_REFUSED, TlsRefused
 
 TOKEN_FILE = "sasl_oauth_token_file"
 
-FAST_RETRY: Mapping[str, Any] = {"retry_backoff_ms": 10}
-"""For clients of which there are few, and that somebody waits for.
+FAST_RETRY: Mapping[str, object] = {"retry_backoff_ms": 10}
+"""For the few clients that people or brokers wait for.
 
 The client's own 100 ms pass before it asks for topics' partitions, and up to twice in each
-transaction. Agents keep them: hundreds that ask a hundred times a second would be a burden to a
-Kafka in trouble.
+transaction. Agents keep the 100 ms: hundreds of agents that ask a hundred times a second would
+burden a Kafka that is in trouble already.
 """
 
 
 class TokenFile(AbstractTokenProvider):  # type: ignore[misc]
-    """A bearer token from a file, read anew for each login: whoever fetches tokens replaces the
-    file."""
+    """A bearer token in a file, which is read for each login, so that the file may be replaced."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
 
     def token(self) -> str:
-        """The token. Raises OSError."""
+        """Read the token. Raises OSError."""
         return self._path.read_text().strip()
 
 
-def kafka_python_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments for kafka-python's clients from `kafka.options`: its own names, and TOKEN_FILE."""
+def kafka_python_options(options: Mapping[str, object]) -> dict[str, Any]:
+    """Return the arguments of a kafka-python client for the setting `kafka.options`.
+
+    `options`: kafka-python's own names, and TOKEN_FILE.
+    """
     given = dict(options)
     if TOKEN_FILE in given:
         given["sasl_oauth_token_provider"] = TokenFile(str(given.pop(TOKEN_FILE)))
-    return {"kafka_client": _client, **given}
+    return {"kafka_client": _build_client, **given}
 
 
-def _client(**configs: Any) -> KafkaNetClient:
+def _build_client(**configs: object) -> KafkaNetClient:
     net = NetworkSelector(**configs)
-    return KafkaNetClient(net=net, manager=_Manager(net, **configs))
+    return KafkaNetClient(net=net, manager=_ConnectionManager(net, **configs))
 
 
-class _Manager(KafkaConnectionManager):  # type: ignore[misc]
-    """Remembers a login that was refused before the client has reached anybody: its next attempt
-    raises that.
+class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]
+    """Raises a refused login at the next attempt, if no broker has accepted one before.
 
-    One broker's certificate may be out of order: TLS must have failed with each address. Once the
-    client has reached somebody, nothing is remembered: passwords and certificates may be on their
-    way from one machine to the next.
+    A refusal for TLS must have come from every address, because one broker's certificate may be out
+    of order. After the first login that succeeds no refusal is remembered: passwords and
+    certificates may be changing from one machine to the next.
     """
 
-    def __init__(self, net: Any, **configs: Any) -> None:
+    def __init__(self, net: NetworkSelector, **configs: object) -> None:
         super().__init__(net, **configs)
         self.cluster.config |= {
             name: value for name, value in configs.items() if name in FAST_RETRY
         }
-        self._refused: dict[Any, BaseException] = {}
+        self._refused: dict[object, BaseException] = {}
 
-    async def _build_transport(self, *more: Any, **named: Any) -> Any:
-        """What comes just before the end of a connection is read, too: by TLS it is why the login
-        is refused."""
-        transport = await super()._build_transport(*more, **named)
+    async def _build_transport(self, *args: object, **kwargs: object) -> Any:
+        """Build a transport that also reads what comes just before the end of a connection.
+
+        With TLS, those bytes say why the login is refused.
+        """
+        transport = await super()._build_transport(*args, **kwargs)
         receive = transport._sock_recv
 
-        def received() -> tuple[bytes, Exception | None]:
+        def receive_all() -> tuple[bytes, Exception | None]:
             data, error = receive()
-            return data, None if data else error  # the end is there at the next look
+            return data, None if data else error  # the next call returns the end
 
-        transport._sock_recv = received
+        transport._sock_recv = receive_all
         return transport
 
-    async def _connect(self, node: Any, conn: Any, *more: Any, **named: Any) -> None:
-        await super()._connect(node, conn, *more, **named)
+    async def _connect(self, node: Any, conn: Any, *args: object, **kwargs: object) -> None:
+        await super()._connect(node, conn, *args, **kwargs)
         conn.init_future.add_errback(lambda error: self._remember(node.node_id, error))
 
-    def _remember(self, node_id: Any, error: BaseException) -> None:
+    def _remember(self, node_id: object, error: BaseException) -> None:
         if self.bootstrapped or (refusal := find_login_refusal(error)) is None:
             return
         self._refused[node_id] = refusal
-        everybody = {broker.node_id for broker in self.cluster.bootstrap_brokers()}
-        if not isinstance(refusal, TlsRefused) or everybody <= self._refused.keys():
+        addresses = {broker.node_id for broker in self.cluster.bootstrap_brokers()}
+        if not isinstance(refusal, TlsRefused) or addresses <= self._refused.keys():
             self._auth_failures.update(self._refused)
 
 
 def find_login_refusal(error: BaseException) -> BaseException | None:
-    """What to raise instead of trying on, when a connection failed for this; None: Kafka may only
-    be away."""
+    """Return the refused login behind a failed connection; None if Kafka may only be away."""
     if isinstance(error, LOGINS_REFUSED):
         return error
-    cause = next(
-        (
-            one
-            for one in (error, error.__context__, *error.args)
-            if isinstance(one, ssl.SSLError | FileNotFoundError)
-        ),
-        None,
-    )
-    if cause is None or isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return None
-    return TlsRefused(_reason(cause))
+    for cause in (error, error.__context__, *error.args):
+        if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+            return None
+        if isinstance(cause, ssl.SSLError | FileNotFoundError):
+            return TlsRefused(_describe_cause(cause))
+    return None
 
 
-def _reason(cause: BaseException) -> str:
+def _describe_cause(cause: ssl.SSLError | FileNotFoundError) -> str:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"the broker's certificate is not trusted: {cause.verify_message}"
     if isinstance(cause, FileNotFoundError):

@@ -6,7 +6,6 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from pydantic import ValidationError
@@ -15,7 +14,11 @@ from lb_stream.contracts.base import describe_expected
 from lb_stream.contracts.commands import COMMANDS, Command, CommandResult
 
 LARGEST_COMMAND = 10 * 1024 * 1024
+"""Bytes of a command."""
 SEND_S = 30
+"""How long Kafka may take to store a command."""
+TOGETHER_MS = 200
+"""How long commands of one batch wait for each other; they become one append."""
 MAX_SHOWN_CHARACTERS = 200
 """Characters of a value that a message repeats."""
 
@@ -25,9 +28,9 @@ class InvalidCommand(ValueError):
 
 
 def build_command(
-    kind: str, fields: Mapping[str, Any], by: str, command_id: str | None = None
+    kind: str, fields: Mapping[str, object], by: str, command_id: str | None = None
 ) -> Command:
-    """A command of this kind, from somebody, now. Raises InvalidCommand."""
+    """Return a command of this kind, sent now by an operator. Raises InvalidCommand."""
     head = {"id": command_id or str(uuid.uuid4()), "by": by, "sent_ms": time.time_ns() // 1_000_000}
     try:
         return COMMANDS[kind].model_validate({**head, **fields})
@@ -40,40 +43,36 @@ def build_command(
         raise InvalidCommand(f"{name + ': ' if name else ''}{first['msg']}") from None
 
 
-TOGETHER_MS = 200
-"""How long commands of one batch wait for each other; they become one append."""
-
-
 def send_together(
-    options: Mapping[str, Any], topic: str, key: str, commands: Sequence[Command]
+    options: Mapping[str, object], topic: str, key: str, commands: Sequence[Command]
 ) -> None:
     """Send commands in this order and in one append, so that one round reads them all.
 
-    Returns once Kafka has them. `key`: the cluster, empty for all. Raises KafkaError, Refusal.
+    Returns once Kafka has stored them. `key`: the cluster, empty for all. Raises KafkaError.
     """
     values = [command.to_json().encode() for command in commands]
-    room = max(LARGEST_COMMAND, 2 * sum(map(len, values)))
-    more = {"max_request_size": room, "batch_size": room, "linger_ms": TOGETHER_MS}
-    with closing(KafkaProducer(**options, acks="all", **more)) as producer:
+    size = max(LARGEST_COMMAND, 2 * sum(map(len, values)))
+    limits = {"max_request_size": size, "batch_size": size, "linger_ms": TOGETHER_MS}
+    with closing(KafkaProducer(**options, acks="all", **limits)) as producer:
         for sent in [producer.send(topic, key=key.encode(), value=value) for value in values]:
             sent.get(timeout=SEND_S)
 
 
-def send_command(options: Mapping[str, Any], topic: str, key: str, command: Command) -> None:
-    """Send a command; returns once Kafka has it.
+def send_command(options: Mapping[str, object], topic: str, key: str, command: Command) -> None:
+    """Send a command. Returns once Kafka has stored it.
 
-    `key`: the cluster, empty for all. Raises KafkaError, Refusal.
+    `key`: the cluster, empty for all. Raises KafkaError.
     """
-    with closing(
-        KafkaProducer(**options, acks="all", max_request_size=LARGEST_COMMAND)
-    ) as producer:
-        producer.send(topic, key=key.encode(), value=command.to_json().encode()).get(timeout=SEND_S)
+    producer = KafkaProducer(**options, acks="all", max_request_size=LARGEST_COMMAND)
+    with closing(producer):
+        value = command.to_json().encode()
+        producer.send(topic, key=key.encode(), value=value).get(timeout=SEND_S)
 
 
 class ResultReader:
-    """Reads the results of one command, from the moment at which this is made."""
+    """Reads the results of one command that are written after this reader was made."""
 
-    def __init__(self, options: Mapping[str, Any], topic: str, command_id: str) -> None:
+    def __init__(self, options: Mapping[str, object], topic: str, command_id: str) -> None:
         self._id = command_id.encode()
         self._consumer = KafkaConsumer(
             **options, isolation_level="read_committed", enable_auto_commit=False

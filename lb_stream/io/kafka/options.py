@@ -1,5 +1,7 @@
-"""One set of Kafka client settings, given under kafka-python's names, for both clients:
-kafka-python and Spark's own."""
+"""Client settings of Kafka for both clients, kafka-python and Spark's own, from one setting.
+
+The setting `kafka.options` has kafka-python's names; Spark's client reads Java's.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.clients import FAST_RETRY, TOKEN_FILE, kafka_python_options
 
+_LOGIN = ("sasl_plain_username", "sasl_plain_password")
 _SAME_MEANING = {
     "ssl_password": "ssl.key.password",
     "security_protocol": "security.protocol",
@@ -21,21 +24,22 @@ _SAME_MEANING = {
     "request_timeout_ms": "request.timeout.ms",
     "client_id": "client.id",
 }
+"""kafka-python's name → Java's name, where the values mean the same."""
 _PEM_FILES = {
     "ssl_certfile": "ssl.keystore.certificate.chain",
     "ssl_keyfile": "ssl.keystore.key",
     "ssl_cafile": "ssl.truststore.certificates",
 }
+"""kafka-python's name of a file → Java's name of its content."""
 _PKCS8 = re.compile(r"-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----")
 _ENCRYPTED = re.compile(r"-----BEGIN ENCRYPTED PRIVATE KEY-----([A-Za-z0-9+/=\s]*)")
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")
-"""How openssl encrypts keys by itself: this object identifier stands at their beginning.
+"""The object identifier at the beginning of keys that openssl encrypts by its defaults.
 
 Kafka's client in Java finds no such algorithm.
 """
-_OPENED_BY_JAVA = (
-    "a key that Kafka's client in Java opens: one without a password, or encrypted as it was usual "
-    "before PBES2 "
+_KEY_FOR_JAVA = (
+    "a key that Kafka's client in Java opens: one without a password, or encrypted as before PBES2 "
     "(openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in KEY -out NEW)"
 )
 _BEARER = "org.apache.kafka.common.security.oauthbearer"
@@ -47,7 +51,7 @@ _LOGIN_MODULES = {
 
 
 def client_options(settings: Settings) -> dict[str, Any]:
-    """Arguments of every kafka-python client."""
+    """Return the arguments of the job's kafka-python clients."""
     return {
         "bootstrap_servers": settings.kafka.bootstrap_servers.split(","),
         **FAST_RETRY,
@@ -56,62 +60,54 @@ def client_options(settings: Settings) -> dict[str, Any]:
 
 
 def spark_options(settings: Settings) -> dict[str, str]:
-    """The same for Spark's Kafka source, each with the prefix `kafka.`.
+    """Return the options of Spark's Kafka source, each with the prefix `kafka.`.
 
-    Raises SettingError for an option without a counterpart there, an unknown SASL mechanism, a file
-    that can't be read.
+    Raises SettingError for an option that Java's client doesn't have, an unknown SASL mechanism, or
+    a file that can't be read.
     """
     options = {"bootstrap.servers": settings.kafka.bootstrap_servers}
-    given = dict(settings.kafka.options)
-    login: dict[str, Any] = {
-        name: given.pop(name)
-        for name in ("sasl_plain_username", "sasl_plain_password")
-        if name in given
-    }
+    given: dict[str, object] = dict(settings.kafka.options)
+
+    # The login: a token in a file, or user and password.
+    login = {name: given.pop(name) for name in _LOGIN if name in given}
     if TOKEN_FILE in given:
-        options |= _bearer(str(given.pop(TOKEN_FILE)))
+        options |= _bearer_options(str(given.pop(TOKEN_FILE)))
     elif login:
-        options["sasl.jaas.config"] = _login(login, str(given.get("sasl_mechanism", "PLAIN")))
+        mechanism = str(given.get("sasl_mechanism", "PLAIN"))
+        options["sasl.jaas.config"] = _jaas_line(login, mechanism)
+
+    # A certificate and its key may be in one file.
     if "ssl_certfile" in given:
-        given.setdefault("ssl_keyfile", given["ssl_certfile"])  # both may be in one file
+        given.setdefault("ssl_keyfile", given["ssl_certfile"])
+
     for name, value in given.items():
         if name in _PEM_FILES:
-            options[_PEM_FILES[name]] = _content(name, str(value), settings.kafka.options)
-            options["ssl.truststore.type" if name == "ssl_cafile" else "ssl.keystore.type"] = "PEM"
+            options[_PEM_FILES[name]] = _read_pem(name, str(value), settings.kafka.options)
+            store = "truststore" if name == "ssl_cafile" else "keystore"
+            options[f"ssl.{store}.type"] = "PEM"
         elif name == "ssl_check_hostname":
             options[_SAME_MEANING[name]] = "https" if value else ""
         elif name in _SAME_MEANING:
             options[_SAME_MEANING[name]] = str(value)
         else:
-            known = ", ".join(
-                sorted(
-                    [
-                        *_SAME_MEANING,
-                        *_PEM_FILES,
-                        "sasl_plain_username",
-                        "sasl_plain_password",
-                        TOKEN_FILE,
-                    ]
-                )
-            )
+            known = ", ".join(sorted([*_SAME_MEANING, *_PEM_FILES, *_LOGIN, TOKEN_FILE]))
             raise SettingError(f"kafka.options.{name}", value, f"one of {known}")
     return {f"kafka.{name}": value for name, value in options.items()}
 
 
-def _login(login: dict[str, Any], mechanism: str) -> str:
+def _jaas_line(login: Mapping[str, object], mechanism: str) -> str:
     if mechanism not in _LOGIN_MODULES:
-        raise SettingError(
-            "kafka.options.sasl_mechanism", mechanism, f"one of {', '.join(_LOGIN_MODULES)}"
-        )
-    user, password = (
-        _quoted(login.get(f"sasl_plain_{part}", "")) for part in ("username", "password")
-    )
+        expected = f"one of {', '.join(_LOGIN_MODULES)}"
+        raise SettingError("kafka.options.sasl_mechanism", mechanism, expected)
+    user, password = (_quoted(str(login.get(name, ""))) for name in _LOGIN)
     return f"{_LOGIN_MODULES[mechanism]} required username={user} password={password};"
 
 
-def _bearer(path: str) -> dict[str, str]:
-    """Java's client reads the token from the file by itself, anew before it expires; the JVM must
-    be told that it may."""
+def _bearer_options(path: str) -> dict[str, str]:
+    """Return the options by which Java's client reads the token in a file.
+
+    It reads the file again before the token expires. The JVM must be allowed to (`token_url`).
+    """
     return {
         "sasl.jaas.config": f"{_BEARER}.OAuthBearerLoginModule required;",
         "sasl.login.callback.handler.class": f"{_BEARER}.OAuthBearerLoginCallbackHandler",
@@ -120,40 +116,39 @@ def _bearer(path: str) -> dict[str, str]:
 
 
 def token_url(path: str) -> str:
-    """A token's file as Java names it."""
+    """Return the URL by which Java knows a token's file."""
     return Path(path).resolve().as_uri()
 
 
-def _content(name: str, path: str, given: Mapping[str, Any]) -> str:
+def _read_pem(name: str, path: str, given: Mapping[str, object]) -> str:
+    """Read a PEM file, and require that Java's client can use it. Raises SettingError."""
+    option = f"kafka.options.{name}"
     try:
         text = Path(path).read_text()
     except OSError as error:
-        raise SettingError(
-            f"kafka.options.{name}", path, f"a PEM file that can be read ({error.strerror})"
-        ) from None
-    if name == "ssl_keyfile" and not _PKCS8.search(text):
-        raise SettingError(
-            f"kafka.options.{name}",
-            path,
-            "a key as Java reads it, PKCS#8 (openssl pkcs8 -topk8 -in KEY -out NEW)",
-        )
-    if name == "ssl_keyfile" and (encrypted := _ENCRYPTED.search(text)):
+        expected = f"a PEM file that can be read ({error.strerror})"
+        raise SettingError(option, path, expected) from None
+    if name != "ssl_keyfile":
+        return text
+    if not _PKCS8.search(text):
+        expected = "a key as Java reads it, PKCS#8 (openssl pkcs8 -topk8 -in KEY -out NEW)"
+        raise SettingError(option, path, expected)
+    if encrypted := _ENCRYPTED.search(text):
         if "ssl_password" not in given:
-            raise SettingError(
-                "kafka.options.ssl_password", None, f"the password of the key in {path}"
-            )
-        if _PBES2 in _bytes(encrypted[1]):
-            raise SettingError(f"kafka.options.{name}", path, _OPENED_BY_JAVA)
+            expected = f"the password of the key in {path}"
+            raise SettingError("kafka.options.ssl_password", None, expected)
+        if _PBES2 in _decode_pem(encrypted[1]):
+            raise SettingError(option, path, _KEY_FOR_JAVA)
     return text
 
 
-def _bytes(base64: str) -> bytes:
-    """Of a PEM block; empty where it is none."""
+def _decode_pem(base64: str) -> bytes:
+    """Return the bytes of a PEM block; empty if the text isn't base64."""
     try:
         return b64decode("".join(base64.split()), validate=True)
     except ValueError:
         return b""
 
 
-def _quoted(text: Any) -> str:
-    return '"' + str(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

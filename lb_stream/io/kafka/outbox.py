@@ -1,14 +1,16 @@
-"""Publishing: decisions, ownership records and the watermark of one batch in one fenced Kafka
-transaction."""
+"""Publishes a batch: decisions, ownership records, results and the watermark in one transaction.
+
+The transaction is fenced: Kafka refuses it once another job of the pipeline has started.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
@@ -32,75 +34,82 @@ class Fenced(FatalError):
 class KafkaUnavailable(RuntimeError):
     """Kafka doesn't answer.
 
-    Once it does, the job begins anew as after a restart: what has been logged is published then.
+    Once it does, the job begins anew as after a restart, and publishes what has been logged.
     """
 
 
 FENCED = (ProducerFencedError.__name__, InvalidProducerEpochError.__name__)
-
+"""Names of the errors by which kafka-python says that another producer has started."""
 STALLED_S = 30
-"""Without a step forward in a transaction.
+"""How long a transaction may make no progress.
 
-The client's own waits have no end: after a broker's crash it may wait for what never comes.
+The client's own waits have no end: after a broker's crash it may wait for an answer that never
+comes.
 """
-
 MAX_IN_FLIGHT = 20_000
-"""Records that the client has and Kafka may not have.
+"""Records that are sent and that Kafka has not confirmed.
 
-It gives up what has waited in it for two minutes, and sets itself no limit.
+The client sets itself no limit, and gives up what has waited in it for two minutes.
 """
-
 MAX_TEXT_CHARACTERS = 10_000
-"""Characters of an answer that are published.
+"""Characters of a result's text that are published.
 
-It may quote what a command said, at any length, and a record that is too large for Kafka would keep
-back its batch for ever.
+The text may quote a command of any length. A record that is too large for Kafka would keep its
+batch from being published for ever.
 """
+MAX_REQUEST_BYTES = 10 * 1024 * 1024
+
+
+class _Record(NamedTuple):
+    """A record to be published. `value` None: compaction removes the key."""
+
+    topic: str
+    key: str
+    value: str | None
+    headers: list[tuple[str, bytes]]
 
 
 class Outbox:
     """The only writer of `lb-decisions`, `lb-ownership` and `lb-command-results`.
 
-    First `fence`, then `read_watermark`, then the rest. The watermark (number in the log of the last
-    published batch, plus one) is a committed offset of the group `<pipeline>-watermark`, moved by
-    the same transaction.
+    Call `fence` first, then `read_watermark`, then the other methods. The watermark is the number in
+    the log of the last batch that is published, plus one. It is a committed offset of the group
+    `<pipeline>-watermark`, and each batch's transaction moves it.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._settings, self._pipeline, self._topics = (
-            settings,
-            settings.stream.pipeline_id,
-            settings.topics,
-        )
-        self._group = watermark_group(settings.stream.pipeline_id)
+        self._settings, self._topics = settings, settings.topics
+        self._pipeline = settings.stream.pipeline_id
+        self._group = watermark_group(self._pipeline)
+        self._place = TopicPartition(settings.topics.decisions, 0)
         self._steps = 0
-        self._mark = TopicPartition(settings.topics.decisions, 0)
         self._client = client_options(settings)
         self._producer = KafkaProducer(
             **self._client,
-            transactional_id=settings.stream.pipeline_id,
+            transactional_id=self._pipeline,
             acks="all",
             linger_ms=0,
             reconnect_backoff_max_ms=1_000,  # the client's own 30 s would outlast most absences
             compression_type="zstd",
-            max_request_size=10 * 1024 * 1024,
-            # brokers' default maximum: a cluster's first ownership records are one for each bundle
+            max_request_size=MAX_REQUEST_BYTES,
+            # Brokers' default maximum. A cluster's first batch has an ownership record of each of
+            # its bundles.
             transaction_timeout_ms=900_000,
         )
 
     def fence(self) -> None:
-        """Shut out whoever published before under this pipeline's transactional id; what it had
-        begun is aborted."""
+        """Shut out the jobs that published under this pipeline's id, and abort their transaction."""
         self._producer.init_transactions()
 
     def read_watermark(self, default: int, fenced: bool = True) -> None:
-        """Read how far the log has been published.
+        """Read from Kafka how far the log has been published.
 
-        `default` counts when Kafka has no watermark: before the first batch, or forgotten after a
-        long stop. Before `fence` (`fenced` false) it may be one batch behind.
+        `default` counts when Kafka has no watermark: before the first batch, or when it was
+        forgotten during a long stop. `fenced`: `fence` has been called; before that the watermark
+        may be one batch behind.
         """
-        # read_committed makes the client wait for a watermark whose transaction is open: nobody but
-        # `fence` ends a dead job's
+        # With read_committed the client waits while the watermark's transaction is open, and only
+        # `fence` ends a dead job's transaction.
         isolation = "read_committed" if fenced else "read_uncommitted"
         consumer = KafkaConsumer(
             **self._client,
@@ -109,7 +118,7 @@ class Outbox:
             isolation_level=isolation,
         )
         try:
-            found = consumer.committed(self._mark)
+            found = consumer.committed(self._place)
         finally:
             consumer.close()
         self.watermark = default if found is None or found < 0 else found
@@ -117,10 +126,10 @@ class Outbox:
     def publish(self, logged: Logged) -> None:
         """Publish a batch, once.
 
-        A batch that is empty or already published has its transaction too: it shows whether this
+        A batch that is empty or already published has its transaction, too: it shows whether this
         job is fenced.
 
-        Raises Fenced when another job has started, AccessDenied when a right is missing, and
+        Raises Fenced when another job has started, and AccessDenied when a right is missing. Raises
         KafkaUnavailable when it isn't known whether the batch is published: then this outbox can't
         be used any more.
         """
@@ -135,34 +144,35 @@ class Outbox:
         except REFUSALS as error:
             raise build_denial(self._settings, error) from error
         except KafkaError as error:
-            # The client's thread may have met it first: then it is named in the text of another
-            # error only.
-            if any(name in f"{type(error).__name__} {error}" for name in FENCED):
-                raise Fenced(
-                    f"another job of the pipeline {self._pipeline!r} has started and publishes "
-                    "now: this one stops "
-                    "(a job beside it needs a stream.pipeline_id, tables and a checkpoint of its "
-                    "own)"
-                ) from error
-            if (refused := find_denial(self._settings, str(error))) is not None:
-                raise refused from error
-            raise KafkaUnavailable(f"Kafka did not take the batch ({error})") from error
+            raise self._explain(error) from error
         self.watermark = watermark
 
-    def _transact(
-        self,
-        records: Iterable[tuple[str, str, str | None, list[tuple[str, bytes]]]],
-        watermark: int,
-    ) -> None:
+    def _explain(self, error: KafkaError) -> Exception:
+        """Return the error that the job ends or begins anew with.
+
+        The client's thread may have met the cause first: then only the text of `error` names it.
+        """
+        if any(name in f"{type(error).__name__} {error}" for name in FENCED):
+            return Fenced(
+                f"another job of the pipeline {self._pipeline!r} has started and publishes now: "
+                "this one stops. To run a job beside it, give it a stream.pipeline_id, "
+                "stream.tables and a stream.checkpoint of its own"
+            )
+        return find_denial(self._settings, str(error)) or KafkaUnavailable(
+            f"Kafka did not take the batch ({error})"
+        )
+
+    def _transact(self, records: Iterable[_Record], watermark: int) -> None:
         self._producer.begin_transaction()
         try:
+            # A fleet's first ownership records may be a million.
             sent: deque[Any] = deque()
-            for record in records:  # a fleet's first ownership records may be a million
-                sent.append(self._send(*record))
+            for record in records:
+                sent.append(self._send(record))
                 if len(sent) > MAX_IN_FLIGHT:
                     sent.popleft().get()
             self._producer.send_offsets_to_transaction(
-                {self._mark: OffsetAndMetadata(watermark, "", -1)}, self._group
+                {self._place: OffsetAndMetadata(watermark, "", -1)}, self._group
             )
             for future in sent:
                 future.get()
@@ -170,16 +180,25 @@ class Outbox:
             crash_point("in_transaction")
             self._producer.commit_transaction()
         except Exception:
-            with suppress(
-                Exception
-            ):  # a fenced producer can't even abort; what happened first is what matters
+            # A fenced producer can't even abort; the first error is the one that matters.
+            with suppress(Exception):
                 self._producer.abort_transaction()
             raise
 
-    def catch_up(self, since: Callable[[int], Iterable[Logged]]) -> int:
-        """Publish what an earlier run has logged and not published any more.
+    def _send(self, record: _Record) -> Any:
+        """Send a record, and return kafka-python's future."""
+        self._steps += 1
+        return self._producer.send(
+            record.topic,
+            key=record.key.encode(),
+            value=None if record.value is None else record.value.encode(),
+            headers=record.headers,
+        )
 
-        Returns how many batches that were.
+    def catch_up(self, since: Callable[[int], Iterable[Logged]]) -> int:
+        """Publish what an earlier run has logged and not published.
+
+        `since`: gives the logged batches from a number on. Returns how many there were.
         """
         missed = list(since(self.watermark))
         for logged in missed:
@@ -190,25 +209,14 @@ class Outbox:
         """Release the connections."""
         self._producer.close(timeout=5)
 
-    def _send(
-        self, topic: str, key: str, value: str | None, headers: list[tuple[str, bytes]]
-    ) -> Any:
-        self._steps += 1
-        return self._producer.send(
-            topic,
-            key=key.encode(),
-            value=None if value is None else value.encode(),
-            headers=headers,
-        )
-
 
 def _wait_while_progressing(
     call: Callable[[], None], steps: Callable[[], int], seconds: float
 ) -> None:
-    """Wait for a call for as long as it moves on; its thread is left behind when it hasn't made a
-    step for so many seconds.
+    """Run `call` in a thread and wait for its end while `steps` grows.
 
-    Raises TimeoutError then, else what the call raises.
+    Raises what the call raises, and TimeoutError once `steps` has not grown for `seconds`; the
+    thread is left behind then.
     """
     done: Future[None] = Future()
 
@@ -229,13 +237,8 @@ def _wait_while_progressing(
                 raise
 
 
-def _records(
-    logged: Logged, topics: TopicSettings
-) -> Iterable[tuple[str, str, str | None, list[tuple[str, bytes]]]]:
-    """(topic, key, value, headers) of all that a batch publishes.
-
-    Decisions of a dry run stay in the log.
-    """
+def _records(logged: Logged, topics: TopicSettings) -> Iterator[_Record]:
+    """Yield all records that a batch publishes. Decisions of a dry run stay in the log."""
     rows = logged.rounds.select(["cluster", "now_ms"]).to_pylist()
     for row, results, decisions, ownership in zip(
         rows,
@@ -244,17 +247,15 @@ def _records(
         logged.entries("ownership"),
         strict=True,
     ):
-        for answer in results:
-            said = {
-                name: answer[name] for name in ("id", "kind", "outcome", "rule", "decision_ids")
-            }
+        for entry in results:
+            fields = {name: entry[name] for name in _RESULT_FIELDS}
             result = CommandResult(
-                **said,
-                text=answer["text"][:MAX_TEXT_CHARACTERS],
+                **fields,
+                text=entry["text"][:MAX_TEXT_CHARACTERS],
                 cluster=row["cluster"],
                 at_ms=row["now_ms"],
             )
-            yield topics.results, result.id, result.to_json(), []
+            yield _Record(topics.results, result.id, result.to_json(), [])
         for decision in decisions:
             if decision["dry_run"]:
                 continue
@@ -263,15 +264,14 @@ def _records(
                 ("epoch", str(decision["epoch"]).encode()),
                 ("schema", str(SCHEMA_VERSION).encode()),
             ]
-            yield (
-                topics.decisions,
-                f"{decision['cluster']}/{decision['bundle']}",
-                canonical_json(decision),
-                headers,
-            )
+            key = f"{decision['cluster']}/{decision['bundle']}"
+            yield _Record(topics.decisions, key, canonical_json(decision), headers)
         for record in ownership:
-            known = record["state"] != "Init"
-            value = (
-                canonical_json(record | {"watermark": logged.log_seq}) if known else None
-            )  # empty: compaction removes the key
-            yield topics.ownership, f"{record['cluster']}/{record['bundle']}", value, []
+            value = None
+            if record["state"] != "Init":
+                value = canonical_json(record | {"watermark": logged.log_seq})
+            key = f"{record['cluster']}/{record['bundle']}"
+            yield _Record(topics.ownership, key, value, [])
+
+
+_RESULT_FIELDS = ("id", "kind", "outcome", "rule", "decision_ids")

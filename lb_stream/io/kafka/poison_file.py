@@ -1,37 +1,52 @@
-"""The file in the checkpoint that says which records were stepped over, and how reading goes on."""
+"""The file in the checkpoint that lists poison records and says how reading goes on after them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TypedDict
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.store import Store
 
-STATE_FILE = "lb-set-aside.json"
+STATE_FILE = "lb-poison-records.json"
+
+
+class PoisonRecord(TypedDict):
+    """A record that was stepped over, and the rejected event that reports it."""
+
+    kind: str
+    topic: str
+    partition: int
+    offset: int
+    append_ms: int
+    key: str
+    payload: str  # JSON object: field, value and what was expected
+    batch: int | None  # the batch that reports it; None: no batch has reported it yet
+    blamed: bool  # nothing is wrong with it but that the job ended while it read nothing else
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryState:
-    """The file in the checkpoint. Each of `records` is a rejected event."""
+    """What the file in the checkpoint holds: poison records, and how the next batches are read."""
 
-    records: tuple[Mapping[str, Any], ...] = ()
+    records: tuple[PoisonRecord, ...] = ()
+    # The last batch whose records are measured before Spark reads them.
     guarded_until: int = -1
-    batch: int = -1  # the last one that was begun again
-    starts: int = 0  # how often, as it is planned now: so often it has ended the job
-    max_records: int = (
-        0  # records that a batch may have until `until` has been read; 0: as many as ever
-    )
+    # The last batch that was started again, and how often it was started as it is planned now.
+    batch: int = -1
+    starts: int = 0
+    # The most records of a batch until it has read up to `until`; 0: as many as the settings say.
+    max_records: int = 0
     until: Mapping[str, int] = field(default_factory=dict)  # topic/partition → offset
-    # So many records of the batch that is planned next are divided equally between partitions;
-    # 0: as Spark does.
+    # How many records of the batch that is planned next its partitions share equally; 0: Spark
+    # divides the batch.
     share: int = 0
 
     @staticmethod
     def read(checkpoint: Store) -> RecoveryState:
-        """As it was written last."""
+        """Read the file; an empty state if there is none."""
         text = checkpoint.read_text(STATE_FILE)
         if not text:
             return RecoveryState()
@@ -40,20 +55,19 @@ class RecoveryState:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Where the records are."""
+        """Return where the poison records are, each as topic/partition@offset."""
         return tuple(
             f"{record['topic']}/{record['partition']}@{record['offset']}" for record in self.records
         )
 
     def write(self, checkpoint: Store) -> RecoveryState:
-        """Write the file."""
-        write_file(checkpoint, STATE_FILE, canonical_json(asdict(self)))
+        """Write the file, and return this state."""
+        write_checkpoint_file(checkpoint, STATE_FILE, canonical_json(asdict(self)))
         return self
 
 
-def write_file(checkpoint: Store, name: str, text: str) -> None:
-    """Write a file of Spark's checkpoint whole."""
+def write_checkpoint_file(checkpoint: Store, name: str, text: str) -> None:
+    """Replace a file of Spark's checkpoint, and delete Hadoop's checksum of the old content."""
     folder, _, own = name.rpartition("/")
     checkpoint.put(name, text.encode())
-    # Hadoop's checksum of what was there before.
     checkpoint.delete(f"{folder}/.{own}.crc" if folder else f".{own}.crc")

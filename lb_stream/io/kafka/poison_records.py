@@ -1,9 +1,9 @@
-"""Records that would end the job again at every start: found before Spark reads them, stepped over,
-told of in `rejected_reports`.
+"""Finds poison records before Spark reads them, steps over them and reports them as rejected.
 
-Spark's Kafka source has no hook, so the plan of the batch is changed while no query runs:
-`offsets/N` of a batch that was planned, not committed and not logged may end earlier; where a batch
-begins is the end of the one before it. docs/decisions/0009 says why this is safe.
+A poison record would end the job at every start. Spark's Kafka source has no hook, so the plan of
+the batch is changed while no query runs. A batch that is planned, but neither committed nor logged,
+may get an earlier end (in `offsets/N`). Where a batch begins is the end of the one before it.
+docs/decisions/0009-what-cannot-be-read-is-stepped-over.md says why this is safe.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
@@ -23,6 +22,8 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.checkpoint import (
     Offsets,
+    Partition,
+    Ranges,
     first_offsets,
     is_finished,
     last_batch,
@@ -31,124 +32,149 @@ from lb_stream.io.kafka.checkpoint import (
 )
 from lb_stream.io.kafka.fairness import Fairness, fair_ends
 from lb_stream.io.kafka.measuring import RecordSize, build_measuring_consumer, measure
-from lb_stream.io.kafka.poison_file import RecoveryState, write_file
+from lb_stream.io.kafka.poison_file import PoisonRecord, RecoveryState, write_checkpoint_file
 from lb_stream.store import Store, checkpoint_of
 
 logger = logging.getLogger(__name__)
 
 AHEAD = 500
-"""Kafka's client hands over so many records at once, decompressed, wherever the batch ends."""
+"""Records that Kafka's client decompresses at once, wherever the batch ends."""
 GUARDED_BATCHES = 1_000
-"""So many batches are looked at before they are read, once such a record has been found."""
+"""Batches whose records are measured before Spark reads them, once a poison record was found."""
 LONGEST_LOOK_S = 60.0
+"""How long a batch's records may be measured; then Spark reads them unmeasured."""
 MAX_CRASHES = 4
-"""So often a batch ends the job before it is cut (from then on to an eighth each time), and again
-before its one record is blamed."""
-SURVIVED = "a record that the job survives"
-KEPT = 100
-"""Records set aside that are remembered."""
+"""Starts after which a batch that ends the job is cut, and then those after which it is cut again.
 
-Place = tuple[str, int]
+So many ends are also needed before a batch's only record is blamed.
+"""
+CUT = 8
+"""A batch that is cut has this fraction of the records that it had."""
+SURVIVED = "a record that the job survives"
+"""What is expected of a record that is blamed for the job's ends."""
+KEPT = 100
+"""Newest poison records that the file keeps."""
+LONGEST_NAME = 200
+"""Characters of a broker's name that a rejected event repeats."""
+
+Rejected = dict[str, object]
+"""A rejected event, as a row of `rejected_reports` needs it."""
+Found = tuple[Partition, RecordSize]
+"""A record that can't be read, and the partition that it is in."""
 
 
 class Replan(RuntimeError):
-    """The batch must not be read as it is planned: the stream begins anew, and the plan is changed
-    first."""
+    """The batch must not be read as it is planned.
+
+    The stream begins anew, and the plan is changed before that.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
     """How the next query may read.
 
-    `one_at_a_time`: one record at a time, and one batch only. `max_records`: records in a batch;
-    0: as set.
+    `one_at_a_time`: one record at a time, and one batch only. `max_records`: records of a batch at
+    most; 0: as many as the settings say.
     """
 
     one_at_a_time: bool = False
     max_records: int = 0
 
 
-def _begin_of(batch: int) -> str:
-    """The file that says where a batch begins."""
+def plan_recovery(settings: Settings, is_logged: bool) -> ReadPlan:
+    """Change the plan of the unfinished batch so that no poison record is in it.
+
+    Returns how the next query may read. Call this while no query runs. `is_logged`: the batch has
+    been decided; then its records could be read, and its plan stays.
+    """
+    checkpoint = checkpoint_of(settings.stream)
+    batch = last_batch(checkpoint)
+    state = RecoveryState.read(checkpoint)
+    if batch is None or is_finished(checkpoint, batch):
+        return ReadPlan(max_records=state.max_records)
+
+    # Count this start first: if the batch ends the job, the next start knows.
+    share = state.share
+    starts = state.starts + 1 if state.batch == batch else 1
+    state = replace(state, batch=batch, starts=starts, share=0).write(checkpoint)
+
+    # Partitions that a flood held back get an equal share of the batch.
+    if share and not is_logged:
+        newest = read_offset_bounds(settings)[1]
+        ends = fair_ends(_planned_ranges(checkpoint, batch), newest, share)
+        _rewrite_offsets(checkpoint, f"offsets/{batch}", ends)
+
+    # Find what can't be read, and where the batch can begin and end without it.
+    planned = _planned_ranges(checkpoint, batch)
+    unreadable = _find_unreadable(settings, planned)
+    begin, end, stepped_over = _step_over(planned, unreadable)
+    one_at_a_time = any(
+        record.offset >= begin[place] for place, records in unreadable.items() for record in records
+    )
+    if is_logged:
+        return ReadPlan(one_at_a_time, state.max_records)
+    if unreadable:
+        state = replace(state, guarded_until=batch + GUARDED_BATCHES)
+
+    # A batch that keeps ending the job without a reason that can be seen is cut.
+    if not stepped_over:
+        state, begin, end, stepped_over = _cut_or_blame(state, planned, begin, end)
+
+    # Write the state first: the plan may be changed again, a record that is not listed is lost.
+    stepped_over = [
+        (place, record if record.append_ms else _measure_blamed(settings, place, record))
+        for place, record in stepped_over
+    ]
+    state = _add_poison_records(state, stepped_over).write(checkpoint)
+
+    # Write the end before the beginning: a batch never ends before it begins.
+    if end != {place: last for place, (_, last) in planned.items()}:
+        _rewrite_offsets(checkpoint, f"offsets/{batch}", end)
+    if begin != {place: first for place, (first, _) in planned.items()}:
+        _rewrite_offsets(checkpoint, _file_of_beginning(batch), begin)
+    return ReadPlan(one_at_a_time, state.max_records)
+
+
+def forgive_last_start(settings: Settings) -> None:
+    """Take back the count of this start: no record is to blame for its end.
+
+    Kafka was away, for example, or somebody stopped the job.
+    """
+    with suppress(OSError):  # the disk may be what is at fault
+        checkpoint = checkpoint_of(settings.stream)
+        state = RecoveryState.read(checkpoint)
+        if state.starts:
+            replace(state, starts=state.starts - 1).write(checkpoint)
+
+
+def _file_of_beginning(batch: int) -> str:
+    """Return the checkpoint's file that says where a batch begins."""
     return f"offsets/{batch - 1}" if batch else "sources/0/0"
 
 
-def _range(checkpoint: Store, batch: int) -> dict[Place, tuple[int, int]]:
+def _planned_ranges(checkpoint: Store, batch: int) -> dict[Partition, tuple[int, int]]:
     begin, end = first_offsets(checkpoint, batch), planned_offsets(checkpoint, batch)
     return {place: (begin[place], end[place]) for place in sorted(end) if place in begin}
 
 
-def _rewrite(checkpoint: Store, name: str, changed: Offsets) -> None:
-    """Other offsets in one of Spark's files; its other lines stay."""
+def _rewrite_offsets(checkpoint: Store, name: str, changed: Offsets) -> None:
+    """Change offsets in a file of Spark's checkpoint; its other lines stay."""
     lines = (checkpoint.read_text(name) or "").splitlines()
     last = max(number for number, line in enumerate(lines) if line.startswith("{"))
     offsets = json.loads(lines[last])
     for (topic, partition), offset in changed.items():
         offsets[topic][str(partition)] = offset
     lines[last] = json.dumps(offsets, separators=(",", ":"))
-    write_file(checkpoint, name, "\n".join(lines))
+    write_checkpoint_file(checkpoint, name, "\n".join(lines))
 
 
-def plan_recovery(settings: Settings, is_logged: bool) -> ReadPlan:
-    """Look at the batch that is planned and not finished, if there is one, and take out of its way
-    what can't be read.
+def _find_unreadable(settings: Settings, ranges: Ranges) -> dict[Partition, list[RecordSize]]:
+    """Find the records that can't be read, within the ranges and up to AHEAD records behind them.
 
-    Call it while no query runs. `is_logged`: that batch has been decided, so its records could be
-    read and its plan stays.
+    Kafka's client decompresses those records, too.
     """
-    checkpoint = checkpoint_of(settings.stream)
-    batch = last_batch(checkpoint)
-    kept = RecoveryState.read(checkpoint)
-    if batch is None or is_finished(checkpoint, batch):
-        return ReadPlan(max_records=kept.max_records)
-    share, starts = kept.share, kept.starts + 1 if kept.batch == batch else 1
-    kept = replace(kept, batch=batch, starts=starts, share=0).write(checkpoint)
-    if share and not is_logged:
-        _rewrite(
-            checkpoint,
-            f"offsets/{batch}",
-            fair_ends(_range(checkpoint, batch), read_offset_bounds(settings)[1], share),
-        )
-    planned = _range(checkpoint, batch)
-    found = _unreadable(settings, planned)
-    begin, end, stepped = _around(planned, found)
-    one_at_a_time = any(
-        record.offset >= begin[place] for place, records in found.items() for record in records
-    )
-    if is_logged:
-        return ReadPlan(one_at_a_time, kept.max_records)
-    if found:
-        kept = replace(kept, guarded_until=batch + GUARDED_BATCHES)
-    kept, begin, end = _in_pieces(kept, planned, begin, end, stepped)
-    stepped = [
-        (place, record if record.append_ms else _looked_up(settings, place, record))
-        for place, record in stepped
-    ]
-    kept = _noted(kept, stepped).write(checkpoint)
-    if end != {place: last for place, (_, last) in planned.items()}:
-        _rewrite(
-            checkpoint, f"offsets/{batch}", end
-        )  # first: a batch never ends before its beginning
-    if begin != {place: first for place, (first, _) in planned.items()}:
-        _rewrite(checkpoint, _begin_of(batch), begin)
-    return ReadPlan(one_at_a_time, kept.max_records)
-
-
-def forgive_last_start(settings: Settings) -> None:
-    """Note that no record is to blame for the end of this run: Kafka was away, or somebody stopped
-    the job."""
-    with suppress(OSError):  # the disk may be what is at fault
-        kept = RecoveryState.read(checkpoint_of(settings.stream))
-        if kept.starts:
-            replace(kept, starts=kept.starts - 1).write(checkpoint_of(settings.stream))
-
-
-def _unreadable(
-    settings: Settings, ranges: Mapping[Place, tuple[int, int]]
-) -> dict[Place, list[RecordSize]]:
-    """What can't be read in the ranges, or so little behind them that Kafka's client would
-    decompress it all the same."""
-    found: dict[Place, list[RecordSize]] = {}
+    found: dict[Partition, list[RecordSize]] = {}
     consumer: KafkaConsumer = build_measuring_consumer(settings)
     try:
         ends = consumer.end_offsets([TopicPartition(*place) for place in ranges])
@@ -160,203 +186,213 @@ def _unreadable(
             if record.trouble is not None:
                 found.setdefault(place, []).append(record)
     except (KafkaError, TimeoutError) as error:
-        logger.warning("what the next batch reads can't be looked at first: %s", error)
+        logger.warning("the records of the next batch can't be measured before: %s", error)
     finally:
         consumer.close()
     return found
 
 
-def _looked_up(settings: Settings, place: Place, blamed: RecordSize) -> RecordSize:
-    """A record that was only alone when the job ended, with its key, size and time."""
+def _measure_blamed(settings: Settings, place: Partition, blamed: RecordSize) -> RecordSize:
+    """Add key, size and append time to a record of which only the offset is known."""
     consumer: KafkaConsumer = build_measuring_consumer(settings)
     try:
-        for _, record in measure(
-            consumer, {place: (blamed.offset, blamed.offset + 1)}, LONGEST_LOOK_S
-        ):
+        ranges = {place: (blamed.offset, blamed.offset + 1)}
+        for _, record in measure(consumer, ranges, LONGEST_LOOK_S):
             if record.offset == blamed.offset:
                 return replace(record, last=blamed.last, trouble=blamed.trouble)
     except (KafkaError, TimeoutError) as error:
-        logger.warning("whose record is set aside can't be seen: %s", error)
+        logger.warning("the key of a record that is stepped over can't be read: %s", error)
     finally:
         consumer.close()
-    return replace(blamed, append_ms=time.time_ns() // 1_000_000)  # its row is kept by it
+    # The age of the row in `rejected_reports` counts from this time.
+    return replace(blamed, append_ms=time.time_ns() // 1_000_000)
 
 
-def _around(
-    planned: Mapping[Place, tuple[int, int]], found: Mapping[Place, list[RecordSize]]
-) -> tuple[Offsets, Offsets, list[tuple[Place, RecordSize]]]:
-    """Where the batch begins and ends now, and what was stepped over: it begins behind what can't
-    be read and ends before the next."""
+def _step_over(
+    planned: Ranges, unreadable: Mapping[Partition, list[RecordSize]]
+) -> tuple[Offsets, Offsets, list[Found]]:
+    """Return where the batch begins and ends now, and the records that are stepped over.
+
+    In each partition it begins behind the records that can't be read, and ends before the next one.
+    """
     begin = {place: first for place, (first, _) in planned.items()}
     end = {place: last for place, (_, last) in planned.items()}
-    stepped = []
+    stepped_over: list[Found] = []
     for place in planned:
-        for record in found.get(place, ()):
+        for record in unreadable.get(place, ()):
             if record.offset > begin[place] or record.offset >= end[place]:
                 end[place] = min(end[place], record.offset)
                 break
-            stepped.append((place, record))
+            stepped_over.append((place, record))
             begin[place] = record.last + 1
         end[place] = max(begin[place], end[place])
-    return begin, end, stepped
+    return begin, end, stepped_over
 
 
-def _in_pieces(
-    kept: RecoveryState,
-    planned: Mapping[Place, tuple[int, int]],
-    begin: Offsets,
-    end: Offsets,
-    stepped: list[tuple[Place, RecordSize]],
-) -> tuple[RecoveryState, Offsets, Offsets]:
-    """A batch that has ended the job again and again is cut; one that is a single record is to
-    blame, and stepped over."""
+def _cut_or_blame(
+    state: RecoveryState, planned: Ranges, begin: Offsets, end: Offsets
+) -> tuple[RecoveryState, Offsets, Offsets, list[Found]]:
+    """Cut a batch that has ended the job too often; blame its record if it has only one.
+
+    Returns the new state, beginning and end, and the record that is stepped over.
+    """
     total = sum(end[place] - begin[place] for place in planned)
-    if stepped or not total or kept.starts < (1 if kept.max_records and total > 1 else MAX_CRASHES):
-        return kept, begin, end
-    if total == 1:
-        if any(
-            record["blamed"] and record["batch"] in (None, kept.batch) for record in kept.records
-        ):
-            logger.error(
-                "batch %d ends the job without the record that was blamed for it: it is not the "
-                "records",
-                kept.batch,
-            )
-            return kept, begin, end
-        place = next(place for place in planned if end[place] > begin[place])
-        offset = begin[place]
-        trouble = f"{SURVIVED}: it ended {kept.starts} times while it read nothing else"
-        stepped.append((place, RecordSize(offset, 0, 0, offset, trouble=trouble)))
-        return replace(kept, starts=0), {**begin, place: offset + 1}, end
-    max_records = max(1, (kept.max_records or total) // 8) if kept.max_records != 1 else 1
-    until = kept.until or {
-        f"{topic}/{partition}": end[topic, partition] for topic, partition in end
-    }
+    is_cut = state.max_records > 0 and total > 1
+    if not total or state.starts < (1 if is_cut else MAX_CRASHES):
+        return state, begin, end, []
+    if total > 1:
+        state, end = _cut(state, planned, begin, end)
+        return state, begin, end, []
+    if any(record["blamed"] and record["batch"] in (None, state.batch) for record in state.records):
+        logger.error(
+            "batch %d ends the job without the record that was blamed for it: no record is the "
+            "cause",
+            state.batch,
+        )
+        return state, begin, end, []
+    place = next(place for place in planned if end[place] > begin[place])
+    offset = begin[place]
+    trouble = f"{SURVIVED}: it ended {state.starts} times while it read nothing else"
+    blamed = RecordSize(offset, 0, 0, offset, trouble=trouble)
+    return replace(state, starts=0), {**begin, place: offset + 1}, end, [(place, blamed)]
+
+
+def _cut(
+    state: RecoveryState, planned: Ranges, begin: Offsets, end: Offsets
+) -> tuple[RecoveryState, Offsets]:
+    """Return the state and end of a batch that has an eighth of its records."""
+    total = sum(end[place] - begin[place] for place in planned)
+    max_records = max(1, (state.max_records or total) // CUT)
     logger.warning(
         "batch %d has ended the job %d times: it is read %d records at a time",
-        kept.batch,
-        kept.starts,
+        state.batch,
+        state.starts,
         max_records,
     )
     left = max_records
-    cut = {}
+    cut: Offsets = {}
     for place in planned:
         cut[place] = min(end[place], begin[place] + left)
         left -= cut[place] - begin[place]
-    return replace(kept, starts=0, max_records=max_records, until=until), begin, cut
+    until = state.until or {
+        f"{topic}/{partition}": end[topic, partition] for topic, partition in end
+    }
+    return replace(state, starts=0, max_records=max_records, until=until), cut
 
 
-def _noted(kept: RecoveryState, stepped: list[tuple[Place, RecordSize]]) -> RecoveryState:
-    known = {(record["topic"], record["partition"], record["offset"]) for record in kept.records}
-    new = []
-    for (topic, partition), record in stepped:
-        behind = (
-            f"; with the {record.last - record.offset} records behind it in its producer's batch"
-            * (record.last > record.offset)
-        )
-        expected = f"{record.trouble}{behind}"
+def _add_poison_records(state: RecoveryState, stepped_over: list[Found]) -> RecoveryState:
+    """Return the state with the records that are stepped over, and log each of them."""
+    known = {(record["topic"], record["partition"], record["offset"]) for record in state.records}
+    added: list[PoisonRecord] = []
+    for (topic, partition), record in stepped_over:
+        expected = str(record.trouble)
+        if record.last > record.offset:
+            expected += (
+                f"; with the {record.last - record.offset} records behind it in its producer's "
+                "batch"
+            )
         logger.warning(
-            "topic %s, partition %d, offset %d is set aside: expected %s",
+            "topic %s, partition %d, offset %d is stepped over: expected %s",
             topic,
             partition,
             record.offset,
             expected,
         )
         if (topic, partition, record.offset) not in known:
-            shown = {"field": "value", "value": f"{record.size} bytes", "expected": expected}
-            place = {
-                "topic": topic,
-                "partition": partition,
-                "offset": record.offset,
-                "append_ms": record.append_ms,
-            }
-            key = record.key.decode(errors="replace")
-            blamed = str(record.trouble).startswith(SURVIVED)
-            new.append(
-                {
-                    "kind": "rejected",
-                    "key": key,
-                    "payload": canonical_json(shown),
-                    "batch": None,
-                    "blamed": blamed,
-                }
-                | place
+            payload = {"field": "value", "value": f"{record.size} bytes", "expected": expected}
+            added.append(
+                PoisonRecord(
+                    kind="rejected",
+                    topic=topic,
+                    partition=partition,
+                    offset=record.offset,
+                    append_ms=record.append_ms,
+                    key=record.key.decode(errors="replace"),
+                    payload=canonical_json(payload),
+                    batch=None,
+                    blamed=expected.startswith(SURVIVED),
+                )
             )
-    return replace(kept, records=(*kept.records, *new)[-KEPT:])
+    return replace(state, records=(*state.records, *added)[-KEPT:])
 
 
 @dataclass(slots=True)
 class BatchGuard:
-    """Looks at batches before they are read, while that is wanted."""
+    """Decides before each batch whether Spark may read it as it is planned.
+
+    `batches`: how many this query has begun.
+    """
 
     settings: Settings
     read_plan: ReadPlan
-    kept: RecoveryState
+    state: RecoveryState
     fairness: Fairness = field(default_factory=Fairness)
-    done: int = 0
+    batches: int = 0
 
     def require_readable(self, batch_id: int) -> None:
-        """Raises Replan when the batch must not be read as it is planned."""
-        checkpoint, kept = checkpoint_of(self.settings.stream), self.kept
-        if self.read_plan.one_at_a_time and self.done:
-            raise Replan(f"batch {batch_id} comes after the one that was read with care")
-        ranges = (
-            _range(checkpoint, batch_id)
-            if kept.max_records or batch_id <= kept.guarded_until
-            else {}
-        )
-        if kept.max_records and all(
-            begin >= kept.until.get(f"{place[0]}/{place[1]}", 0)
-            for place, (begin, _) in ranges.items()
-        ):
-            replace(kept, max_records=0, until={}, starts=0).write(checkpoint)
-            raise Replan(f"batch {batch_id}: what had to be read in pieces has been read")
-        if (
-            not self.read_plan.one_at_a_time
-            and batch_id <= kept.guarded_until
-            and _unreadable(self.settings, ranges)
-        ):
-            raise Replan(
-                f"batch {batch_id} has records that can't be read, or they come soon after it"
-            )
-        if self.fairness.limit and (
-            told := self.fairness.violated(self.settings, _range(checkpoint, batch_id))
-        ):
-            replace(kept, share=self.fairness.limit).write(checkpoint)
-            raise Replan(f"batch {batch_id}: {told}")
-        self.done += 1
+        """Raise Replan if the batch must not be read as it is planned."""
+        checkpoint, state = checkpoint_of(self.settings.stream), self.state
+        if self.read_plan.one_at_a_time and self.batches:
+            raise Replan(f"batch {batch_id} follows the one that was read record by record")
 
-    def rejected_events(
-        self, batch_id: int, known: Collection[str]
-    ) -> dict[str, list[dict[str, Any]]]:
-        """Cluster → the records set aside that this batch tells of, as rejected events: the same
-        ones when it is run again."""
-        checkpoint = checkpoint_of(self.settings.stream)
-        if not known or all(
-            record["batch"] not in (None, batch_id) for record in self.kept.records
+        # Batches have their usual size again once all of the cut batch has been read.
+        is_guarded = batch_id <= state.guarded_until
+        ranges = _planned_ranges(checkpoint, batch_id) if state.max_records or is_guarded else {}
+        if state.max_records and all(
+            begin >= state.until.get(f"{topic}/{partition}", 0)
+            for (topic, partition), (begin, _) in ranges.items()
         ):
+            replace(state, max_records=0, until={}, starts=0).write(checkpoint)
+            raise Replan(f"batch {batch_id}: what had to be read in pieces has been read")
+
+        # One poison record seldom comes alone.
+        may_look = is_guarded and not self.read_plan.one_at_a_time
+        if may_look and _find_unreadable(self.settings, ranges):
+            raise Replan(
+                f"batch {batch_id} has records that can't be read, or ends soon before one"
+            )
+
+        # No partition waits for long behind a flood in another one.
+        if self.fairness.limit:
+            planned = _planned_ranges(checkpoint, batch_id)
+            if violation := self.fairness.describe_violation(self.settings, planned):
+                replace(state, share=self.fairness.limit).write(checkpoint)
+                raise Replan(f"batch {batch_id}: {violation}")
+        self.batches += 1
+
+    def rejected_events(self, batch_id: int, known: Collection[str]) -> dict[str, list[Rejected]]:
+        """Return the poison records that this batch reports: known cluster → rejected events.
+
+        A batch that runs again reports the same ones. A record whose key names no known cluster
+        stands under the default cluster.
+        """
+        checkpoint, records = checkpoint_of(self.settings.stream), self.state.records
+        if not known or all(record["batch"] not in (None, batch_id) for record in records):
             return {}
-        if all(begin == end for begin, end in _range(checkpoint, batch_id).values()):
-            return {}  # nobody has a round in a batch of nothing
-        records = tuple(
-            {**record, "batch": batch_id} if record["batch"] is None else record
-            for record in self.kept.records
-        )
-        if records != self.kept.records:
-            self.kept = replace(self.kept, records=records).write(checkpoint)
+        if all(begin == end for begin, end in _planned_ranges(checkpoint, batch_id).values()):
+            return {}  # a batch of no records has no round that could report them
+
+        # Write the batch's number down first, so that it reports the same when it runs again.
+        reported = [
+            record if record["batch"] is not None else PoisonRecord({**record, "batch": batch_id})
+            for record in records
+        ]
+        if tuple(reported) != records:
+            self.state = replace(self.state, records=tuple(reported)).write(checkpoint)
+
         default = self.settings.stream.default_cluster
         fallback = default if default in known else min(known)
-        told: dict[str, list[dict[str, Any]]] = {}
-        for record in records:
-            if record["batch"] == batch_id:
-                cluster, _, broker = record["key"].rpartition("/")
-                event = {
-                    name: value
-                    for name, value in record.items()
-                    if name not in ("key", "batch", "blamed")
-                }
-                named = cluster in known
-                told.setdefault(cluster if named else fallback, []).append(
-                    event | {"broker": broker[:200] if named else ""}
-                )
-        return told
+        events: dict[str, list[Rejected]] = {}
+        for record in reported:
+            if record["batch"] != batch_id:
+                continue
+            cluster, _, broker = record["key"].rpartition("/")
+            is_known = cluster in known
+            event: Rejected = {
+                name: value
+                for name, value in record.items()
+                if name not in ("key", "batch", "blamed")
+            }
+            event["broker"] = broker[:LONGEST_NAME] if is_known else ""
+            events.setdefault(cluster if is_known else fallback, []).append(event)
+        return events

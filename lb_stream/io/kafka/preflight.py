@@ -1,11 +1,13 @@
-"""Asks Kafka what this user may do, before a program begins: every missing right is named at once,
-and none is met half-way."""
+"""Asks Kafka which rights this user has before a program begins.
+
+So every missing right is named at once, and none is met half-way.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from typing import Any
+from typing import TypedDict
 
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
@@ -29,19 +31,32 @@ from lb_stream.access.roles import IMPLY_DESCRIBE, Right
 from lb_stream.io.kafka.clients import kafka_python_options
 
 CONNECT_MS = 10_000
-_CONFIGS = "DescribeConfigs"
-_MAKE = "Create"
+_DESCRIBE_CONFIGS = "DescribeConfigs"
+_CREATE = "Create"
+
+
+class _TopicState(TypedDict):
+    """What Kafka says about a topic, as far as it is used here.
+
+    `authorized_operations`: missing or None from brokers before 2.3.
+    """
+
+    name: str
+    error_code: int
+    authorized_operations: list[str] | None
 
 
 def require_rights(
-    where: str, options: Mapping[str, Any], rights: Sequence[Right], patience_ms: int = CONNECT_MS
+    where: str,
+    options: Mapping[str, object],
+    rights: Sequence[Right],
+    patience_ms: int = CONNECT_MS,
 ) -> list[str]:
-    """Make sure that Kafka gives these rights.
+    """Require that Kafka gives these rights, and return the topics among them that don't exist.
 
-    Returns the topics among them that aren't there: of those it tells nothing more.
-
-    `where`: host:port, several with commas between; `options`: kafka.options. Raises Refusal, and
-    KafkaError when nobody answers within `patience_ms`.
+    Of a topic that doesn't exist Kafka tells no rights. `where`: host:port, several with commas
+    between; `options`: the setting `kafka.options`. Raises AccessRefusal, and KafkaError when no
+    broker answers within `patience_ms`.
     """
     try:
         client = KafkaAdminClient(
@@ -59,100 +74,94 @@ def require_rights(
 
 
 def name_missing_rights(
-    where: str, options: Mapping[str, Any], rights: Sequence[Right], refusal: AccessRefusal
+    where: str, options: Mapping[str, object], rights: Sequence[Right], refusal: AccessRefusal
 ) -> AccessRefusal:
-    """A refusal met half-way, by the names of the rights that are missing: Kafka is asked for those
-    that the program needs, as its errors name no operation. The same refusal where Kafka tells no
-    more than that."""
-    if not isinstance(refusal, LoginRefused):
-        try:
-            with suppress(KafkaError):
-                require_rights(where, options, rights)
-        except AccessRefusal as named:
-            return named
+    """Return a refusal that names the missing ones of `rights`, for one that was met half-way.
+
+    Kafka's errors name no operation, so it is asked for all rights that the program needs. Returns
+    the same refusal if that finds nothing more.
+    """
+    if isinstance(refusal, LoginRefused):
+        return refusal
+    try:
+        with suppress(KafkaError):
+            require_rights(where, options, rights)
+    except AccessRefusal as named:
+        return named
     return refusal
 
 
 def find_missing_rights(
     admin: KafkaAdminClient, rights: Sequence[Right]
 ) -> tuple[list[Right], list[str]]:
-    """The rights that Kafka doesn't give, and the topics that aren't there.
+    """Return the rights that Kafka doesn't give, and the topics that don't exist.
 
-    Kafka tells every right to a topic that may be described; of the rights to others, to groups and
-    to transactional ids it tells whether there is any. That is all, as each of these rights implies
-    Describe.
+    Kafka lists the operations on a topic that this user may describe. Of other topics, groups and
+    transactional ids it only shows whether this user may describe them. That is enough: each right
+    that is used here implies Describe.
     """
     topics = list(dict.fromkeys(right.name for right in rights if right.kind == "topic"))
-    states = {state["name"]: state for state in admin.describe_topics(topics)} if topics else {}
-    absent = [
-        name for name in topics if states[name]["error_code"] == UnknownTopicOrPartitionError.errno
-    ]
-    hidden = {
-        name for name in topics if states[name]["error_code"] == TopicAuthorizationFailedError.errno
-    }
-    missing = []
-    for right in rights:
-        if right.kind == "topic":
-            gone = (
-                _hides(admin, right)
-                if right.name in hidden
-                else right.name not in absent and _lacks(states[right.name], right)
-            )
-        else:
-            gone = not (_sees_group if right.kind == "group" else _sees_transactional_id)(
-                admin, right.name
-            )
-        if gone:
-            missing.append(right)
-    return missing, absent
+    states: dict[str, _TopicState] = {}
+    if topics:
+        states = {state["name"]: state for state in admin.describe_topics(topics)}
+    codes = {name: states[name]["error_code"] for name in topics}
+    absent = [name for name in topics if codes[name] == UnknownTopicOrPartitionError.errno]
+    hidden = {name for name in topics if codes[name] == TopicAuthorizationFailedError.errno}
+
+    def is_missing(right: Right) -> bool:
+        if right.kind == "group":
+            return not _may_describe_group(admin, right.name)
+        if right.kind != "topic":
+            return not _may_describe_transactional_id(admin, right.name)
+        if right.name in hidden:
+            return _lacks_right_to_hidden_topic(admin, right)
+        return right.name not in absent and _lacks_right(states[right.name], right)
+
+    return [right for right in rights if is_missing(right)], absent
 
 
-def _lacks(state: Mapping[str, Any], right: Right) -> bool:
-    """Whether a topic's state leaves a right out.
+def _lacks_right(state: _TopicState, right: Right) -> bool:
+    """Return whether a right is not among those that Kafka lists for a topic.
 
-    Brokers before 2.3 tell none; nobody needs Create of what is there.
+    Create isn't needed for a topic that exists.
     """
-    told = state.get("authorized_operations")
-    return (
-        told is not None
-        and right.operation != _MAKE
-        and operation_constant(right.operation) not in told
-    )
+    operations = state.get("authorized_operations")
+    if operations is None or right.operation == _CREATE:
+        return False
+    return operation_constant(right.operation) not in operations
 
 
-def _hides(admin: KafkaAdminClient, right: Right) -> bool:
-    """Whether a right to a topic that may not be described is missing, as far as can be told."""
-    if right.operation != _CONFIGS:
+def _lacks_right_to_hidden_topic(admin: KafkaAdminClient, right: Right) -> bool:
+    """Return whether a right is missing to a topic that may not be described; False if unknown."""
+    if right.operation != _DESCRIBE_CONFIGS:
         return right.operation in IMPLY_DESCRIBE
-    found = admin.describe_configs(
-        [ConfigResource(ConfigResourceType.TOPIC, right.name)], config_filter="all"
-    )
+    resource = ConfigResource(ConfigResourceType.TOPIC, right.name)
+    found = admin.describe_configs([resource], config_filter="all")
     return not found["topic"][right.name]
 
 
-def _sees_group(admin: KafkaAdminClient, name: str) -> bool:
+def _may_describe_group(admin: KafkaAdminClient, name: str) -> bool:
     try:
         error = admin.describe_groups([name])[name]["error"] or ""
     except GroupAuthorizationFailedError:
         return False
-    except BrokerResponseError:  # its coordinator isn't there yet: nothing can be told
+    except BrokerResponseError:  # its coordinator isn't available: nothing is known
         return True
     return GroupAuthorizationFailedError.__name__ not in error
 
 
-def _sees_transactional_id(admin: KafkaAdminClient, name: str) -> bool:
+def _may_describe_transactional_id(admin: KafkaAdminClient, name: str) -> bool:
     try:
         admin.describe_transactions([name])
     except TransactionalIdAuthorizationFailedError:
         return False
-    except BrokerResponseError:  # nobody has used the id yet, or its coordinator isn't there yet
+    except BrokerResponseError:  # the id has never been used, or its coordinator isn't available
         return True
     return True
 
 
 def operation_constant(operation: str) -> str:
-    """Kafka's word for an operation as kafka-python writes it: DescribeConfigs →
-    DESCRIBE_CONFIGS."""
+    """Return kafka-python's constant for an operation: DescribeConfigs → DESCRIBE_CONFIGS."""
     return "".join(
         f"_{letter}" if letter.isupper() else letter.upper() for letter in operation
     ).lstrip("_")

@@ -1,7 +1,7 @@
-"""What the job does about a refusal of Kafka's, whichever client meets it: it ends, and asks first
-which rights are missing.
+"""What the job does when Kafka refuses it, whichever client meets the refusal.
 
-A refusal is never a reason to discard anything.
+The job ends, and asks Kafka first which rights are missing. A refusal is never a reason to discard
+records, decisions or a plan.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from lb_stream.access.refusals import (
     find_refusal,
     find_refusal_in_text,
 )
-from lb_stream.access.roles import resource_names, rights_of
+from lb_stream.access.roles import Right, resource_names, rights_of
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.preflight import name_missing_rights, require_rights
 from lb_stream.stream.ports import FatalError
@@ -23,53 +23,49 @@ REFUSALS = REFUSED
 
 
 class AccessDenied(FatalError):
-    """Kafka does not let this user do what the job needs; the text says what and how to go on."""
+    """Kafka denies this user what the job needs; the text says what, and what to do."""
 
 
 class LoginDenied(AccessDenied):
-    """Kafka does not let this user in: a wrong setting."""
+    """Kafka denies this user the login: a setting is wrong."""
 
 
 def require_job_rights(settings: Settings) -> list[str]:
-    """Make sure that the job may do all that it will.
+    """Require that Kafka gives this user all rights of the role `job`.
 
-    Returns the topics that aren't there. Raises AccessDenied, and KafkaError.
+    Returns the topics that don't exist. Raises AccessDenied, KafkaError.
     """
+    kafka = settings.kafka
     try:
-        return require_rights(
-            settings.kafka.bootstrap_servers,
-            settings.kafka.options,
-            rights_of("job", resource_names(settings)),
-        )
+        return require_rights(kafka.bootstrap_servers, kafka.options, _job_rights(settings))
     except AccessRefusal as refusal:
-        raise _denied(refusal) from refusal
+        raise _deny(refusal) from refusal
 
 
 def build_denial(settings: Settings, error: BaseException) -> AccessDenied:
-    """What to end with when kafka-python has raised one of REFUSALS."""
-    found = find_refusal(settings.kafka.bootstrap_servers, settings.kafka.options, error)
-    assert found is not None
-    return _named(settings, found)
+    """Return the error that the job ends with when kafka-python has raised one of REFUSALS."""
+    refusal = find_refusal(settings.kafka.bootstrap_servers, settings.kafka.options, error)
+    assert refusal is not None
+    return _deny(_with_missing_rights(settings, refusal))
 
 
 def find_denial(settings: Settings, text: str) -> AccessDenied | None:
-    """The same for a text of Spark's, if it tells of a refusal."""
-    found = find_refusal_in_text(settings.kafka.bootstrap_servers, settings.kafka.options, text)
-    return None if found is None else _named(settings, found)
+    """Return the error that the job ends with for a text of Spark's; None if it is no refusal."""
+    kafka = settings.kafka
+    refusal = find_refusal_in_text(kafka.bootstrap_servers, kafka.options, text)
+    return None if refusal is None else _deny(_with_missing_rights(settings, refusal))
 
 
-def _named(settings: Settings, found: AccessRefusal) -> AccessDenied:
-    """A refusal by the names of the rights that are missing."""
-    return _denied(
-        name_missing_rights(
-            settings.kafka.bootstrap_servers,
-            settings.kafka.options,
-            rights_of("job", resource_names(settings)),
-            found,
-        )
-    )
+def _with_missing_rights(settings: Settings, refusal: AccessRefusal) -> AccessRefusal:
+    kafka = settings.kafka
+    rights = _job_rights(settings)
+    return name_missing_rights(kafka.bootstrap_servers, kafka.options, rights, refusal)
 
 
-def _denied(refusal: AccessRefusal) -> AccessDenied:
+def _job_rights(settings: Settings) -> list[Right]:
+    return rights_of("job", resource_names(settings))
+
+
+def _deny(refusal: AccessRefusal) -> AccessDenied:
     kind = LoginDenied if isinstance(refusal, LoginRefused) else AccessDenied
     return kind(f"{refusal}. Then start again: the checkpoint and the tables stay as they are")

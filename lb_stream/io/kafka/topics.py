@@ -1,14 +1,15 @@
-"""The topics that the pipeline reads and writes: made when missing, checked when they exist.
+"""The topics that the pipeline reads and writes: created when missing, checked when they exist.
 
-Time is part of the input (the append time is the clock of every round), so a topic that stores the
-producer's time, or one whose records may be too large to arrive, is refused at start with the
-command that mends it.
+Time is part of the input: the append time is the clock of every round. So a topic that stores the
+producer's time, or one whose records may be too large to arrive, is refused at start. The message
+has the command that fixes it.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
 
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
@@ -21,14 +22,16 @@ from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.clients import kafka_python_options
 
 READY_MS = 60_000
-"""So long a new topic may take to have leaders: the machine may be busy."""
+"""How long a new topic may take to have leaders: the machine may be busy."""
+_LARGEST_RECORD = "max.message.bytes"
 
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """What one topic must be.
+    """What one topic must be like.
 
-    `partitions` is used when it is made; only an `exact_partitions` topic is checked for it.
+    `partitions`: the number with which it is created. `exact_partitions`: an existing topic must
+    have that number, too.
     """
 
     name: str
@@ -38,32 +41,38 @@ class TopicSpec:
 
     @property
     def configs(self) -> dict[str, str]:
+        """Return the topic's settings in Kafka."""
         return {
             "message.timestamp.type": "LogAppendTime",
             "cleanup.policy": self.cleanup_policy,
-            "max.message.bytes": str(LARGEST_RECORD_BYTES),
+            _LARGEST_RECORD: str(LARGEST_RECORD_BYTES),
         }
 
 
 @dataclass(frozen=True)
 class Mismatch:
+    """A setting of a topic that differs from what the pipeline needs.
+
+    `fix`: a shell command, or what to do where no command helps.
+    """
+
     topic: str
     setting: str
     found: str
     expected: str
-    mend: str  # a shell command, or what to do where none helps
+    fix: str
 
     def __str__(self) -> str:
         return (
             f"topic {self.topic}: {self.setting} is {self.found}, must be {self.expected}. To "
-            f"mend it: {self.mend}"
+            f"fix it: {self.fix}"
         )
 
 
 class TopicMismatch(ValueError):
     """Topics differ from what the pipeline needs; the text has a line for each mismatch."""
 
-    def __init__(self, mismatches: list[Mismatch]):
+    def __init__(self, mismatches: list[Mismatch]) -> None:
         super().__init__("\n".join(map(str, mismatches)))
         self.mismatches = mismatches
 
@@ -79,9 +88,9 @@ class TopicState:
 def topic_specs(
     names: TopicSettings | None = None, *, reports: int = 4, decisions: int = 4, ownership: int = 4
 ) -> list[TopicSpec]:
-    """The specs of all topics; the arguments are partition counts.
+    """Return the specs of all topics; the arguments are partition counts.
 
-    Commands are one ordered stream, so is their answer.
+    Commands and their results have one partition each: they are read in order.
     """
     names = names or TopicSettings()
     return [
@@ -94,14 +103,14 @@ def topic_specs(
 
 
 def create_topics(
-    bootstrap: str, specs: Iterable[TopicSpec], client_options: Mapping[str, Any] | None = None
+    bootstrap: str, specs: Iterable[TopicSpec], client_options: Mapping[str, object] | None = None
 ) -> list[str]:
     """Create the missing topics, check the others, and return the names of the created ones.
 
     `client_options` go to kafka-python's client (security_protocol, sasl_mechanism, ssl_cafile, …).
-    The replication factor is the cluster's default. Raises TopicMismatch before anything is
-    created, Refusal for missing rights once the others are created; kafka.errors.KafkaError when
-    the cluster cannot be reached or refuses.
+    The replication factor is the cluster's default. Raises TopicMismatch before any topic is
+    created, AccessRefusal for missing rights after the other topics are created, and KafkaError
+    when no broker answers.
     """
     specs = list(specs)
     options = client_options or {}
@@ -111,27 +120,29 @@ def create_topics(
         missing, mismatches = _inspect(client, specs, bootstrap)
         if mismatches:
             raise TopicMismatch(mismatches)
-        made, refused = [], []
-        for spec in (spec for spec in specs if spec.name in missing):
+        created, refused = [], []
+        for spec in specs:
+            if spec.name not in missing:
+                continue
             try:
-                made += [spec.name] if _create(client, spec) else []
+                if _create(client, spec):
+                    created.append(spec.name)
             except TopicAuthorizationFailedError:
                 refused.append(Right("Create", "topic", spec.name))
         if refused:
             raise build_rights_refusal(bootstrap, options, refused)
-        return made
+        return created
 
 
 def inspect_topics(
-    bootstrap: str, specs: Iterable[TopicSpec], client_options: Mapping[str, Any] | None = None
+    bootstrap: str, specs: Iterable[TopicSpec], client_options: Mapping[str, object] | None = None
 ) -> tuple[list[str], list[Mismatch]]:
-    """Return the names of missing topics and every mismatch of the others; changes nothing.
+    """Return the names of missing topics and the mismatches of the others; change nothing.
 
     Arguments as for `create_topics`.
     """
-    with closing(
-        KafkaAdminClient(bootstrap_servers=bootstrap, **kafka_python_options(client_options or {}))
-    ) as client:
+    options = kafka_python_options(client_options or {})
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap, **options)) as client:
         return _inspect(client, list(specs), bootstrap)
 
 
@@ -139,47 +150,45 @@ def _inspect(
     client: KafkaAdminClient, specs: list[TopicSpec], bootstrap: str
 ) -> tuple[list[str], list[Mismatch]]:
     existing = _describe(client, [spec.name for spec in specs])
+    missing = [spec.name for spec in specs if spec.name not in existing]
     mismatches = [
-        found
+        mismatch
         for spec in specs
         if spec.name in existing
-        for found in find_mismatches(spec, existing[spec.name], bootstrap)
+        for mismatch in find_mismatches(spec, existing[spec.name], bootstrap)
     ]
-    return [spec.name for spec in specs if spec.name not in existing], mismatches
+    return missing, mismatches
 
 
 def find_mismatches(spec: TopicSpec, state: TopicState, bootstrap: str) -> list[Mismatch]:
-    """Return every mismatch between an existing topic and `spec`. Pure."""
+    """Return every mismatch between an existing topic and `spec`.
+
+    `bootstrap`: host:port of Kafka, for the commands that fix a mismatch. Pure.
+    """
     mismatches = []
     for setting, expected in spec.configs.items():
         found = state.configs.get(setting, "unknown")
-        if not _fits(setting, found, expected):
-            entity = f"--entity-type topics --entity-name {spec.name}"
-            mend = (
-                f"kafka-configs.sh --bootstrap-server {bootstrap} {entity} --alter --add-config "
-                f"{setting}={expected}"
-            )
-            mismatches.append(
-                Mismatch(spec.name, setting, found, _at_least(setting) + expected, mend)
-            )
-    if spec.exact_partitions and state.partitions != spec.partitions:
-        # Kafka cannot take partitions away.
-        delete = f"kafka-topics.sh --bootstrap-server {bootstrap} --delete --topic {spec.name}"
-        mend = f"{delete}, then `lbctl topics create`; or name another topic in the settings"
-        mismatches.append(
-            Mismatch(
-                spec.name, "partition count", str(state.partitions), str(spec.partitions), mend
-            )
+        if _fits(setting, found, expected):
+            continue
+        fix = (
+            f"kafka-configs.sh --bootstrap-server {bootstrap} --entity-type topics --entity-name "
+            f"{spec.name} --alter --add-config {setting}={expected}"
         )
+        shown = f"at least {expected}" if setting == _LARGEST_RECORD else expected
+        mismatches.append(Mismatch(spec.name, setting, found, shown, fix))
+    if spec.exact_partitions and state.partitions != spec.partitions:
+        # Kafka can't reduce a topic's partitions.
+        fix = (
+            f"kafka-topics.sh --bootstrap-server {bootstrap} --delete --topic {spec.name}, then "
+            "`lbctl topics create`; or name another topic in the settings"
+        )
+        found, shown = str(state.partitions), str(spec.partitions)
+        mismatches.append(Mismatch(spec.name, "partition count", found, shown, fix))
     return mismatches
 
 
-def _at_least(setting: str) -> str:
-    return "at least " if setting == "max.message.bytes" else ""
-
-
 def _fits(setting: str, found: str, expected: str) -> bool:
-    if setting == "max.message.bytes":
+    if setting == _LARGEST_RECORD:
         return found.isdigit() and int(found) >= int(expected)
     return {part.strip() for part in found.split(",")} == {expected}
 
@@ -200,13 +209,13 @@ def _describe(client: KafkaAdminClient, names: list[str]) -> dict[str, TopicStat
 
 
 def _create(client: KafkaAdminClient, spec: TopicSpec) -> bool:
-    """Create a topic and wait for its leaders. Returns False if it exists already."""
-    made = True
+    """Create a topic and wait for its leaders. Returns False if another program has created it."""
+    is_new = True
     try:
         client.create_topics(
             {spec.name: {"num_partitions": spec.partitions, "configs": spec.configs}}
         )
     except TopicAlreadyExistsError:
-        made = False
+        is_new = False
     client.wait_for_topics([spec.name], timeout_ms=READY_MS)
-    return made
+    return is_new

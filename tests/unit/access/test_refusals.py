@@ -149,10 +149,10 @@ def test_who_goes_on_says_each_refusal_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = RefusalLog(WHERE, OPTIONS)
-    assert not said.note(KafkaTimeoutError("away"), "Read") and not said.waits("Read")
+    assert not said.note(KafkaTimeoutError("away"), "Read") and not said.is_waiting("Read")
     for _ in range(3):
         assert said.note(TopicAuthorizationFailedError({"x"}), "Read")
-    assert said.waits("Read") and not said.waits("Write") and len(caplog.messages) == 1
+    assert said.is_waiting("Read") and not said.is_waiting("Write") and len(caplog.messages) == 1
     assert said.note(TopicAuthorizationFailedError({"y"}), "Read") and len(caplog.messages) == 2
     monkeypatch.setattr(refusals, "AGAIN_S", 0.0)
-    assert not said.waits("Read")
+    assert not said.is_waiting("Read")

@@ -517,8 +517,8 @@ def test_balance_says_that_no_kafka_answers_before_spark_starts(
 
 
 def test_servers_that_never_answer_are_asked_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reachable, "ASKING_S", 0.2)
-    monkeypatch.setattr(reachable, "_trouble_at", lambda server: time.sleep(60) or "")
+    monkeypatch.setattr(reachable, "ANSWER_S", 0.2)
+    monkeypatch.setattr(reachable, "_describe_failure", lambda server: time.sleep(60) or "")
     begun = time.monotonic()
     found = reachable.describe_unreachable("a:1,b:1,c:1")
     check_wording(found)

@@ -8,7 +8,7 @@ import pytest
 from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
 
 from lb_stream.access.refusals import TlsRefused
-from lb_stream.io.kafka.clients import FAST_RETRY, _client
+from lb_stream.io.kafka.clients import FAST_RETRY, _build_client
 
 UNTRUSTED = KafkaConnectionError(ssl.SSLError("tlsv13 alert certificate required"))
 
@@ -16,7 +16,7 @@ UNTRUSTED = KafkaConnectionError(ssl.SSLError("tlsv13 alert certificate required
 @pytest.fixture
 def manager() -> Any:
     """Of a client that knows two addresses and has reached nobody."""
-    made = _client(bootstrap_servers=["127.0.0.1:1", "127.0.0.1:2"])._manager
+    made = _build_client(bootstrap_servers=["127.0.0.1:1", "127.0.0.1:2"])._manager
     yield made
     made.close()
 
@@ -47,7 +47,7 @@ def test_who_has_reached_kafka_tries_on_for_ever(manager: Any) -> None:
 
 
 def test_whoever_is_waited_for_asks_for_partitions_soon(manager: Any) -> None:
-    soon = _client(bootstrap_servers=["127.0.0.1:1"], **FAST_RETRY)._manager
+    soon = _build_client(bootstrap_servers=["127.0.0.1:1"], **FAST_RETRY)._manager
     try:
         assert soon.cluster.refresh_backoff() == FAST_RETRY["retry_backoff_ms"]
         assert manager.cluster.refresh_backoff() == 100  # the client's own

@@ -70,7 +70,7 @@ class Reader:
 
     def read(self, planned: module.Ranges = AS_SPARK_DIVIDES) -> str | None:
         self.now += 1
-        return self.fairness.violated(Settings(), planned)
+        return self.fairness.describe_violation(Settings(), planned)
 
 
 def test_who_has_waited_too_long_in_a_row_is_told_with_the_flood(

@@ -24,6 +24,7 @@ from lb_stream.io.kafka.outbox import (
 )
 from lb_stream.stream.ports import Logged
 
+RECORD = outbox._Record("lb-ownership", "a/b", "{}", [])
 HIDDEN = "at least one previous transactional or idempotent request has failed with errors"
 
 
@@ -50,7 +51,7 @@ def test_an_answer_that_quotes_an_endless_command_fits_into_kafka() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (ProducerFencedError(), Fenced),
         (InvalidProducerEpochError(), Fenced),
@@ -59,8 +60,8 @@ def test_an_answer_that_quotes_an_endless_command_fits_into_kafka() -> None:
         (KafkaError(HIDDEN, NotLeaderForPartitionError()), KafkaUnavailable),
     ],
 )
-def test_who_is_fenced_stops_however_the_client_tells_it(
-    monkeypatch: pytest.MonkeyPatch, error: KafkaError, told: type[Exception]
+def test_a_fenced_job_stops_however_the_client_reports_it(
+    monkeypatch: pytest.MonkeyPatch, error: KafkaError, expected: type[Exception]
 ) -> None:
     """Two jobs that each took it for an absence of Kafka's would begin anew, and fence each other,
     for ever."""
@@ -69,7 +70,7 @@ def test_who_is_fenced_stops_however_the_client_tells_it(
     monkeypatch.setattr(outbox, "KafkaProducer", lambda **_: producer)
     publishing = Outbox(Settings())
     publishing.watermark = 0
-    with pytest.raises(told):
+    with pytest.raises(expected):
         publishing.publish(Logged(0, ROUNDS.schema.empty_table()))
 
 
@@ -88,7 +89,7 @@ def test_a_million_records_do_not_wait_in_the_client_together(
     producer.send.side_effect = send
     monkeypatch.setattr(outbox, "KafkaProducer", lambda **_: producer)
     monkeypatch.setattr(outbox, "MAX_IN_FLIGHT", 10)
-    monkeypatch.setattr(outbox, "_records", lambda *_: [("lb-ownership", "a/b", "{}", [])] * 100)
+    monkeypatch.setattr(outbox, "_records", lambda *_: [RECORD] * 100)
     publishing = Outbox(Settings())
     publishing.watermark = 0
     publishing.publish(Logged(0, ROUNDS.schema.empty_table()))

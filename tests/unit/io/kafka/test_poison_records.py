@@ -134,7 +134,7 @@ class World:
             stream=StreamSettings(checkpoint=str(folder), default_cluster="eu")
         )
         self.unreadable: dict[tuple[str, int], list[RecordSize]] = {}
-        monkeypatch.setattr(module, "_unreadable", self._look)
+        monkeypatch.setattr(module, "_find_unreadable", self._look)
         monkeypatch.setattr(
             module, "build_measuring_consumer", lambda _: SimpleNamespace(close=lambda: None)
         )
@@ -182,7 +182,7 @@ class World:
 
     def plan(self, batch: int = 0) -> list[tuple[int, int]]:
         """First offset and the one behind the last, of each partition."""
-        return [bounds for _, bounds in sorted(module._range(Store.at(self.folder), batch).items())]
+        return [bounds for _, bounds in sorted(module._planned_ranges(Store.at(self.folder), batch).items())]
 
     def guard(self, way: ReadPlan = ReadPlan()) -> BatchGuard:  # noqa: B008 (it is frozen)
         return BatchGuard(self.settings, way, RecoveryState.read(Store.at(self.folder)))
@@ -354,7 +354,7 @@ def test_a_batch_that_held_few_records_back_is_planned_again_with_equal_shares(
     world.write("offsets/0", "v1\n{}", 20, 1)
     guard = world.guard()
     guard.fairness.limit = 11
-    monkeypatch.setattr(module.Fairness, "violated", lambda *_: "few have waited")
+    monkeypatch.setattr(module.Fairness, "describe_violation", lambda *_: "few have waited")
     with pytest.raises(Replan) as error:
         guard.require_readable(0)
     check_wording(error.value)

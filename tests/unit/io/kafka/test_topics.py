@@ -37,13 +37,13 @@ def test_more_partitions_and_larger_records_are_fine() -> None:
         ("max.message.bytes", "1048588", "at least 10485760"),
     ],
 )
-def test_each_wrong_setting_is_told_with_the_command_that_mends_it(
+def test_each_wrong_setting_is_named_with_the_command_that_fixes_it(
     setting: str, found: str, expected: str
 ) -> None:
     (mismatch,) = find_mismatches(SPEC, TopicState(4, {**FIT, setting: found}), "10.1.1.1:9092")
     value = expected.removeprefix("at least ")
     assert str(TopicMismatch([mismatch])) == (
-        f"topic lb-load-reports: {setting} is {found}, must be {expected}. To mend it: "
+        f"topic lb-load-reports: {setting} is {found}, must be {expected}. To fix it: "
         "kafka-configs.sh --bootstrap-server 10.1.1.1:9092 "
         f"--entity-type topics --entity-name lb-load-reports --alter --add-config {setting}={value}"
     )
@@ -54,12 +54,12 @@ def test_commands_must_be_one_ordered_stream() -> None:
     (mismatch,) = find_mismatches(commands, TopicState(3, commands.configs), "b:1")
     assert (
         mismatch.setting == "partition count"
-        and "kafka-topics.sh" in mismatch.mend
-        and "--delete" in mismatch.mend
+        and "kafka-topics.sh" in mismatch.fix
+        and "--delete" in mismatch.fix
     )
 
 
-def test_all_mismatches_are_told_at_once() -> None:
+def test_all_mismatches_are_named_at_once() -> None:
     mismatches = find_mismatches(SPEC, TopicState(4), "b:1")
     assert len(str(TopicMismatch(mismatches)).splitlines()) == 3
 
