@@ -26,7 +26,7 @@ from lb_stream.core.shadow.evaluate import (
 )
 from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.resolve import cluster_config
-from lb_stream.settings.shadows import shadow_config
+from lb_stream.settings.shadows import resolve_shadow_config
 from tests.support.build import Report, batch_of
 from tests.support.hot_broker import BUNDLES, HOT, SETTINGS, STATS
 
@@ -66,7 +66,7 @@ class Watched:
         view = view_of("c", [self.shard], self.now_ms, config.balancer.weights)
         begin = apply_setting_commands(settings, self.memory, Inbox())
         made = decide(view, begin.memory, begin.inbox, begin.config)
-        of_shadow = partial(shadow_config, settings, made.memory.operator_state.settings)
+        of_shadow = partial(resolve_shadow_config, settings, made.memory.operator_state.settings)
         shadow_input = ShadowInput(view, made, begin.config, of_shadow, True, self.hold_ms)
         before = self.shadow or ShadowMemory.begin(self.own, self.memory)
         after, entry = evaluate_shadow(shadow_input, before.without_moves_of(shadow_input))
