@@ -373,7 +373,7 @@ class MovePlan:
         self.share[destination] += demand * self.per_unit[destination]
         self.intake_left[destination] -= 1
         self.moved[bundle] = True
-        self.disruption = self.disruption.less(np.array([bundle]))
+        self.disruption = self.disruption.after_moves(np.array([bundle]))
 
     def _within_budget(self, rows: Rows) -> Bools:
         left, budget = self.disruption.left, self.disruption.budget[rows]

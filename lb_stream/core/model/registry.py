@@ -1,8 +1,7 @@
-"""Strategies by name: a decorator registers one with the model of its settings; Pulsar's class
-names lead to the same entry.
+"""Strategies by name. A decorator registers a strategy with the model of its settings.
 
-A strategy of another package is an entry point: its name is the strategy's, its value the module
-whose import registers it.
+A strategy is also found under Pulsar's class name. One of another package is an entry point: the
+point's name is the strategy's, its value is the module whose import registers it.
 """
 
 from __future__ import annotations
@@ -14,36 +13,44 @@ from importlib.metadata import EntryPoint, entry_points
 from inspect import signature
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from lb_stream.contracts.keys import KeyModel
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
+Remembered = TypeVar("Remembered")
 
 
-def nothing(_data: Mapping[str, Any]) -> None:
-    """What most strategies remember."""
+def nothing(_data: Mapping[str, object]) -> None:
+    """Read the memory of a strategy that has none."""
+
+
+def read_memory(data: Mapping[str, object], model: type[Remembered]) -> Remembered:
+    """Return the memory, a dataclass, that `write_memory` wrote. Raises msgspec.ValidationError."""
+    return msgspec.convert(data, model)
+
+
+def write_memory(memory: object) -> dict[str, object]:
+    """Return a memory, which is a dataclass, as a JSON object."""
+    written: dict[str, object] = msgspec.to_builtins(memory)
+    return written
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy(Generic[Function]):
-    """One registered strategy.
-
-    `memory` reads what it remembers between rounds from the JSON object of the last round ({} at
-    first).
-
-    `traits` says how this kind of strategy wants to be treated, where there is a choice.
-    """
+    """One registered strategy."""
 
     name: str
     function: Function
     config: type[KeyModel]
-    memory: Callable[[Mapping[str, Any]], Any]
-    traits: Any = None
+    memory: Callable[[Mapping[str, object]], Any]  # reads the last round's JSON object; {} at first
+    traits: object = None  # how the round treats the strategy, where its kind leaves a choice
 
 
 class UnknownStrategyError(ValueError):
-    """A strategy that nobody registered, or a plug-in that can't be loaded.
+    """A strategy that is not registered, or a plug-in that can't be loaded.
 
-    `expected` says what could stand there.
+    `expected` describes the names that are valid, or what the plug-in should do.
     """
 
     def __init__(self, kind: str, name: str, expected: str) -> None:
@@ -63,12 +70,12 @@ class Registry(Generic[Function]):
         name: str,
         *,
         config: type[KeyModel],
-        memory: Callable[[Mapping[str, Any]], Any] = nothing,
-        traits: Any = None,
+        memory: Callable[[Mapping[str, object]], object] = nothing,
+        traits: object = None,
     ) -> Callable[[Function], Function]:
         """Register the decorated function under `name`.
 
-        Raises TypeError for one that can't be called with a context alone.
+        Raises TypeError for a function that can't be called with a context alone.
         """
 
         def register(function: Function) -> Function:
@@ -85,10 +92,9 @@ class Registry(Generic[Function]):
         return register
 
     def __getitem__(self, name: str) -> Strategy[Function]:
-        """The strategy of that simple name or Pulsar class name, a plug-in's included.
+        """Return the strategy of this name or Pulsar class name; a plug-in is loaded.
 
-        Raises UnknownStrategyError, naming those there are, or saying why a plug-in could not be
-        loaded.
+        Raises UnknownStrategyError, with the names that exist, or why a plug-in can't be loaded.
         """
         simple = name.rpartition(".")[2]
         if simple not in self._strategies and simple in self._plugins():
@@ -101,8 +107,10 @@ class Registry(Generic[Function]):
         return found
 
     def load_plugins(self) -> None:
-        """Register every plug-in that can be loaded; what is wrong with another one is told when it
-        is asked for by name."""
+        """Register every plug-in that can be loaded.
+
+        A plug-in that can't be loaded raises its error when it is asked for by name.
+        """
         for name in self._plugins().keys() - self._strategies.keys():
             with suppress(UnknownStrategyError):
                 self._load(name)
@@ -127,7 +135,7 @@ class Registry(Generic[Function]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Simple names of those registered so far, sorted.
+        """Return the names of the strategies registered so far, sorted.
 
         A plug-in is registered when it is first asked for.
         """

@@ -1,7 +1,7 @@
 """Shedding strategies: which bundles should leave which broker. One strategy, one file.
 
-A shedder sees a view and what it remembers, and proposes; whether a proposal becomes a decision is
-up to the round (destination, limits, anti-affinity). See docs/strategies.md "Shedding".
+A shedder reads a view and its memory, and returns proposals. The round makes decisions of them, or
+refuses them: by limits, by policies, for lack of a destination. See docs/strategies.md "Shedding".
 """
 
 # Importing a strategy registers it.

@@ -2,9 +2,8 @@
 
 See docs/strategies.md "AvgShedder".
 
-It is both shedder and placement: the bundles that it sheds go to the partner that it sheds them
-for, and every other bundle stays with the broker that it was once given. Both sides share one
-memory.
+It is a shedder and a placement, which share one memory. Bundles that leave a broker go to its
+partner. Every other bundle keeps the destination that it was given first.
 """
 
 from __future__ import annotations
@@ -12,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.registry import read_memory, write_memory
 from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.model.view import ClusterView, Floats, Rows
 from lb_stream.core.placement.base import Best, PlacementContext, placement
@@ -26,8 +26,8 @@ from lb_stream.core.shedding.base import (
     Traits,
     Unload,
     Unloads,
+    explain_none_chosen,
     heaviest_first,
-    none_chosen,
     rows_by_broker,
     shedder,
 )
@@ -38,7 +38,8 @@ class AvgShedderConfig(KeyModel):
 
     low_threshold_points: int = key(
         15,
-        "A pair of brokers whose usages stay this far apart for long is levelled.",
+        "A pair of brokers is levelled when its usages stay this far apart for hit_count_low "
+        "rounds.",
         unit="points",
         pulsar="loadBalancerAvgShedderLowThreshold",
         ge=0,
@@ -46,7 +47,8 @@ class AvgShedderConfig(KeyModel):
     )
     high_threshold_points: int = key(
         40,
-        "A pair of brokers whose usages are this far apart is levelled soon.",
+        "A pair of brokers is levelled when its usages stay this far apart for hit_count_high "
+        "rounds.",
         unit="points",
         pulsar="loadBalancerAvgShedderHighThreshold",
         ge=0,
@@ -67,7 +69,11 @@ class AvgShedderConfig(KeyModel):
         ge=0,
     )
     max_unload_ratio: float = key(
-        0.2, "how much of the difference to move", pulsar="maxUnloadPercentage", ge=0, le=1
+        0.2,
+        "The part of the pair's difference that moves.",
+        pulsar="maxUnloadPercentage",
+        ge=0,
+        le=1,
     )
     min_unload_msgs_per_s: int = key(
         1000,
@@ -86,7 +92,7 @@ class AvgShedderConfig(KeyModel):
     avg_target_key: Literal["value", "name"] = key(
         "value",
         "The key under which a bundle's destination is remembered: its figures, as in the "
-        "reference (forgotten when they change), or its name.",
+        "reference (the destination is forgotten when they change), or its name.",
     )
 
 
@@ -94,31 +100,22 @@ class AvgShedderConfig(KeyModel):
 class AvgMemory:
     """Rounds in a row that each broker's pair was too far apart, and bundles' destinations."""
 
-    hits_low: dict[str, int] = field(default_factory=dict)
-    hits_high: dict[str, int] = field(default_factory=dict)
-    target: dict[str, str] = field(default_factory=dict)
+    hits_low: dict[str, int] = field(default_factory=dict)  # broker → rounds
+    hits_high: dict[str, int] = field(default_factory=dict)  # broker → rounds
+    target: dict[str, str] = field(default_factory=dict)  # `target_key` of a bundle → broker
 
     @staticmethod
-    def read(data: Mapping[str, Any]) -> AvgMemory:
-        """From the JSON object of the last round."""
-        return AvgMemory(
-            *(
-                {str(k): v for k, v in data.get(name, {}).items()}
-                for name in ("hits_low", "hits_high", "target")
-            )
-        )
+    def read(data: Mapping[str, object]) -> AvgMemory:
+        """Read the JSON object of the last round."""
+        return read_memory(data, AvgMemory)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As the JSON object that `read` takes."""
-        return {
-            "hits_low": dict(self.hits_low),
-            "hits_high": dict(self.hits_high),
-            "target": dict(self.target),
-        }
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON object that `read` takes."""
+        return write_memory(self)
 
 
 def target_key(view: ClusterView, bundle: int, config: AvgShedderConfig) -> str:
-    """What the destination of a bundle is remembered under."""
+    """Return the key under which the destination of a bundle is remembered."""
     if config.avg_target_key == "name":
         return view.bundles.name(bundle)
     bundles = view.bundles
@@ -137,9 +134,8 @@ def drop_departed_brokers(
 ) -> AvgMemory:
     """Return the memory without departed brokers, and without destinations of unknown bundles.
 
-    The reference keeps both for ever. Destinations wait until there are twice as many as bundles:
-    then most are of figures, or bundles, that are no more, and looking at every bundle costs little
-    beside what it took to place so many.
+    The reference keeps both for ever. Destinations are cleaned once there are twice as many as
+    bundles: then most keys are out of date, and the search over all bundles is rare.
     """
     names = set(view.brokers.names)
     hits_low, hits_high = (
@@ -154,7 +150,7 @@ def drop_departed_brokers(
 
 
 def forget_plan(before: AvgMemory, after: AvgMemory) -> AvgMemory:
-    """Return the memory with the counters of fired pairs as before: they are still as far apart."""
+    """Return the memory with the hit counts from before the pass: the pairs are still far apart."""
     hits_low = {**before.hits_low, **after.hits_low}
     hits_high = {**before.hits_high, **after.hits_high}
     return AvgMemory(hits_low, hits_high, after.target)
@@ -167,9 +163,10 @@ TRAITS = Traits(observe=drop_departed_brokers, forget_plan=forget_plan)
 def shed_to_partner(context: ShedContext[AvgShedderConfig, AvgMemory]) -> tuple[Unloads, AvgMemory]:
     """Level each pair of brokers whose scores have been too far apart for long enough.
 
-    Scores are 100 x usage. Bundles go by their short-term message rate, or by throughput when the
-    rates are too close.
+    A score is 100 x usage. Bundles are chosen by short-term message rate, or by throughput when the
+    pair's message rates are too close. Source: docs/strategies.md "AvgShedder".
     """
+    # Pairs that are too far apart: the highest with the lowest, the second with the last but one.
     view, config, memory = context.view, context.config, context.memory
     now = AvgMemory(dict(memory.hits_low), dict(memory.hits_high), dict(memory.target))
     alive = np.flatnonzero(view.brokers.alive)
@@ -180,6 +177,8 @@ def shed_to_partner(context: ShedContext[AvgShedderConfig, AvgMemory]) -> tuple[
         now.hits_low.clear()
         now.hits_high.clear()
         return Unloads(), now
+
+    # Those that have been so for long enough, and the bundles that leave the busier broker of each.
     refusals: list[Refusal] = []
     firing = [pair for pair in pairs if _fires(view, config, now, pair, score, refusals)]
     rows = rows_by_broker(view, np.array([high for _, high in firing], np.intp), context.eligible)
@@ -193,7 +192,7 @@ def shed_to_partner(context: ShedContext[AvgShedderConfig, AvgMemory]) -> tuple[
 def _pairs_apart(
     view: ClusterView, config: AvgShedderConfig, memory: AvgMemory, order: list[int], score: Floats
 ) -> list[tuple[int, int]]:
-    """Pair lowest with highest, and so on; return pairs beyond the low threshold, count hits."""
+    """Pair brokers from both ends of `order`, count hits, return pairs beyond the low threshold."""
     pairs = []
     for at in range((len(order) + 1) // 2):
         low, high = order[at], order[len(order) - 1 - at]
@@ -221,15 +220,15 @@ def _fires(
     score: Floats,
     refusals: list[Refusal],
 ) -> bool:
-    """Whether one of the pair's brokers has been apart for long enough.
+    """Return whether a hit count of the pair has reached its limit.
 
-    Then all four counters start anew, else it is refused.
+    If so, the counts of both brokers begin again; if not, a refusal is added.
     """
     names = [view.brokers.names[broker] for broker in pair]
     low = max(memory.hits_low.get(name, 0) for name in names)
     high = max(memory.hits_high.get(name, 0) for name in names)
     if low < config.hit_count_low and high < config.hit_count_high:
-        # Far apart, a pair fires by whichever count is reached first.
+        # The refusal names the count that is reached first.
         far = float(score[pair[1]] - score[pair[0]]) >= config.high_threshold_points
         sooner = config.hit_count_high - high <= config.hit_count_low - low
         by_high = far and sooner
@@ -251,9 +250,15 @@ def _level(
     proposals: list[Unload],
     refusals: list[Refusal],
 ) -> None:
-    """Choose bundles of the pair's busier broker, together at most the amount to move."""
+    """Add proposals for bundles of the pair's busier broker, or a refusal.
+
+    Together the bundles carry at most `max_unload_ratio` of the pair's difference.
+    `figures`: the broker's eligible bundles, all bundles' rates and throughputs, all scores.
+    """
     (low, high), (rows, loads, score) = pair, figures
     latest, names = view.brokers.latest, view.brokers.names
+
+    # How much should move: messages/s, or bytes/s where the message rates are too close.
     rate = float(latest.rate[high] - latest.rate[low]) * config.max_unload_ratio
     throughput = float(latest.throughput[high] - latest.throughput[low]) * config.max_unload_ratio
     if rate > config.min_unload_msgs_per_s:
@@ -265,7 +270,9 @@ def _level(
             refusal(Refuses.MIN_UNLOAD, names[high], saw=[rate], limit=config.min_unload_msgs_per_s)
         )
         return
-    saw, amount, before = float(score[high] - score[low]), budget, len(proposals)
+
+    # The heaviest bundles that fit into that; each is remembered to go to the idler broker.
+    amount, before = budget, len(proposals)
     for row in heaviest_first(rows, load).tolist():
         value = float(load[row])
         if 0 < value <= budget:
@@ -273,36 +280,35 @@ def _level(
             memory.target[target_key(view, row, config)] = names[low]
             proposals.append(
                 Unload(
-                    row,
-                    high,
-                    "Overloaded",
-                    Decides.PAIR_APART,
-                    saw,
-                    float(config.low_threshold_points),
-                    None,
-                    None,
+                    bundle=row,
+                    source=high,
+                    reason="Overloaded",
+                    rule=Decides.PAIR_APART,
+                    saw=float(score[high] - score[low]),
+                    limit=float(config.low_threshold_points),
+                    average=None,
+                    expected_after=None,
                 )
             )
     if len(proposals) == before:
-        refusals.append(none_chosen(view, high, rows, load, amount, unit))
+        refusals.append(explain_none_chosen(view, high, rows, load, amount, unit))
 
 
 @placement("AvgShedder", config=AvgShedderConfig, memory=AvgMemory.read)
 def stay_with_partner(
     context: PlacementContext[AvgShedderConfig, AvgMemory],
 ) -> tuple[Best, AvgMemory]:
-    """Choose the bundle's remembered broker if it is a candidate, else draw one and remember it."""
-    targets, candidates, bundle, memory = (
-        context.targets,
-        context.candidates,
-        context.bundle,
-        context.memory,
-    )
-    names, remembered = targets.view.brokers.names, target_key(targets.view, bundle, context.config)
-    wanted = memory.target.get(remembered)
+    """Choose the bundle's remembered broker if it is a candidate, else draw one and remember it.
+
+    Source: docs/strategies.md "AvgShedder".
+    """
+    targets, candidates, memory = context.targets, context.candidates, context.memory
+    names = targets.view.brokers.names
+    key_of_target = target_key(targets.view, context.bundle, context.config)
+    wanted = memory.target.get(key_of_target)
     chosen = candidates == (names.index(wanted) if wanted in names else -1)
     if len(candidates) and not chosen.any():
-        row = targets.draw(targets.view.bundles.name(bundle), candidates)
+        row = targets.draw(targets.view.bundles.name(context.bundle), candidates)
         chosen = candidates == row
-        memory.target[remembered] = names[row]
+        memory.target[key_of_target] = names[row]
     return Best(candidates[chosen], np.where(chosen, 0.0, 1.0), "chosen before"), memory

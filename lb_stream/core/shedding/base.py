@@ -1,4 +1,4 @@
-"""What all shedders share: their context, result, traits, registry, and selection by load."""
+"""The parts of all shedders: context, result, traits, registry, and selection of bundles by load."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from lb_stream.core.model.view import Bools, ClusterView, Floats, Ints, Rows
 
 MB = 1024 * 1024
 MIN_LOAD = 1.0
-"""A bundle that carries less (msg/s or bytes/s) is idle: its move relieves no broker."""
+"""A bundle with less load than this (msg/s or bytes/s) is idle: its move relieves no broker."""
 
 
 class BundleRules(KeyModel):
-    """How a shedder counts and chooses a broker's bundles: by default not as Pulsar's do."""
+    """Settings of how a shedder counts and chooses bundles; the defaults differ from Pulsar's."""
 
     count_system_bundles: bool = key(
         False,
@@ -39,10 +39,10 @@ class BundleRules(KeyModel):
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """A proposal: this bundle should leave its broker.
+    """A proposal: this bundle should leave its broker. Bundles and brokers are rows of the view.
 
-    `saw`, `limit`, `average` and `expected_after` are in the rule's unit. `destination` counts for
-    shedders that choose it (`chooses_destination`); None: placement finds one after the release.
+    `saw`, `limit`, `average` and `expected_after` are in the rule's unit. `destination` is given by
+    shedders that choose it (`chooses_destination`); None: placement chooses one after the release.
     """
 
     bundle: int
@@ -54,37 +54,37 @@ class Unload:
     average: float | None
     expected_after: float | None
     destination: int | None = None
-    with_next: bool = False  # part of a swap with the next proposal: both are decided, or neither
+    with_next: bool = False  # a swap with the next proposal: both are decided, or neither
     # Brokers considered as destinations, and their scores; the lowest is the best.
     considered: tuple[tuple[int, float], ...] = ()
     cost: float | None = None  # of the move; the average bundle's is 1
-    client_seconds: float | None = None  # that the move takes from the bundle's clients
-    # Before and after the move, the source's, then the destination's, in the rule's unit.
+    client_seconds: float | None = None  # time that the move takes from the bundle's clients
+    # Usages in the rule's unit: source before, source after, destination before, destination after.
     usages: tuple[float, float, float, float] | None = None
 
     @property
     def gain(self) -> float | None:
-        """Return by how much the source's usage falls, in the rule's unit."""
+        """Return how far the source's usage falls, in the rule's unit; None: not known."""
         return None if self.usages is None else self.usages[0] - self.usages[1]
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """Facts about a whole pass, from a shedder that plans.
+    """Facts about a whole pass, from a shedder that plans it.
 
     Columns have a row for each broker; usages are in the rules' unit.
     """
 
-    fewest: int  # a lower bound of the moves that bring the sources down
-    usage: Floats  # before the first move
-    even: Floats  # each broker's even load
-    trigger: float  # the shedder acts where usage ÷ even is above this
-    unsure: str = ""  # what it does not know well yet, and what it assumes instead
+    fewest: int  # a lower bound of the moves that relieve the sources
+    usage: Floats  # of each broker before the first move
+    even: Floats  # the even load of each broker
+    trigger: float  # the shedder acts where usage ÷ even load is above this
+    unsure: str = ""  # text: what is not well known yet, and what is assumed instead
 
 
 @dataclass(frozen=True, slots=True)
 class Unloads:
-    """The proposals of one pass, brokers in the order of their rows, and the refusals."""
+    """The result of one pass: proposals, brokers in the order of their rows, and refusals."""
 
     proposals: tuple[Unload, ...] = ()
     refusals: tuple[Refusal, ...] = ()
@@ -96,34 +96,30 @@ NOTHING = Unloads()
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """Limits of operators on the moves of bundles.
+    """Operators' limits on moves. All columns but `left` have a row for each bundle."""
 
-    All columns but `left` have a row for each bundle.
-    """
-
-    held: Bools  # may not move now; such a bundle is not eligible
-    weight: Floats  # factor on what its move costs: its namespace's disruption_weight
-    budget: NDArray[np.int32]  # row of `left`: its namespace's budget of moves; -1: it has none
-    left: Ints  # how many moves each budget leaves now
+    held: Bools  # the bundle may not move now, and is not eligible
+    weight: Floats  # factor on the cost of its move: disruption_weight of its namespace
+    budget: NDArray[np.int32]  # row of its namespace's budget in `left`; -1: no budget
+    left: Ints  # moves left in each budget
 
     @staticmethod
     @lru_cache(maxsize=16)
     def none(bundles: int) -> Disruption:
-        """Return no limits for so many bundles. O(1)."""
-        held, weight = np.broadcast_to(np.False_, bundles), np.broadcast_to(np.float64(1), bundles)
+        """Return the absence of limits for this number of bundles. O(1)."""
         return Disruption(
-            held, weight, np.broadcast_to(np.int32(-1), bundles), np.empty(0, np.int64)
+            held=np.broadcast_to(np.False_, bundles),
+            weight=np.broadcast_to(np.float64(1), bundles),
+            budget=np.broadcast_to(np.int32(-1), bundles),
+            left=np.empty(0, np.int64),
         )
 
     def within(self, rows: Rows) -> Rows:
-        """Return the first bundles of each budget, as many as it leaves moves. O(rows).
-
-        The order of the bundles stays.
-        """
+        """Return those of the bundles, in order, that the budgets leave moves for. O(rows)."""
         if not len(self.left):
             return rows
         budget = self.budget[rows]
-        order = np.argsort(budget, kind="stable")  # those of one budget together
+        order = np.argsort(budget, kind="stable")  # bundles of one budget stand together
         grouped = budget[order]
         place = np.arange(len(rows)) - np.searchsorted(grouped, grouped)
         fits = np.empty(len(rows), np.bool_)
@@ -131,14 +127,13 @@ class Disruption:
         kept: Rows = rows[fits]
         return kept
 
-    def less(self, rows: Rows) -> Disruption:
+    def after_moves(self, rows: Rows) -> Disruption:
         """Return the limits after moves of these bundles. O(rows + budgets)."""
         if not len(self.left):
             return self
         budget = self.budget[rows]
-        return replace(
-            self, left=self.left - np.bincount(budget[budget >= 0], minlength=len(self.left))
-        )
+        spent = np.bincount(budget[budget >= 0], minlength=len(self.left))
+        return replace(self, left=self.left - spent)
 
 
 Config = TypeVar("Config")
@@ -149,19 +144,19 @@ Remembered = TypeVar("Remembered")
 class ShedContext(Generic[Config, Remembered]):
     """The input of a shedder."""
 
-    # The cluster with pending moves carried out. Draining brokers do not count as alive.
+    # The cluster with pending moves applied. Draining brokers do not count as alive.
     view: ClusterView
-    config: Config  # the settings that the shedder was registered with
-    memory: Remembered  # what its last pass returned
-    eligible: Bools  # bundles that it may choose
-    movable: Bools  # those, and the ones that were unloaded recently
+    config: Config  # settings, of the model that the shedder was registered with
+    memory: Remembered  # result of the last pass
+    eligible: Bools  # bundles that may be chosen
+    movable: Bools  # eligible bundles, and those that were unloaded recently
     reported: ClusterView  # the view without pending moves
     may_take: Callable[[int, int], bool]  # (bundle, broker) → whether the filters allow it
     # Bundle → brokers that the rules allow; even distribution is a preference and no rule.
     takers: Callable[[int], Rows]
     unloaded: Mapping[str, int]  # broker → when a move out of it was last confirmed, ms
     unloading: tuple[str, ...]  # brokers with unconfirmed moves out of them, sorted
-    disruption: Disruption  # limits of operators
+    disruption: Disruption  # operators' limits
 
     @staticmethod
     def build(
@@ -178,22 +173,19 @@ class ShedContext(Generic[Config, Remembered]):
     ) -> ShedContext[Config, Remembered]:
         """Build a context without pending moves; by default every bundle may go to every broker."""
         chosen = np.ones(len(view.bundles), np.bool_) if eligible is None else eligible
-        movable = chosen if movable is None else movable
-        reported = reported or view
-        allowed = disruption or Disruption.none(len(view.bundles))
         every_broker = np.flatnonzero(view.brokers.alive)
         return ShedContext(
-            view,
-            config,
-            memory,
-            chosen,
-            movable,
-            reported,
-            may_take,
-            takers or (lambda _: every_broker),
-            {},
-            (),
-            allowed,
+            view=view,
+            config=config,
+            memory=memory,
+            eligible=chosen,
+            movable=chosen if movable is None else movable,
+            reported=reported or view,
+            may_take=may_take,
+            takers=takers or (lambda _: every_broker),
+            unloaded={},
+            unloading=(),
+            disruption=disruption or Disruption.none(len(view.bundles)),
         )
 
 
@@ -206,64 +198,56 @@ class Shedder(Protocol):
 
 
 class MoveLearner(Protocol):
-    """Called in every round in which moves were confirmed."""
+    """A function that is called in every round in which moves were confirmed."""
 
     def __call__(self, unserved_ms: Sequence[int], memory: Any, /) -> Any:
-        """What it remembers from now on.
-
-        `unserved_ms`: how long each of their bundles had no owner.
-        """
+        """Return the new memory. `unserved_ms`: how long each moved bundle had no owner."""
         ...
 
 
 class PlanForgetter(Protocol):
-    """Called after a pass whose moves wait for approval: the shedder runs again meanwhile."""
+    """A function that is called after a pass whose moves wait for approval.
+
+    The shedder runs again while they wait.
+    """
 
     def __call__(self, before: Any, after: Any, /) -> Any:
-        """What it remembers from now on.
-
-        `before`, `after`: what it remembered before the pass, and what that returned.
-        """
+        """Return the new memory. `before`, `after`: the memory before the pass and after it."""
         ...
 
 
 class ReportObserver(Protocol):
-    """Called in every round, also without a shedding pass, with the view as reported."""
+    """A function that is called in every round, with the view as reported."""
 
     def __call__(self, view: ClusterView, config: Any, memory: Any, /) -> Any:
-        """What it remembers from now on."""
+        """Return the new memory."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """How the round treats a shedder; the defaults are the modular manager's way."""
+    """How the round treats a shedder. The defaults suit shedders of the modular manager."""
 
-    manager: Literal["modular", "simple", "extensible", "any"] = (
-        "modular"  # whose shedder it is; any: the modular or the extensible one
-    )
-    chooses_destination: bool = (
-        False  # its proposals name their destination; else placement finds one
-    )
-    # its view has what this very round has decided carried out; else it decides on what was there
-    # before
+    # The load manager that the shedder belongs to; any: the modular and the extensible one.
+    manager: Literal["modular", "simple", "extensible", "any"] = "modular"
+    # Its proposals name destinations; else placement chooses them.
+    chooses_destination: bool = False
+    # Its view includes the decisions of the same round; else only those of earlier rounds.
     sees_own_decisions: bool = False
-    paces_itself: bool = False  # it is asked with every new report, whatever the shedding interval
+    # A pass runs with every new report, whatever the shedding interval.
+    paces_itself: bool = False
     observe: ReportObserver | None = None
     learn_moves: MoveLearner | None = None
-    forget_plan: PlanForgetter | None = None  # None: it remembers nothing of what it has decided
-    loads: Callable[[Any], Mapping[str, float]] | None = (
-        None  # its memory → broker's smoothed usage, for placement to go by
-    )
-    no_wait_settings: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # settings by which it waits for nothing: for who asks it without a past
+    forget_plan: PlanForgetter | None = None  # None: the memory holds nothing of decisions
+    # Memory → smoothed usage of each broker, which placement reads.
+    loads: Callable[[Any], Mapping[str, float]] | None = None
+    # Settings with which the shedder needs no earlier rounds: for a single pass without a memory.
+    no_wait_settings: Mapping[str, object] = field(default_factory=dict)
 
 
 def traits_of(strategy: Strategy[Shedder]) -> Traits:
-    """The traits of a registered shedder."""
-    traits: Traits = strategy.traits or Traits()
-    return traits
+    """Return the traits of a registered shedder."""
+    return strategy.traits if isinstance(strategy.traits, Traits) else Traits()
 
 
 shedder: Registry[Shedder] = Registry("shedding", "lb_stream.shedders")
@@ -271,7 +255,7 @@ shedder: Registry[Shedder] = Registry("shedding", "lb_stream.shedders")
 
 def rows_by_broker(view: ClusterView, brokers: Rows, eligible: Bools) -> dict[int, Rows]:
     """Map each of the brokers to its eligible bundles, in the order of their rows. O(bundles)."""
-    wanted = np.zeros(len(view.brokers) + 1, np.bool_)  # the last stands for owner -1: none
+    wanted = np.zeros(len(view.brokers) + 1, np.bool_)  # the last row stands for owner -1
     wanted[brokers] = True
     owner = view.bundles.owner
     rows = np.flatnonzero(wanted[owner] & eligible)
@@ -294,7 +278,8 @@ def until_enough(rows: Rows, load: Floats, need: float) -> Rows:
     """Return the first rows whose loads together reach `need`; at least one if there is any."""
     if not len(rows):
         return rows
-    before = np.append(0.0, np.cumsum(load[rows])[:-1])  # summed one by one, as the reference does
+    # The loads of earlier rows, added in order, as the reference does.
+    before = np.append(0.0, np.cumsum(load[rows])[:-1])
     taken = before < need
     taken[0] = True
     return rows[: int(np.argmin(taken))] if not taken.all() else rows
@@ -315,7 +300,7 @@ class Need:
 def too_few_bundles(view: ClusterView, broker: int, bundles: int) -> Refusal | None:
     """Refuse to unload a broker with at most one bundle; None: it has several.
 
-    To move its only bundle would only move the overload.
+    A move of its only bundle would move the overload with it.
     """
     if bundles > 1:
         return None
@@ -323,17 +308,17 @@ def too_few_bundles(view: ClusterView, broker: int, bundles: int) -> Refusal | N
     return refusal(rule, view.brokers.names[broker], saw=[bundles], limit=2)
 
 
-def carrying(rows: Rows, load: Floats, rules: BundleRules) -> Rows:
-    """Return the bundles whose move relieves their broker: all but idle ones."""
+def without_idle(rows: Rows, load: Floats, rules: BundleRules) -> Rows:
+    """Return the bundles that are not idle, or all if the rules say so."""
     return rows if rules.unload_idle_bundles else rows[load[rows] >= MIN_LOAD]
 
 
-def none_chosen(
+def explain_none_chosen(
     view: ClusterView, broker: int, rows: Rows, load: Floats, most: float, unit: str
 ) -> Refusal:
-    """Explain why none of a broker's eligible bundles was chosen.
+    """Explain why none of a broker's eligible bundles (`rows`) was chosen.
 
-    There is none, all are idle, or each carries more than `most`. Loads are in `unit`.
+    The broker has none, all are idle, or each carries more than `most`. Loads are in `unit`.
     """
     name, busy = view.brokers.names[broker], rows[load[rows] >= MIN_LOAD]
     if not len(rows):
@@ -353,8 +338,8 @@ def shed_throughput(
 ) -> tuple[list[Unload], list[Refusal]]:
     """Choose each broker's heaviest bundles by short-term throughput until its need is met.
 
-    At least one bundle is chosen if any may move. All needs together keep within the budgets of
-    `disruption`. A broker with at most one bundle keeps it. Idle bundles stay, unless `rules` say
+    At least one bundle is chosen if any may move. The needs together stay within the budgets of
+    `disruption`. A broker with one bundle keeps it. Idle bundles stay, unless `rules` say
     otherwise.
     """
     rules = rules or BundleRules()
@@ -362,34 +347,42 @@ def shed_throughput(
     refusals: list[Refusal] = []
     if not needs:
         return proposals, refusals
+
     load = view.bundles.short.throughput
     counts = view.bundle_counts(system=rules.count_system_bundles)
     budgets = disruption or Disruption.none(len(view.bundles))
     rows = rows_by_broker(view, np.array([need.broker for need in needs], np.intp), eligible)
     for need in needs:
+        # The broker's heaviest bundles, as far as budgets allow, or why there are none.
         if (too_few := too_few_bundles(view, need.broker, int(counts[need.broker]))) is not None:
             refusals.append(too_few)
             continue
-        left_to_it = budgets.within(heaviest_first(rows[need.broker], load))
-        chosen = until_enough(carrying(left_to_it, load, rules), load, need.bytes_per_s)
+        within_budget = budgets.within(heaviest_first(rows[need.broker], load))
+        busy = without_idle(within_budget, load, rules)
+        chosen = until_enough(busy, load, need.bytes_per_s)
         if not len(chosen):
-            why = none_chosen(view, need.broker, left_to_it, load, need.bytes_per_s, "bytes/s")
-            refusals.append(why)
-            continue
-        budgets = budgets.less(chosen)
-        throughput = float(view.brokers.latest.throughput[need.broker])
-        left = max(0.0, 1.0 - float(np.sum(load[chosen])) / throughput) if throughput > 0 else 1.0
-        for row in chosen.tolist():
-            proposals.append(
-                Unload(
-                    row,
-                    need.broker,
-                    "Overloaded",
-                    need.rule,
-                    need.saw,
-                    need.limit,
-                    need.average,
-                    need.saw * left,
+            refusals.append(
+                explain_none_chosen(
+                    view, need.broker, within_budget, load, need.bytes_per_s, "bytes/s"
                 )
             )
+            continue
+        budgets = budgets.after_moves(chosen)
+
+        # Usage falls with throughput: that is what the broker is expected to be at afterwards.
+        throughput = float(view.brokers.latest.throughput[need.broker])
+        left = max(0.0, 1.0 - float(np.sum(load[chosen])) / throughput) if throughput > 0 else 1.0
+        proposals += [
+            Unload(
+                bundle=row,
+                source=need.broker,
+                reason="Overloaded",
+                rule=need.rule,
+                saw=need.saw,
+                limit=need.limit,
+                average=need.average,
+                expected_after=need.saw * left,
+            )
+            for row in chosen.tolist()
+        ]
     return proposals, refusals

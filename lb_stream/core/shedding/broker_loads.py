@@ -1,9 +1,9 @@
-"""The extensible manager's load figures of brokers: smoothed usage and throughput.
+"""The extensible manager's figures of brokers: smoothed load and smoothed throughput.
 
 See docs/strategies.md "TransferShedder".
 
-Usages are ratios (1.0 = 100 %), throughputs bytes/s, times ms since the epoch. Before its first
-sample a broker counts as fully loaded; the first sample is taken as it is, every later one smooths:
+Loads are ratios (1.0 = 100 %), throughputs bytes/s. Before its first sample a broker counts as
+fully loaded. The first sample counts in full; each later one gives
 history * old + (1 - history) * new.
 """
 
@@ -13,33 +13,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from lb_stream.core.model.view import Bools, Floats
 
 ASSUMED_FULL = 1.0
+"""The load of a broker before its first sample."""
 UNWEIGHTED = {"cpu": 1.0, "direct_memory": 1.0, "bandwidth_in": 1.0, "bandwidth_out": 1.0}
-"""What the plain maximum is taken over: heap memory is left out."""
+"""Weights of the plain maximum: heap memory does not count."""
 
 
 def five_weights(weights: Mapping[str, float], memory_weight: float | None) -> dict[str, float]:
-    """The weights of the extensible manager's load: those of a broker's usage and heap memory's
-    (unset: 0)."""
+    """Return the weights of a broker's usage, and that of heap memory (None: 0)."""
     return {"memory": 0.0 if memory_weight is None else memory_weight, **weights}
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoads:
-    """One row for each broker."""
+    """Smoothed figures, with a row for each broker."""
 
-    load: Floats  # weightedMaxEMA: smoothed maximum over the five weighted resources
-    throughput: Floats  # msgThroughputEMA
-    known: Bools  # there was a sample
+    load: Floats  # Pulsar's weightedMaxEMA: smoothed maximum over the five weighted resources
+    throughput: Floats  # Pulsar's msgThroughputEMA
+    known: Bools  # whether there was a sample
 
     @staticmethod
     def unknown(brokers: int) -> BrokerLoads:
-        """Before the first sample."""
+        """Return the figures of brokers before their first sample."""
         return BrokerLoads(
             np.full(brokers, ASSUMED_FULL), np.zeros(brokers), np.zeros(brokers, np.bool_)
         )
@@ -47,9 +45,9 @@ class BrokerLoads:
     def updated(
         self, usage: Floats, throughput: Floats, history: float, rows: Bools
     ) -> BrokerLoads:
-        """Return the loads with one more sample in the given rows.
+        """Return the figures after one more sample of the given rows.
 
-        `usage` is the weighted maximum, `history` 0..1.
+        `usage` is the weighted maximum, `history` the weight of the old value, 0..1.
         """
         load = np.where(self.known, self.load * history + (1 - history) * usage, usage)
         smoothed = np.where(
@@ -62,7 +60,7 @@ class BrokerLoads:
         )
 
     def reported(self, load: Floats, throughput: Floats) -> BrokerLoads:
-        """Return the loads with the brokers' own smoothed figures where they report any."""
+        """Return the figures, replaced where brokers report smoothed ones (NaN: they don't)."""
         has_report = ~np.isnan(load)
         return BrokerLoads(
             np.where(has_report, load, self.load),
@@ -71,7 +69,7 @@ class BrokerLoads:
         )
 
     def cleared(self, rows: Bools) -> BrokerLoads:
-        """Return the loads without the past of the given rows: their bundles have changed."""
+        """Return the figures without the past of the given rows, whose bundles have changed."""
         return BrokerLoads(
             np.where(rows, ASSUMED_FULL, self.load),
             np.where(rows, 0.0, self.throughput),

@@ -19,6 +19,7 @@ from lb_stream.core.shedding.base import (
 )
 
 MARGIN = 0.05
+"""A broker is brought this far below the threshold, as a ratio."""
 
 
 class OverloadShedderConfig(BundleRules):
@@ -26,7 +27,7 @@ class OverloadShedderConfig(BundleRules):
 
     overloaded_threshold_percent: float = key(
         85,
-        "a broker at or above it is overloaded",
+        "A broker at or above this usage is overloaded.",
         unit="%",
         pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
         ge=0,
@@ -41,20 +42,23 @@ def shed_overloaded(context: ShedContext[OverloadShedderConfig, None]) -> tuple[
     The share is usage - threshold + 5 points. Usage is a ratio, throughput bytes/s. At least one
     bundle with load leaves. Source: docs/strategies.md "OverloadShedder".
     """
+    # Overloaded brokers, and how much throughput should leave each.
     view, threshold = context.view, context.config.overloaded_threshold_percent / 100.0
     usage, throughput = view.brokers.usage, view.brokers.latest.throughput
     hot = np.flatnonzero(view.brokers.alive & ~(usage < threshold)).tolist()
     needs = [
         Need(
             broker,
-            float(throughput[broker] * (usage[broker] - threshold + MARGIN)),
-            Decides.OVERLOADED,
-            float(usage[broker]),
-            threshold,
-            None,
+            bytes_per_s=float(throughput[broker] * (usage[broker] - threshold + MARGIN)),
+            rule=Decides.OVERLOADED,
+            saw=float(usage[broker]),
+            limit=threshold,
+            average=None,
         )
         for broker in hot
     ]
+
+    # Their heaviest bundles.
     proposals, refusals = shed_throughput(
         view, needs, context.eligible, context.disruption, context.config
     )

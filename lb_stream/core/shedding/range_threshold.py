@@ -1,7 +1,6 @@
-"""RangeThresholdShedder: ThresholdShedder that always helps brokers far below the average too.
+"""RangeThresholdShedder: ThresholdShedder, which also gives load to brokers far below the average.
 
-It was only ever a proposal to Pulsar: there it became ThresholdShedder's lower boundary.
-
+It was proposed to Pulsar, where it became the lower boundary of ThresholdShedder.
 See docs/strategies.md "RangeThresholdShedder".
 """
 
@@ -36,18 +35,22 @@ class RangeThresholdShedderConfig(AboveAverageConfig):
 def shed_out_of_range(
     context: ShedContext[RangeThresholdShedderConfig, ThresholdMemory],
 ) -> tuple[Unloads, ThresholdMemory]:
-    """Unload from each broker whose smoothed usage is above the average plus the threshold.
+    """Unload from each broker whose smoothed usage reaches the average plus the threshold.
 
-    If there is none, but a broker below the average minus the threshold, the highest broker is
-    unloaded. Usage is a ratio, throughput bytes/s.
+    If no broker does, but one is below the average minus the threshold, the broker with the highest
+    usage is unloaded. Usage is a ratio, throughput bytes/s.
+    Source: docs/strategies.md "RangeThresholdShedder".
     """
     return shed_by_average(context, _from_highest)
 
 
 def _from_highest(
-    view: ClusterView, config: RangeThresholdShedderConfig, usage: Floats, refusals: list[Refusal]
+    view: ClusterView, config: AboveAverageConfig, usage: Floats, refusals: list[Refusal]
 ) -> list[Need]:
-    """When a broker is below the range: a threshold's share of the highest broker's throughput."""
+    """Return what the highest broker should lose when another is below the range; else nothing.
+
+    That is the threshold, as a share of its throughput.
+    """
     alive = np.flatnonzero(view.brokers.alive)
     average = mean_of(usage[alive])
     floor = average - config.threshold

@@ -21,11 +21,11 @@ from lb_stream.core.shedding.base import (
     Traits,
     Unload,
     Unloads,
-    carrying,
-    none_chosen,
+    explain_none_chosen,
     rows_by_broker,
     shedder,
     too_few_bundles,
+    without_idle,
 )
 from lb_stream.core.shedding.top_bundles import (
     CONNECTIONS_STEP,
@@ -42,8 +42,8 @@ BOTTLENECKS = {
     "bandwidth_in": Decides.OVERLOADED_BANDWIDTH_IN,
     "bandwidth_out": Decides.OVERLOADED_BANDWIDTH_OUT,
 }
-"""Resources of which the fullest says what a heavy bundle is, and the rule by which it leaves; the
-first wins a tie."""
+"""Resource → the rule of an unload. A broker's fullest resource decides which bundle is heaviest;
+the first wins a tie."""
 
 
 class SimpleLoadManagerConfig(BundleRules):
@@ -51,7 +51,7 @@ class SimpleLoadManagerConfig(BundleRules):
 
     overloaded_threshold_percent: float = key(
         85,
-        "a broker above it in any resource is overloaded",
+        "A broker above this in any resource is overloaded.",
         unit="%",
         pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
         ge=0,
@@ -59,7 +59,7 @@ class SimpleLoadManagerConfig(BundleRules):
     )
     comfort_percent: float = key(
         65,
-        "A broker below this in every resource has room for a bundle that is shed.",
+        "A broker below this in every resource has room for a bundle that leaves another broker.",
         unit="%",
         pulsar="loadBalancerBrokerComfortLoadLevelPercentage",
         dynamic=False,
@@ -72,10 +72,10 @@ class SimpleLoadManagerConfig(BundleRules):
 def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[Unloads, None]:
     """Unload the heaviest bundle, in the fullest resource, from each overloaded broker.
 
-    Only that bundle is considered. When it was unloaded recently, or no comfortable broker may take
+    Only that bundle is considered. If it was unloaded recently, or no comfortable broker may take
     it, the broker keeps all its bundles. Source: docs/strategies.md "SimpleLoadManager".
     """
-    # Which brokers are overloaded, which are comfortable, and which resource of each is fullest.
+    # Overloaded brokers, comfortable brokers, and the fullest resource of each.
     view, config = context.view, context.config
     alive = view.brokers.alive
     usages = {
@@ -86,7 +86,8 @@ def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[
     comfortable = np.flatnonzero(alive & (considered < config.comfort_percent).all(axis=0)).tolist()
     hot = np.flatnonzero(alive & (considered > config.overloaded_threshold_percent).any(axis=0))
     fullest = np.argmax([usages[name] for name in BOTTLENECKS], axis=0)
-    # Each overloaded broker's heaviest bundle in that resource.
+
+    # Each overloaded broker's heaviest bundle in its fullest resource.
     rows = rows_by_broker(view, hot, context.movable)
     counts = view.bundle_counts(system=config.count_system_bundles)
     loads = cache(partial(_loads, view))
@@ -99,11 +100,13 @@ def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[
             continue
         bottleneck = [*BOTTLENECKS][int(fullest[broker])]
         load, in_steps, unit = loads(bottleneck)
-        busy = carrying(rows[broker], load, config)
+        busy = without_idle(rows[broker], load, config)
         if not len(busy):
-            refusals.append(none_chosen(view, broker, rows[broker], load, 0.0, unit))
+            refusals.append(explain_none_chosen(view, broker, rows[broker], load, 0.0, unit))
             continue
-        heaviest = int(busy[np.argmax(in_steps(load[busy]))])  # the first of equal ones
+        heaviest = int(busy[np.argmax(in_steps(load[busy]))])  # the first of equally heavy ones
+
+        # It leaves if it may move and a comfortable broker may take it.
         if not context.eligible[heaviest]:
             refusals.append(refusal(Refuses.RECENTLY_UNLOADED, name, [view.bundles.name(heaviest)]))
         elif not any(
@@ -118,18 +121,23 @@ def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[
                 )
             )
         else:
-            saw = float(considered[:, broker].max()) / 100
-            limit = config.overloaded_threshold_percent / 100
             proposals.append(
                 Unload(
-                    heaviest, broker, "Overloaded", BOTTLENECKS[bottleneck], saw, limit, None, None
+                    bundle=heaviest,
+                    source=broker,
+                    reason="Overloaded",
+                    rule=BOTTLENECKS[bottleneck],
+                    saw=float(considered[:, broker].max()) / 100,
+                    limit=config.overloaded_threshold_percent / 100,
+                    average=None,
+                    expected_after=None,
                 )
             )
     return Unloads(tuple(proposals), tuple(refusals)), None
 
 
 def _loads(view: ClusterView, bottleneck: str) -> tuple[Floats, Callable[[Floats], Floats], str]:
-    """What each bundle carries of one resource, the steps it is compared in, and its unit."""
+    """Return each bundle's load of one resource, a function that rounds it to steps, its unit."""
     bundles = view.bundles
     if bottleneck == "cpu":
         return bundles.latest.rate, lambda rates: rounded(rates / RATE_STEP), "msg/s"

@@ -6,13 +6,14 @@ See docs/strategies.md "ThresholdShedder".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from lb_stream.contracts.keys import key
 from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.registry import read_memory, write_memory
 from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.model.view import ClusterView, Floats
 from lb_stream.core.shedding.base import (
@@ -28,7 +29,9 @@ from lb_stream.core.shedding.base import (
 )
 
 MARGIN = 0.05
+"""A broker is brought this far below the threshold or the average, as a ratio."""
 LOWER_BOUNDARY_FACTOR = 0.5
+"""Part of the threshold that leaves the highest broker for the sake of low ones."""
 
 
 class AboveAverageConfig(BundleRules):
@@ -51,20 +54,20 @@ class AboveAverageConfig(BundleRules):
     )
     min_throughput_mb: float = key(
         10.0,
-        "A broker is left alone when less than this would have to move.",
+        "A broker is not unloaded when less throughput than this would move.",
         unit="MiB/s",
         pulsar="loadBalancerBundleUnloadMinThroughputThreshold",
         ge=0,
     )
     threshold_target: Literal["below_average_plus_threshold", "below_average"] = key(
         "below_average_plus_threshold",
-        "How far a broker is brought down: to 5 points below the threshold, or below the "
-        "average itself.",
+        "Where a broker is brought to: 5 points below average plus threshold, or 5 points below "
+        "the average.",
     )
 
     @property
     def threshold(self) -> float:
-        """The threshold as a ratio."""
+        """Return the threshold as a ratio."""
         return self.threshold_percent / 100.0
 
 
@@ -73,7 +76,7 @@ class ThresholdShedderConfig(AboveAverageConfig):
 
     lower_boundary: bool = key(
         False,
-        "When no broker is too high but one is too low, unload from the highest.",
+        "When no broker is too high and one is too low, the highest broker is unloaded.",
         pulsar="lowerBoundarySheddingEnabled",
         dynamic=False,
     )
@@ -83,29 +86,27 @@ class ThresholdShedderConfig(AboveAverageConfig):
 class ThresholdMemory:
     """Smoothed usage of each broker, a ratio."""
 
-    usage: Mapping[str, float]
+    usage: Mapping[str, float] = field(default_factory=dict)
 
     @staticmethod
-    def read(data: Mapping[str, Any]) -> ThresholdMemory:
-        """From the JSON object of the last round."""
-        return ThresholdMemory(
-            {str(name): float(value) for name, value in data.get("usage", {}).items()}
-        )
+    def read(data: Mapping[str, object]) -> ThresholdMemory:
+        """Read the JSON object of the last round."""
+        return read_memory(data, ThresholdMemory)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As the JSON object that `read` takes."""
-        return {"usage": dict(self.usage)}
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON object that `read` takes."""
+        return write_memory(self)
 
 
 AverageConfig = TypeVar("AverageConfig", bound=AboveAverageConfig)
-BelowAverage = Callable[[ClusterView, Any, Floats, list[Refusal]], list[Need]]
+BelowAverage = Callable[[ClusterView, AverageConfig, Floats, list[Refusal]], list[Need]]
 """(view, config, smoothed usage, refusals to add to) → what should leave for low brokers."""
 
 
 def drop_departed_brokers(
     view: ClusterView, _config: AboveAverageConfig, memory: ThresholdMemory
 ) -> ThresholdMemory:
-    """Return the memory without brokers that are not alive: they start anew when they return."""
+    """Return the memory without brokers that are not alive: one that returns begins anew."""
     alive = {
         name
         for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True)
@@ -125,16 +126,17 @@ def shed_above_average(
 ) -> tuple[Unloads, ThresholdMemory]:
     """Unload from each broker whose smoothed usage reaches the average plus the threshold.
 
-    Usage is a ratio, throughput bytes/s. Brokers that are not alive do not count, do not shed, and
-    are forgotten. Source: docs/strategies.md "ThresholdShedder".
+    Usage is a ratio, throughput bytes/s. Only live brokers count, shed and are remembered.
+    Source: docs/strategies.md "ThresholdShedder".
     """
     return shed_by_average(context, _lower_boundary if context.config.lower_boundary else None)
 
 
 def shed_by_average(
-    context: ShedContext[AverageConfig, ThresholdMemory], below_average: BelowAverage | None
+    context: ShedContext[AverageConfig, ThresholdMemory],
+    below_average: BelowAverage[AverageConfig] | None,
 ) -> tuple[Unloads, ThresholdMemory]:
-    """Unload brokers far above the average; if none is, run `below_average` for low ones."""
+    """Unload brokers far above the average; where nothing leaves, run `below_average`."""
     view, config = context.view, context.config
     eligible, disruption = context.eligible, context.disruption
 
@@ -164,10 +166,10 @@ def shed_by_average(
         if is_worth_it(view, config, need, refusals):
             needs.append(need)
 
-    # Their heaviest bundles; where there are none, what leaves for the sake of low brokers.
+    # Their heaviest bundles; if none leaves, bundles of the highest broker for low brokers.
     proposals, refused = shed_throughput(view, needs, eligible, disruption, config)
     if not proposals and below_average is not None:
-        # A second sample in this round: observable in the reference, so kept.
+        # This smooths a second time in one round, as the reference does.
         usage = _smoothed(view, config, _remember(view, usage))
         needs = below_average(view, config, usage, refusals)
         proposals, more = shed_throughput(view, needs, eligible, disruption, config)
@@ -176,6 +178,7 @@ def shed_by_average(
 
 
 def _smoothed(view: ClusterView, config: AboveAverageConfig, memory: ThresholdMemory) -> Floats:
+    """Return each broker's smoothed usage after this sample; the first sample counts in full."""
     now = view.brokers.usage
     before = np.array([memory.usage.get(name, np.nan) for name in view.brokers.names])
     return np.where(
@@ -184,11 +187,12 @@ def _smoothed(view: ClusterView, config: AboveAverageConfig, memory: ThresholdMe
 
 
 def mean_of(usage: Floats) -> float:
-    """Return the plain mean, summed in the order of the rows; 0 of none."""
+    """Return the mean, summed in the order of the rows; 0 without rows."""
     return float(np.cumsum(usage)[-1] / len(usage)) if len(usage) else 0.0
 
 
 def _remember(view: ClusterView, usage: Floats) -> ThresholdMemory:
+    """Return the memory of the live brokers' usages."""
     return ThresholdMemory(
         {
             name: float(usage[row])
@@ -201,7 +205,7 @@ def _remember(view: ClusterView, usage: Floats) -> ThresholdMemory:
 def is_worth_it(
     view: ClusterView, config: AboveAverageConfig, need: Need, refusals: list[Refusal]
 ) -> bool:
-    """Whether enough throughput would leave; if not, add a refusal."""
+    """Return whether enough throughput would leave; if not, add a refusal."""
     least = config.min_throughput_mb * MB
     if need.bytes_per_s < least:
         refusals.append(
@@ -219,14 +223,20 @@ def is_worth_it(
 def _lower_boundary(
     view: ClusterView, config: ThresholdShedderConfig, usage: Floats, refusals: list[Refusal]
 ) -> list[Need]:
-    """When a broker is far below the average: half a threshold's share of the highest's load."""
+    """Return what the highest broker should lose when another is far below the average.
+
+    That is half of the threshold, as a share of its throughput.
+    """
+    # Whether a broker is too low, and which are not.
     alive = np.flatnonzero(view.brokers.alive)
     average = mean_of(usage[alive])
     floor = average - config.threshold
     above = alive[usage[alive] > floor]
-    counts = view.bundle_counts(system=config.count_system_bundles)
     if not (usage[alive] < floor).any() or not len(above):
         return []
+
+    # The highest of these that has several bundles.
+    counts = view.bundle_counts(system=config.count_system_bundles)
     high = above[counts[above] > 1]
     if not len(high):
         highest = int(above[np.argmax(usage[above])])
@@ -234,8 +244,8 @@ def _lower_boundary(
         refusals += [] if too_few is None else [too_few]
         return []
     broker = int(high[np.argmax(usage[high])])
-    amount = (
-        float(view.brokers.latest.throughput[broker]) * config.threshold * LOWER_BOUNDARY_FACTOR
-    )
+
+    amount = float(view.brokers.latest.throughput[broker]) * config.threshold
+    amount *= LOWER_BOUNDARY_FACTOR
     need = Need(broker, amount, Decides.LOWER_BOUNDARY, float(usage[broker]), floor, average)
     return [need] if is_worth_it(view, config, need, refusals) else []

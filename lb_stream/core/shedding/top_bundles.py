@@ -1,6 +1,6 @@
-"""Which bundles carry most: what the extensible manager's brokers report.
+"""Top bundles: the heaviest bundles of a broker, which brokers of the extensible manager report.
 
-Statistics are rounded to their resolution. Equal bundles stay in the order of their rows.
+Figures are compared in steps. Equal bundles stay in the order of their rows.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ RATE_STEP = 100  # msg/s
 CONNECTIONS_STEP = 500
 CACHE_STEP = 100_000  # bytes
 LARGEST = float(2**63)
-"""What the reference's 64-bit integers saturate at (as a double)."""
+"""The value at which the reference's 64-bit integers saturate, as a double."""
 
 
-def order_of_stats(stats: Rates, connections: Ints, cache_bytes: Ints) -> tuple[Floats | Ints, ...]:
-    """The natural order of statistics, first key first.
+def sort_keys(stats: Rates, connections: Ints, cache_bytes: Ints) -> tuple[Floats | Ints, ...]:
+    """Return the keys by which bundles are compared, the first one first.
 
-    `connections` are topics, consumers and producers together.
+    `connections`: topics, consumers and producers together.
     """
     return (
         rounded(stats.throughput_in / THROUGHPUT_STEP),
@@ -34,23 +34,23 @@ def order_of_stats(stats: Rates, connections: Ints, cache_bytes: Ints) -> tuple[
 
 
 def rounded(values: Floats) -> Floats:
-    """To whole numbers, halves up, as Java does."""
+    """Round to whole numbers, halves up, as Java does."""
     down = np.floor(values)
-    with np.errstate(invalid="ignore"):  # infinite ones have no fraction
+    with np.errstate(invalid="ignore"):  # infinite values have no fraction
         return limited(down + (values - down >= 0.5))
 
 
 def limited(values: Floats) -> Floats:
-    """Within what the reference's integers hold; NaN becomes 0."""
+    """Clip to the range of the reference's integers; NaN becomes 0."""
     return np.clip(
         np.nan_to_num(values, nan=0.0, posinf=LARGEST, neginf=-LARGEST), -LARGEST, LARGEST
     )
 
 
 def highest(keys: Sequence[Floats | Ints], most: int) -> Rows:
-    """Positions of the `most` highest by these keys (the first one counts most), the highest first.
+    """Return the positions of the `most` highest, the highest first. O(n log n).
 
-    O(n log n).
+    The first key counts most.
     """
     order: Rows = np.lexsort([-key for key in reversed(keys)])
     return order[: max(most, 0)]
@@ -59,11 +59,11 @@ def highest(keys: Sequence[Floats | Ints], most: int) -> Rows:
 def reported_top(
     stats: Rates, connections: Ints, cache_bytes: Ints, allowed: Bools, most: int
 ) -> Rows:
-    """Positions of the bundles that a broker reports as its top ones, **the lowest of them first**.
+    """Return the positions of a broker's top bundles, **the lightest first**.
 
-    Left out: what `allowed` says (system namespaces, those with policies) and bundles without any
-    throughput.
+    Bundles without throughput never count. `allowed` leaves out system namespaces, and those with
+    policies.
     """
     counted = np.flatnonzero(allowed & (stats.throughput != 0))
-    keys = order_of_stats(stats.take(counted), connections[counted], cache_bytes[counted])
+    keys = sort_keys(stats.take(counted), connections[counted], cache_bytes[counted])
     return counted[highest(keys, most)[::-1]]

@@ -1,26 +1,26 @@
-"""TransferShedder: the extensible manager's.
+"""TransferShedder: move top bundles from the fullest brokers to the emptiest.
 
-It moves bundles from the fullest brokers to the emptiest and says where to.
-
-This module makes what the decision needs: each broker's load over time, and its top bundles. The
-decision itself is in `transfer_cycle`. See docs/strategies.md "TransferShedder".
+It belongs to the extensible manager, and names the destination of each move. This module follows
+the load of each broker and finds its top bundles; `transfer_cycle` chooses the moves.
+See docs/strategies.md "TransferShedder".
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.names import SYSTEM_NAMESPACE, namespace_codes
 from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.registry import read_memory, write_memory
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.rules import Refuses
-from lb_stream.core.model.view import Bools, ClusterView, Floats, Ints
+from lb_stream.core.model.view import Bools, ClusterView, Floats, Ints, Rows
 from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads, shedder
 from lb_stream.core.shedding.broker_loads import ASSUMED_FULL, BrokerLoads, five_weights
 from lb_stream.core.shedding.top_bundles import reported_top
@@ -32,15 +32,15 @@ class TransferShedderConfig(KeyModel):
 
     target_std: float = key(
         0.25,
-        "Act when the brokers' loads deviate by more than this. A smaller value gives a more "
-        "even load.",
+        "The load is uneven when the standard deviation of the brokers' loads is above this. A "
+        "smaller value gives a more even load.",
         unit="ratio",
         pulsar="loadBalancerBrokerLoadTargetStd",
         ge=0,
     )
     hit_count_threshold: int = key(
         3,
-        "Act after more than this many uneven passes in a row.",
+        "Bundles move after more than this many uneven passes in a row.",
         unit="rounds",
         pulsar="loadBalancerSheddingConditionHitCountThreshold",
         ge=0,
@@ -76,19 +76,19 @@ class TransferShedderConfig(KeyModel):
     )
     top_bundles: int = key(
         10,
-        "how many of a broker's heaviest bundles are looked at",
+        "The number of a broker's heaviest bundles that are considered.",
         unit="bundles",
         pulsar="loadBalancerMaxNumberOfBundlesInBundleLoadReport",
         ge=0,
     )
     shed_bundles_with_policies: bool = key(
         False,
-        "move bundles of namespaces with isolation policies or anti-affinity groups too",
+        "Bundles of namespaces with isolation policies or anti-affinity groups move too.",
         pulsar="loadBalancerSheddingBundlesWithPoliciesEnabled",
     )
     overloaded_threshold_percent: float = key(
         85,
-        "a broker above it, and above the average by target_std, is overloaded",
+        "A broker above this, and above the average by more than target_std, is overloaded.",
         unit="%",
         pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
         ge=0,
@@ -103,24 +103,24 @@ class TransferShedderConfig(KeyModel):
     )
     memory_weight: float | None = key(
         None,
-        "weight of heap memory in a broker's load; unset: 0",
+        "Weight of heap memory in a broker's load. Unset: 0.",
         pulsar="loadBalancerMemoryResourceWeight",
         ge=0,
     )
     debug_mode: bool = key(
         False,
-        "the reference's debug mode, which changes what swaps count for",
+        "The reference's debug mode, in which transfer_swap_gain is always.",
         pulsar="loadBalancerDebugModeEnabled",
     )
     transfer_swap_gain: Literal["debug_only", "always"] = key(
         "debug_only",
-        "when the bundles that a swap brings back count for the next ones: only in debug mode, as "
-        "in the reference, or always",
+        "When the load that a swap brings back makes room for more moves of the pair: only in "
+        "debug mode, as in the reference, or always.",
     )
 
     @property
     def limits(self) -> CycleLimits:
-        """The same as the decision takes them."""
+        """Return the settings in the form that the cycle takes."""
         return CycleLimits(
             target_std=self.target_std,
             hit_count_threshold=self.hit_count_threshold,
@@ -135,85 +135,73 @@ class TransferShedderConfig(KeyModel):
 
 @dataclass(frozen=True, slots=True)
 class TransferMemory:
-    """Uneven passes in a row, and of each broker its smoothed load (ratio), smoothed throughput
-    (bytes/s) and number of bundles."""
+    """Uneven passes in a row, and the smoothed figures of each broker."""
 
-    hits: int
-    brokers: Mapping[str, tuple[float, float, int]]
+    hits: int = 0
+    # Broker → smoothed load (ratio), smoothed throughput (bytes/s), number of bundles.
+    brokers: Mapping[str, tuple[float, float, int]] = field(default_factory=dict)
 
     @staticmethod
-    def read(data: Mapping[str, Any]) -> TransferMemory:
-        """From the JSON object of the last round."""
-        brokers = {
-            str(name): (float(load), float(flow), int(count))
-            for name, (load, flow, count) in data.get("brokers", {}).items()
-        }
-        return TransferMemory(int(data.get("hits", 0)), brokers)
+    def read(data: Mapping[str, object]) -> TransferMemory:
+        """Read the JSON object of the last round."""
+        return read_memory(data, TransferMemory)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As the JSON object that `read` takes."""
-        return {
-            "hits": self.hits,
-            "brokers": {name: list(row) for name, row in self.brokers.items()},
-        }
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON object that `read` takes."""
+        return write_memory(self)
 
 
 def observe(
     view: ClusterView, config: TransferShedderConfig, memory: TransferMemory
 ) -> TransferMemory:
-    """Smooth the load of each broker that has sent a new sample; one whose bundles have changed
-    starts anew with it.
+    """Smooth the load of each broker that has sent a new sample.
 
-    The reference withdraws such a broker's load until its next report; here the report that shows
-    the change is that report. What a broker has smoothed itself is taken as it says.
+    A broker whose bundles have changed begins anew with that sample. (The reference withdraws its
+    load until the next report; here the report that shows the change is that report.) Figures that
+    a broker has smoothed itself replace these.
     """
+    # Brokers that have lost or gained bundles.
     brokers, counts = view.brokers, view.bundle_counts()
     known, before = _loads(view, memory)
     changed = counts < known
     owner = view.bundles.owner
     changed[owner[view.bundles.gained & (owner >= 0)]] = True
     changed &= before.known
+
+    # The figures after this sample.
     rows = brokers.sampled | changed | ~before.known
     after = before.cleared(changed).updated(
         _usage(view, config), brokers.latest.throughput, config.history_ratio, rows
     )
     after = after.reported(brokers.load_ema, brokers.throughput_ema)
-    remembered = zip(
-        brokers.names, after.load.tolist(), after.throughput.tolist(), counts.tolist(), strict=True
-    )
-    alive = brokers.alive.tolist()
-    return TransferMemory(
-        memory.hits,
-        {
-            name: (load, flow, count)
-            for row, (name, load, flow, count) in enumerate(remembered)
-            if alive[row]
-        },
-    )
+    figures = zip(after.load.tolist(), after.throughput.tolist(), counts.tolist(), strict=True)
+    alive = zip(brokers.names, figures, brokers.alive.tolist(), strict=True)
+    return TransferMemory(memory.hits, {name: row for name, row, is_alive in alive if is_alive})
 
 
 def _loads(view: ClusterView, memory: TransferMemory) -> tuple[Ints, BrokerLoads]:
-    """What is remembered of each broker: its number of bundles, its loads."""
-    nothing = (ASSUMED_FULL, 0.0, 0)
-    rows = [memory.brokers.get(name, nothing) for name in view.brokers.names]
-    load, flow, counts = np.array(rows).reshape(-1, 3).T
+    """Return the remembered number of bundles and figures of each broker of the view."""
+    unknown = (ASSUMED_FULL, 0.0, 0)
+    rows = [memory.brokers.get(name, unknown) for name in view.brokers.names]
+    load, throughput, counts = np.array(rows).reshape(-1, 3).T
     known = np.array([name in memory.brokers for name in view.brokers.names], np.bool_)
-    return counts.astype(np.int64), BrokerLoads(load.copy(), flow.copy(), known)
+    return counts.astype(np.int64), BrokerLoads(load.copy(), throughput.copy(), known)
 
 
 def _usage(view: ClusterView, config: TransferShedderConfig) -> Floats:
+    """Return each broker's maximum usage over the five weighted resources, a ratio."""
     return max_weighted_usage(
         view.brokers.resources, five_weights(view.brokers.weights, config.memory_weight)
     )
 
 
 def followed_loads(memory: TransferMemory) -> dict[str, float]:
-    """Broker → its smoothed load."""
+    """Map each broker to its smoothed load, a ratio."""
     return {name: load for name, (load, _, _) in memory.brokers.items()}
 
 
 def forget_plan(before: TransferMemory, after: TransferMemory) -> TransferMemory:
-    """Count the uneven passes on: the cluster is as uneven as it was."""
+    """Return the memory with the uneven passes from before: the cluster is as uneven as it was."""
     return TransferMemory(before.hits, after.brokers)
 
 
@@ -231,96 +219,84 @@ TRAITS = Traits(
 
 @shedder("TransferShedder", config=TransferShedderConfig, memory=TransferMemory.read, traits=TRAITS)
 def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMemory]:
-    """Move top bundles from the fullest brokers to the emptiest, when the cluster has been uneven
-    for some passes.
+    """Move top bundles from the fullest brokers to the emptiest, after enough uneven passes.
 
-    Loads are ratios, throughputs bytes/s. While moves are unconfirmed no pass is made: the
-    reference waits for them too.
+    Loads are ratios, throughputs bytes/s. No pass runs while moves are unconfirmed, as in the
+    reference. Source: docs/strategies.md "TransferShedder".
     """
     view, config, memory = context.view, context.config, context.memory
     if context.unloading:
-        return Unloads(
-            refusals=(refusal(Refuses.UNLOADING, None, context.unloading, limit=0),)
-        ), memory
-    if not all(
-        name in memory.brokers
-        for row, name in enumerate(view.brokers.names)
-        if view.brokers.alive[row]
-    ):
-        memory = observe(context.reported, config, memory)
+        waits = refusal(Refuses.UNLOADING, None, context.unloading, limit=0)
+        return Unloads(refusals=(waits,)), memory
+
+    # The loads of the live brokers; where there has been no round with this shedder, as reported.
     alive = np.flatnonzero(view.brokers.alive)
-    store = store_of(replace(context, memory=memory))
+    if not all(view.brokers.names[row] in memory.brokers for row in alive.tolist()):
+        memory = observe(context.reported, config, memory)
+    store = build_load_store(replace(context, memory=memory))
 
     def may_take(bundle: int, place: int) -> bool:
         return context.may_take(bundle, int(alive[place]))
 
+    # The moves. The cycle counts live brokers only, so its places become rows of the view.
     cycle = run_cycle(store, config.limits, memory.hits, context.unloaded, may_take, view.now_ms)
     proposals = tuple(
         Unload(
-            move.bundle,
-            int(alive[move.source]),
-            move.why.reason,
-            move.why.rule,
-            move.why.saw,
-            move.why.limit,
-            cycle.average,
-            move.expected_after
-            if np.isfinite(move.expected_after)
-            else None,  # a source that reports no throughput
-            None if move.destination is None else int(alive[move.destination]),
-            move.in_return,
+            bundle=move.bundle,
+            source=int(alive[move.source]),
+            reason=move.why.reason,
+            rule=move.why.rule,
+            saw=move.why.saw,
+            limit=move.why.limit,
+            average=cycle.average,
+            # Infinite where the source reports no throughput.
+            expected_after=move.expected_after if np.isfinite(move.expected_after) else None,
+            destination=None if move.destination is None else int(alive[move.destination]),
+            with_next=move.in_return,
         )
         for move in cycle.moves
     )
-    return Unloads(proposals, tuple(_refusals(view, store, config, cycle))), TransferMemory(
-        cycle.hits, memory.brokers
-    )
+    refusals = _explain_cycle(view, store, config, cycle)
+    return Unloads(proposals, tuple(refusals)), TransferMemory(cycle.hits, memory.brokers)
 
 
-def store_of(context: TransferContext) -> LoadStore:
-    """The loads of the live brokers, moves in flight counted, and their top bundles.
-
-    Rows are the live brokers' in order.
-    """
+def build_load_store(context: TransferContext) -> LoadStore:
+    """Return the loads and top bundles of the live brokers, with pending moves applied."""
     view, config, reported = context.view, context.config, context.reported
     _, loads = _loads(view, context.memory)
-    load, flow, latest = loads.load, loads.throughput, view.brokers.latest.throughput
+    load, throughput, latest = loads.load, loads.throughput, view.brokers.latest.throughput
     if reported is not view:
         moved = latest - reported.brokers.latest.throughput
         load = load + np.where(moved != 0, _usage(view, config) - _usage(reported, config), 0.0)
-        flow = np.maximum(flow + moved, 0.0)
+        throughput = np.maximum(throughput + moved, 0.0)
     alive = np.flatnonzero(view.brokers.alive)
-    names = tuple(view.brokers.names[row] for row in alive.tolist())
-    lists = _TopLists(view, config, context.eligible, context.movable)
+    top_bundles = _TopBundles(view, config, context.eligible, context.movable)
     return LoadStore(
-        names,
-        load[alive],
-        flow[alive],
-        latest[alive],
-        view.brokers.reported_ms[alive],
-        cache(lambda place: lists.of(int(alive[place]))),
+        names=tuple(view.brokers.names[row] for row in alive.tolist()),
+        load=load[alive],
+        throughput_ema=throughput[alive],
+        throughput=latest[alive],
+        updated_ms=view.brokers.reported_ms[alive],
+        top=cache(lambda place: top_bundles.find(int(alive[place]))),
     )
 
 
-class _TopLists:
-    """The top bundles of one broker after the other.
-
-    The bundles are put in order of their brokers once, at the first question.
-    """
+class _TopBundles:
+    """Finds the top bundles of brokers. The first call sorts all bundles by broker."""
 
     def __init__(
         self, view: ClusterView, config: TransferShedderConfig, eligible: Bools, movable: Bools
     ) -> None:
         self.view, self.config, self.eligible, self.movable = view, config, eligible, movable
-        self._rows: np.ndarray[Any, np.dtype[np.intp]] | None = None
+        self._rows: Rows | None = None
         self._starts = np.zeros(1, np.int64)
 
-    def of(self, broker: int) -> Top:
-        """Its `top_bundles` heaviest by their latest statistics.
+    def find(self, broker: int) -> Top:
+        """Return the `top_bundles` heaviest bundles of a broker by their latest figures.
 
-        O(bundles) once, then O(n log n) in the broker's own.
+        The first call takes O(bundles), each call O(n log n) for the broker's n bundles.
         """
-        rows = self._of_broker(broker)
+        rows = self._rows_of(broker)
         bundles = self.view.bundles
         connections = bundles.topics[rows] + bundles.sessions[rows]
         stats = bundles.latest.take(rows)
@@ -335,11 +311,11 @@ class _TopLists:
         ]
         return Top(rows, bundles.latest.take(rows).throughput, self.eligible[rows])
 
-    def _of_broker(self, broker: int) -> np.ndarray[Any, np.dtype[np.intp]]:
+    def _rows_of(self, broker: int) -> Rows:
         if self._rows is None:
             owner = np.where(self._reported(), self.view.bundles.owner, -1)
             brokers = len(self.view.brokers)
-            # Sixteen bits are sorted by radix: a million bundles in milliseconds.
+            # numpy sorts 16 bits by radix: a million bundles in milliseconds.
             self._rows = np.argsort(
                 owner.astype(np.int16) if brokers < 2**15 else owner, kind="stable"
             )
@@ -347,7 +323,7 @@ class _TopLists:
         return self._rows[self._starts[broker] : self._starts[broker + 1]]
 
     def _reported(self) -> Bools:
-        """Bundles that a broker would report among its top ones, if they are heavy enough."""
+        """Return the bundles that a broker may report among its top bundles."""
         view = self.view
         reported = self.movable & ~view.bundles.system
         reported[view.bundles.rows_of_namespace(SYSTEM_NAMESPACE)] = False
@@ -371,10 +347,10 @@ _SKIPS = {
 }
 
 
-def _refusals(
+def _explain_cycle(
     view: ClusterView, store: LoadStore, config: TransferShedderConfig, cycle: Cycle
 ) -> list[Refusal]:
-    """Why the pass, a source or a bundle was left out."""
+    """Explain why no moves were chosen, or why a source keeps bundles."""
     found = [
         refusal(
             kept.rule,

@@ -1,10 +1,10 @@
-"""TransferShedder's decision: from which brokers to which, and which of their top bundles.
+"""One cycle of TransferShedder: which brokers are paired, and which of their top bundles move.
 
 See docs/strategies.md "TransferShedder".
 
 Loads are ratios (1.0 = 100 %), throughputs bytes/s, times ms since the epoch. The arithmetic is the
-reference's, in doubles and in its order: what it computes from a load or throughput of zero
-(infinite, or no number) goes through its comparisons here too.
+reference's, in doubles and in its order. A load or throughput of zero gives infinite values or
+NaN, which its comparisons handle in the same way.
 """
 
 from __future__ import annotations
@@ -19,35 +19,37 @@ from lb_stream.core.model.rules import Decides, Refuses, Rule
 from lb_stream.core.model.view import Bools, Floats, Ints, Rows
 
 SWAP_LEAVES = 0.75
-"""A swap must bring its source below this share of its throughput."""
+"""A swap must bring its source below this part of its throughput."""
 
 Skip = Literal["CoolDown", "OutDatedData", "NoBrokers", "NoLoadData", "HitCount", "NoBundles"]
 Reason = Literal["Overloaded", "Underloaded"]
 MayTake = Callable[[int, int], bool]
-"""(bundle, broker) → whether the filters let that broker have that bundle."""
+"""(bundle, place of a broker) → whether the filters let the broker take the bundle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """One broker's top bundles as they are reported, the lightest first."""
+    """The top bundles that a broker reports, the lightest first."""
 
     bundles: Rows
-    throughput: Floats
-    may_leave: Bools  # the broker owns it, and it was not unloaded recently
+    throughput: Floats  # latest
+    may_leave: Bools  # the broker owns the bundle, which was not unloaded recently
 
 
 @dataclass(frozen=True, slots=True)
 class LoadStore:
-    """What is known of each broker, one row each; where loads are equal the order of the rows
-    decides."""
+    """The figures of live brokers, with a row (a place) for each.
+
+    Between equal loads the order of the rows decides.
+    """
 
     names: tuple[str, ...]
     load: Floats  # smoothed
     throughput_ema: Floats  # smoothed
     throughput: Floats  # latest
-    updated_ms: Ints
-    top: Callable[[int], Top]  # of the broker in a row; asked only for those that matter
-    without_data: tuple[str, ...] = ()  # registered brokers of which no load is known
+    updated_ms: Ints  # append time of the last report
+    top: Callable[[int], Top]  # place → top bundles; called only for brokers that are paired
+    without_data: tuple[str, ...] = ()  # registered brokers without a known load
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +63,12 @@ class CycleLimits:
     delay_ms: int
     ttl_ms: int
     overloaded: float
-    counts_gain: bool  # what a swap brings back counts for the bundles after it
+    counts_gain: bool  # the load that a swap brings back makes room for more moves of the pair
 
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Which rule fired, with what it saw and its limit."""
+    """The rule by which a pass acts, what it saw, and its limit."""
 
     reason: Reason
     rule: Rule
@@ -76,12 +78,10 @@ class Why:
 
 @dataclass(frozen=True, slots=True)
 class CycleMove:
-    """One bundle leaves `source`, for `destination` (None: to be found later).
+    """One bundle leaves `source` for `destination` (None: chosen later).
 
-    `expected_after` is the source's load then.
-
-    `in_return`: it makes room for the move that follows it, and makes sense only together with
-    that.
+    `expected_after`: the source's load then. `in_return`: the move is half of a swap, and makes
+    room for the move that follows it.
     """
 
     bundle: int
@@ -94,7 +94,7 @@ class CycleMove:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Why a source keeps bundles: the rule, what it saw (bytes/s, or bundles) and its limit."""
+    """Why a source keeps bundles: the rule, what it saw (bytes/s, or a number), its limit."""
 
     rule: Rule
     source: int
@@ -105,17 +105,15 @@ class Kept:
 
 @dataclass(slots=True)
 class Cycle:
-    """What one cycle came to. It lives within one call."""
+    """The result of one cycle. `run_cycle` changes it while it runs."""
 
-    hits: int
+    hits: int  # uneven passes in a row, this one included
     moves: list[CycleMove] = field(default_factory=list)
-    skip: Skip | None = None
-    unloaded: dict[str, int] = field(
-        default_factory=dict
-    )  # broker → when it was last unloaded, where that still counts
-    average: float | None = None
-    std: float | None = None
-    std_after: float = 0.0
+    skip: Skip | None = None  # Pulsar's word for why there are no moves
+    unloaded: dict[str, int] = field(default_factory=dict)  # broker → last unload, if in cool-down
+    average: float | None = None  # load
+    std: float | None = None  # standard deviation of the loads
+    std_after: float = 0.0  # the same after the moves
     kept: list[Kept] = field(default_factory=list)
 
 
@@ -127,35 +125,36 @@ def run_cycle(
     may_take: MayTake,
     now_ms: int,
 ) -> Cycle:
-    """One pass over the cluster. `hits` counts the passes in a row that saw an uneven cluster."""
+    """Run one pass over the cluster. `hits`: the uneven passes in a row before it."""
     cycle = Cycle(hits, unloaded=dict(unloaded))
     with np.errstate(all="ignore"):
-        counted = _fresh(store, limits, cycle, now_ms)
+        # Whether the data is fresh, and the cluster has been uneven for enough passes.
+        counted = _find_fresh(store, limits, cycle, now_ms)
         if counted is None:
             return cycle
-        stats = _Stats.of(store, limits, store.load[counted])
-        cycle.average, cycle.std, cycle.std_after = (
-            float(stats.average),
-            float(stats.std),
-            float(stats.std),
-        )
+        stats = _Stats.before_pairs(store, limits, store.load[counted])
+        cycle.average = float(stats.average)
+        cycle.std = cycle.std_after = float(stats.std)
         cycle.hits = hits + 1 if stats.why() is not None else 0
         if cycle.hits <= limits.hit_count_threshold:
             cycle.skip = "HitCount"
             return cycle
-        no_data, few_bundles = _shed(store, limits, stats, cycle, may_take)
+
+        # The moves of one pair of brokers after the other.
+        no_data, few_bundles = _relieve_pairs(store, limits, stats, cycle, may_take)
     cycle.moves = list(dict.fromkeys(cycle.moves))
     cycle.std_after = float(stats.std)
     if cycle.moves:
         cycle.hits = 0
+    elif no_data:
+        cycle.skip = "NoLoadData"
     else:
-        cycle.skip = "NoLoadData" if no_data else "NoBundles" if few_bundles else "HitCount"
+        cycle.skip = "NoBundles" if few_bundles else "HitCount"
     return cycle
 
 
-def _fresh(store: LoadStore, limits: CycleLimits, cycle: Cycle, now_ms: int) -> Bools | None:
-    """Which brokers' data is fresh enough to count; None when the pass ends here (the skip says
-    why)."""
+def _find_fresh(store: LoadStore, limits: CycleLimits, cycle: Cycle, now_ms: int) -> Bools | None:
+    """Return which brokers' data is fresh enough to count; None: the pass ends (`cycle.skip`)."""
     fresh = now_ms - store.updated_ms <= limits.ttl_ms
     for row, name in enumerate(store.names):
         if name not in cycle.unloaded or not fresh[row]:
@@ -173,38 +172,33 @@ def _fresh(store: LoadStore, limits: CycleLimits, cycle: Cycle, now_ms: int) -> 
 
 @dataclass(slots=True)
 class _Stats:
-    """Mean and deviation while pairs are relieved, and who is next: the lowest not yet helped, the
-    highest not yet tried."""
+    """Mean and standard deviation of the loads while pairs are relieved, and the next pair."""
 
     store: LoadStore
     limits: CycleLimits
-    order: list[int]
-    low: int
-    high: int
-    count: int
+    order: list[int]  # places of all brokers, the lowest load first
+    low: int  # position in `order` of the lowest broker that has not been helped
+    high: int  # position in `order` of the highest broker that has not been tried
+    count: int  # loads in the mean
     average: float
     square_sum: float
     std: float
-    pairs: int = 0
+    pairs: int = 0  # relieved so far
 
     @staticmethod
-    def of(store: LoadStore, limits: CycleLimits, loads: Floats) -> _Stats:
-        """Before the first pair.
-
-        `loads` are those that count in the mean; the order is of all brokers.
-        """
+    def before_pairs(store: LoadStore, limits: CycleLimits, loads: Floats) -> _Stats:
+        """Return the figures before the first pair. `loads`: those that count in the mean."""
         order = np.argsort(store.load, kind="stable").tolist()
-        average = np.cumsum(loads)[-1] / len(loads)  # summed one by one, as the reference does
+        average = np.cumsum(loads)[-1] / len(loads)  # added in order, as the reference does
         squares = np.cumsum(loads * loads)[-1]
         std = np.sqrt(squares / len(loads) - average * average)
         return _Stats(store, limits, order, 0, len(order) - 1, len(loads), average, squares, std)
 
     def why(self) -> Why | None:
-        """The reason to act now, if there is one."""
-        if self.std > self.limits.target_std:
-            return Why(
-                "Overloaded", Decides.STD_ABOVE_TARGET, float(self.std), self.limits.target_std
-            )
+        """Return the reason to relieve the next pair; None: the cluster is even."""
+        target = self.limits.target_std
+        if self.std > target:
+            return Why("Overloaded", Decides.STD_ABOVE_TARGET, float(self.std), target)
         return self._underloaded(self.order[self.low]) or self._overloaded(self.order[self.high])
 
     def _underloaded(self, broker: int) -> Why | None:
@@ -212,28 +206,20 @@ class _Stats:
         load, least = self.store.load[broker], self.average * share
         if load < least:
             return Why("Underloaded", Decides.UNDERLOADED_BROKER, float(load), float(least))
-        traffic, least = (
-            self.store.throughput_ema[broker],
-            self.store.throughput_ema[self.order[self.high]] * share,
-        )
-        return (
-            Why("Underloaded", Decides.IDLE_BROKER, float(traffic), float(least))
-            if traffic < least
-            else None
-        )
+        throughput = self.store.throughput_ema[broker]
+        least = self.store.throughput_ema[self.order[self.high]] * share
+        if throughput < least:
+            return Why("Underloaded", Decides.IDLE_BROKER, float(throughput), float(least))
+        return None
 
     def _overloaded(self, broker: int) -> Why | None:
-        load, limits = (
-            self.store.load[broker],
-            (self.limits.overloaded, self.average + self.limits.target_std),
-        )
-        return (
-            Why("Overloaded", Decides.OVERLOADED_BROKER, float(load), float(max(limits)))
-            if all(load > limit for limit in limits)
-            else None
-        )
+        load = self.store.load[broker]
+        limits = (self.limits.overloaded, self.average + self.limits.target_std)
+        if all(load > limit for limit in limits):
+            return Why("Overloaded", Decides.OVERLOADED_BROKER, float(load), float(max(limits)))
+        return None
 
-    def moved(self, source: int, destination: int, offload: float) -> None:
+    def count_pair(self, source: int, destination: int, offload: float) -> None:
         """Count a pair: the source's load falls by `offload`, the destination's rises by it."""
         high, low = self.store.load[source], self.store.load[destination]
         self.square_sum -= high * high + low * low
@@ -244,15 +230,16 @@ class _Stats:
         self.low += 1
 
 
-def _shed(
+def _relieve_pairs(
     store: LoadStore, limits: CycleLimits, stats: _Stats, cycle: Cycle, may_take: MayTake
 ) -> tuple[int, int]:
-    """Pair the highest with the lowest until the cluster is even or the cycle's pairs are used up.
+    """Pair the highest with the lowest until the cluster is even, or `max_brokers` are relieved.
 
-    Returns how many sources had no top bundles, and how many gave none.
+    Returns how many sources had no top bundles, and how many gave no bundle.
     """
     no_data = few_bundles = 0
     while stats.pairs < limits.max_brokers and stats.low < stats.high:
+        # The next pair.
         why = stats.why()
         if why is None:
             break
@@ -266,41 +253,43 @@ def _shed(
             bundles = tuple(top.bundles.tolist())
             cycle.kept.append(Kept(rule, source, bundles, (len(bundles),), 2))
             continue
-        pair = _Pair.of(store, limits, source, destination, top, may_take)
+
+        # Its moves.
+        pair = _Pair.before_moves(store, limits, source, destination, top, may_take)
         if pair.relieve():
-            stats.moved(
-                source,
-                destination,
-                (pair.marked - pair.gain) * store.load[source] / store.throughput[source],
-            )
+            offload = (pair.marked - pair.gain) * store.load[source] / store.throughput[source]
+            stats.count_pair(source, destination, offload)
             cycle.moves += pair.moves(why)
         else:
             few_bundles += 1
-        cycle.kept += pair.kept()
+        cycle.kept += pair.explain_kept()
     return no_data, few_bundles
 
 
 @dataclass(slots=True)
 class _Pair:
-    """One source and one destination: which bundles go over, and which come back in exchange."""
+    """One source and one destination: which bundles leave, and which come back in exchange.
+
+    Amounts are bytes/s.
+    """
 
     store: LoadStore
     limits: CycleLimits
     source: int
     destination: int
-    top: Top
-    returns: Iterator[tuple[int, float]]  # the destination's top bundles, never rewound
+    top: Top  # of the source
+    returns: Iterator[tuple[int, float]]  # the destination's top bundles, each looked at once
     may_take: MayTake
-    target: float  # bytes/s
+    target: float  # should leave the source
     marked: float = 0.0  # leaves the source
-    gain: float = 0.0  # comes back, as far as that counts
+    gain: float = 0.0  # comes back, if that counts (`counts_gain`)
     returned: float = 0.0  # comes back
     chosen: list[tuple[int, bool]] = field(default_factory=list)  # (bundle, comes back)
     not_transferable: list[int] = field(default_factory=list)
-    stopped_at: tuple[int, float] | None = None  # the bundle that was too much, and its bytes/s
+    stopped_at: tuple[int, float] | None = None  # the first bundle that was too heavy, its bytes/s
 
     @staticmethod
-    def of(
+    def before_moves(
         store: LoadStore,
         limits: CycleLimits,
         source: int,
@@ -308,9 +297,9 @@ class _Pair:
         top: Top,
         may_take: MayTake,
     ) -> _Pair:
-        """Before the first bundle.
+        """Return the pair before its first move.
 
-        Half of the difference in load should move, as that share of the source's throughput.
+        Half of the difference in load should move, as that part of the source's throughput.
         """
         offload = (store.load[source] - store.load[destination]) / 2
         target = store.throughput[source] * offload / store.load[source]
@@ -319,7 +308,7 @@ class _Pair:
         return _Pair(store, limits, source, destination, top, returns, may_take, target)
 
     def relieve(self) -> bool:
-        """Choose bundles; whether any throughput would move."""
+        """Choose bundles; return whether any throughput would move."""
         remaining = len(self.top.bundles)
         for bundle, throughput, may_leave in zip(
             self.top.bundles.tolist(), self.top.throughput, self.top.may_leave, strict=True
@@ -343,13 +332,13 @@ class _Pair:
                 self.returned += brought
                 if self.limits.counts_gain:
                     self.gain += brought
-            self.chosen += [*((one, True) for one in back), (bundle, False)]
+            self.chosen += [*((returning, True) for returning in back), (bundle, False)]
             self.marked += throughput
             remaining -= 1
         return bool(self.marked > 0)
 
-    def kept(self) -> list[Kept]:
-        """Why bundles stay: the rules forbid it, or nothing that may leave fits."""
+    def explain_kept(self) -> list[Kept]:
+        """Return why bundles stay: rules forbid a move, or no bundle that may leave fits."""
         found = []
         if not self.marked > 0 and self.stopped_at is not None:
             bundle, throughput = self.stopped_at
@@ -363,8 +352,10 @@ class _Pair:
         return found
 
     def _swap(self, throughput: float) -> tuple[list[int], float] | None:
-        """What the destination should give back for a bundle that is too heavy, and its throughput;
-        None: no swap helps."""
+        """Return what comes back for a bundle that is too heavy: bundles, and their throughput.
+
+        None: no swap helps.
+        """
         most = self.store.throughput[self.source]
         high = most - self.marked + self.gain - throughput
         low = self.store.throughput[self.destination] + self.marked - self.gain + throughput
@@ -381,15 +372,16 @@ class _Pair:
         return None
 
     def moves(self, why: Why) -> list[CycleMove]:
-        """The choice as moves, in the order in which it was made."""
+        """Return the chosen bundles as moves, in the order of the choice."""
         high, low = self.store.load[self.source], self.store.load[self.destination]
         offload = (self.marked - self.returned) * high / self.store.throughput[self.source]
-        goes_to = self.destination if self.limits.transfer else None
-        return [
-            CycleMove(
-                bundle, self.destination, self.source, why, float(low + offload), in_return=True
-            )
-            if comes_back
-            else CycleMove(bundle, self.source, goes_to, why, float(high - offload))
-            for bundle, comes_back in self.chosen
-        ]
+        destination = self.destination if self.limits.transfer else None
+        found = list[CycleMove]()
+        for bundle, comes_back in self.chosen:
+            if comes_back:
+                after = float(low + offload)
+                move = CycleMove(bundle, self.destination, self.source, why, after, in_return=True)
+            else:
+                move = CycleMove(bundle, self.source, destination, why, float(high - offload))
+            found.append(move)
+        return found

@@ -11,7 +11,7 @@ from lb_stream.agent.report_needed import ReportFigures, report_needed
 from lb_stream.contracts.reports import ReportConfig
 from lb_stream.core.model.view import Rates
 from lb_stream.core.shedding.broker_loads import BrokerLoads, five_weights
-from lb_stream.core.shedding.top_bundles import order_of_stats, reported_top, rounded
+from lb_stream.core.shedding.top_bundles import sort_keys, reported_top, rounded
 from tests.conformance.reference_only import order_of_averages, stored_top
 
 WEIGHTS = {"cpu": 1.0, "direct_memory": 0.0, "bandwidth_in": 1.0, "bandwidth_out": 1.0}
@@ -94,8 +94,7 @@ def test_halves_are_rounded_up_and_what_is_just_below_a_half_is_not() -> None:
 def test_statistics_are_rounded_to_their_steps_and_averages_are_cut() -> None:
     four = rates((150_000, 149_999, 60, 89), (249_999, 50_000, 0, 50))
     assert [
-        key.tolist()
-        for key in order_of_stats(four, np.array([499, 500]), np.array([99_999, 100_000]))
+        key.tolist() for key in sort_keys(four, np.array([499, 500]), np.array([99_999, 100_000]))
     ] == [
         [2.0, 2.0],
         [1.0, 1.0],

@@ -20,7 +20,7 @@ from lb_stream.core.shedding.transfer import (
     TransferMemory,
     TransferShedderConfig,
     observe,
-    store_of,
+    build_load_store,
 )
 from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Report, batch_of
@@ -191,13 +191,13 @@ def test_moves_in_flight_count_in_the_loads_that_the_next_pass_sees() -> None:
     memory = observe(view, config, TransferMemory.read({}))
     moved = with_moves(view, view.bundles.rows_of([name(3)]), np.array([2]))
     eligible = np.ones(len(view.bundles), np.bool_)
-    store = store_of(ShedContext.build(moved, config, memory, eligible, reported=view))
+    store = build_load_store(ShedContext.build(moved, config, memory, eligible, reported=view))
     assert store.load.tolist() == pytest.approx(
         [0.5, 0.5, 0.5], rel=1e-6
     )  # four ninths of the usage of 0.9 moves along
     assert store.throughput.tolist() == pytest.approx([500 * MB, 500 * MB, 430 * MB])
     assert store.throughput_ema.tolist() == pytest.approx([500 * MB, 500 * MB, 430 * MB])
-    assert store_of(
+    assert build_load_store(
         ShedContext.build(view, config, memory, eligible, reported=view)
     ).load.tolist() == pytest.approx([0.9, 0.5, 0.1], rel=1e-6)
 
