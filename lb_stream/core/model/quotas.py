@@ -1,8 +1,8 @@
-"""What the simple manager expects a bundle to cost, learned slowly from reports.
+"""Quotas: the load that the simple manager expects of each bundle, learned from reports.
 
 See docs/placement.md "The simple manager's three".
 
-Rates messages/s, bandwidths bytes/s, memory MB, times ms. Every value follows its samples quickly
+Rates are messages/s, bandwidths bytes/s, memory MB, times ms. A quota follows its samples fast
 upwards (fully within 30 minutes) and slowly downwards (within a day).
 """
 
@@ -19,11 +19,14 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 RISE_MS = 30 * 60_000
+"""Time after which a sample above the quota counts in full."""
 FALL_MS = 1_440 * 60_000
+"""Time after which a sample below the quota counts in full."""
 GROUP = 500
-"""The number of topics, producers and consumers that together cost one group's memory."""
+"""Topics, producers and consumers are counted in groups of this size."""
 
 VALUES = ("rate_in", "rate_out", "bandwidth_in", "bandwidth_out", "memory")
+"""The parts of a quota."""
 INITIAL = {
     "rate_in": 40.0,
     "rate_out": 120.0,
@@ -50,25 +53,25 @@ LEAST_BUNDLES = 30
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """What a message rate costs in cpu, and a group of connections in memory."""
+    """The cost of a message rate in cpu, and of a group of connections in memory."""
 
-    cpu: float = 0.025
-    memory: float = 25.0
+    cpu: float = 0.025  # percent of a core for each msg/s
+    memory: float = 25.0  # MB for each group
 
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """One row for each bundle, one column for each of VALUES."""
+    """Quotas of bundles: a row for each bundle, a column for each of VALUES."""
 
     columns: Mapping[str, Floats]
 
     @staticmethod
     def initial(bundles: int) -> Quotas:
-        """Of bundles about which nothing is known."""
+        """Return the quotas of bundles before their first report."""
         return Quotas({name: np.full(bundles, value) for name, value in INITIAL.items()})
 
     def smoothed(self, samples: Quotas, elapsed_ms: int | Ints) -> Quotas:
-        """After one more sample of every row, `elapsed_ms` after the last one."""
+        """Return the quotas after one more sample of every row, `elapsed_ms` after the last."""
         return Quotas(
             {
                 name: smooth(self.columns[name], samples.columns[name], *LIMITS[name], elapsed_ms)
@@ -79,32 +82,30 @@ class Quotas:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """All that has been learned of a cluster: the quota of each of its bundles, that of a bundle of
-    which nothing is known, the factors."""
+    """Everything that the simple manager has learned of a cluster."""
 
     quotas: Quotas
-    default: Mapping[str, float] = field(default_factory=INITIAL.copy)
+    default: Mapping[str, float] = field(default_factory=INITIAL.copy)  # of an unreported bundle
     factors: Factors = Factors()
 
     @staticmethod
     def initial(bundles: int) -> Learned:
-        """Before the first report."""
+        """Return the values before the first report."""
         return Learned(Quotas.initial(bundles))
 
 
 @dataclass(frozen=True, slots=True)
 class BundleFigures:
-    """What reports say of bundles, one row each: rates, throughputs, and topics, producers and
-    consumers together."""
+    """Reported figures of bundles, with a row for each."""
 
     rate_in: Floats
     rate_out: Floats
     throughput_in: Floats
     throughput_out: Floats
-    connections: Ints
+    connections: Ints  # topics, producers and consumers together
 
     def samples(self, factors: Factors) -> Quotas:
-        """As samples for the quotas."""
+        """Return the figures as samples for quotas."""
         return Quotas(
             {
                 "rate_in": self.rate_in,
@@ -117,15 +118,17 @@ class BundleFigures:
 
 
 def groups(connections: Ints) -> Floats:
-    """How many groups' memory each bundle takes: at least one."""
+    """Return how many groups' memory each bundle takes: at least one."""
     return (1 + connections // GROUP).astype(np.float64)
 
 
 def smooth(
     old: Floats, sample: Floats, least: float, most: float, elapsed_ms: int | Ints
 ) -> Floats:
-    """(1 - weight) * old + weight * sample, the sample brought within its limits; the weight is the
-    elapsed part of the time it takes."""
+    """Return (1 - weight) * old + weight * sample, with the sample clipped to its limits.
+
+    The weight is the elapsed part of RISE_MS or FALL_MS, at most 1.
+    """
     wanted = np.clip(sample, least, most)
     weight = np.clip(elapsed_ms / np.where(wanted >= old, RISE_MS, FALL_MS), 0.0, 1.0)
     return (1.0 - weight) * old + weight * wanted
@@ -134,8 +137,10 @@ def smooth(
 def default_quota(
     old: Mapping[str, float], figures: BundleFigures, factors: Factors, elapsed_ms: int
 ) -> dict[str, float]:
-    """The quota of bundles that nobody has reported yet: follows the mean over all bundles, once
-    there are enough of them."""
+    """Return the quota of unreported bundles, which follows the mean over all bundles.
+
+    It stays while there are too few bundles (LEAST_BUNDLES).
+    """
     bundles = len(figures.connections)
     if bundles <= LEAST_BUNDLES:
         return dict(old)
@@ -146,11 +151,13 @@ def default_quota(
     return {name: _smooth_one(old[name], means[name], LIMITS[name], elapsed_ms) for name in VALUES}
 
 
-def learned(
+def learn_factors(
     old: Factors, figures: BundleFigures, cpu_percent: float, memory_mb: float, elapsed_ms: int
 ) -> Factors:
-    """The factors after one more look at the whole cluster: all brokers' cpu usage (percent of a
-    core) and memory usage (MB)."""
+    """Return the factors after one more sample of the whole cluster.
+
+    `cpu_percent` (of a core) and `memory_mb`: used by all brokers together.
+    """
     rate = float((figures.rate_in + figures.rate_out).sum())
     all_groups = float(groups(figures.connections).sum())
     if rate <= LEAST_RATE or all_groups <= LEAST_GROUPS:
@@ -168,8 +175,10 @@ def _smooth_one(old: float, sample: float, limits: tuple[float, float], elapsed_
 def allocated(
     quotas: Quotas, owner: NDArray[np.integer], brokers: int, factors: Factors
 ) -> dict[str, Floats]:
-    """Sums of its bundles' quotas for each broker 0..brokers-1 (owner -1: nobody's), and the cpu
-    that their rates cost."""
+    """Return the sums of quotas for each broker, and the cpu that their rates cost.
+
+    `owner`: the broker 0..brokers-1 of each bundle; -1: unassigned, which counts nowhere.
+    """
     owned = owner >= 0
     sums: dict[str, Floats] = {
         name: np.bincount(owner[owned], column[owned], brokers).astype(np.float64)

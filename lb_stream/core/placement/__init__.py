@@ -1,6 +1,6 @@
 """Placement strategies: which broker should take a bundle. One strategy, one file.
 
-Who may take it at all is decided before, by `candidates`. See docs/placement.md "Filters".
+The filters of `core.filters` have chosen the candidates before. See docs/placement.md.
 """
 
 from lb_stream.core.placement.base import (

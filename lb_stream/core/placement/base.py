@@ -1,4 +1,4 @@
-"""What all placement strategies share: their working columns, their result, their registry."""
+"""The parts of all placement strategies: context, working columns, result, registry."""
 
 from __future__ import annotations
 
@@ -16,33 +16,27 @@ from lb_stream.core.model.view import ClusterView, Floats, Ints, Rows, average_b
 
 @dataclass(slots=True)
 class Targets:
-    """The brokers' loads while one round places bundle after bundle: each choice counts in the
-    next.
+    """The brokers' loads while one round places bundles: each choice counts in the next ones.
 
-    Mutable: it lives within one `decide`.
+    Columns have a row for each broker. Mutable: it lives within one `decide`.
     """
 
     view: ClusterView
-    seed: int | None  # None: no chance, always the first
-    usage: Floats
-    load: Floats  # smoothed usage as the extensible manager follows it; NaN: nothing known
-    long_rate: Floats
+    seed: int | None  # of the round; None: no chance, the first candidate is drawn
+    usage: Floats  # ratio
+    load: Floats  # smoothed usage, which the extensible manager follows; NaN: not known
+    long_rate: Floats  # long-term messages/s
     topics: Ints
-    placed: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # (bundle, destination) of every choice so far
-    _arrived: dict[str, Floats] = field(
-        default_factory=dict
-    )  # resource → what the choices so far bring to each broker
-    _left: dict[str, Floats] = field(default_factory=dict)  # ... and take from it
-    _own_bundles: Ints | None = None  # once asked for
-    _average: tuple[float, dict[str, float]] | None = (
-        None  # what the average broker carries, and uses of each resource, once asked for
-    )
+    placed: list[tuple[int, int]] = field(default_factory=list)  # (bundle, destination), in order
+    _arrived: dict[str, Floats] = field(default_factory=dict)  # resource → what choices add
+    _left: dict[str, Floats] = field(default_factory=dict)  # resource → what choices take away
+    _own_bundles: Ints | None = None  # computed when it is first needed
+    # The average broker's throughput and use of each resource, computed when it is first needed.
+    _average: tuple[float, dict[str, float]] | None = None
 
     @staticmethod
     def from_view(view: ClusterView, seed: int | None = 0) -> Targets:
-        """The loads before the round's first choice. Moves in flight are in the view already."""
+        """Return the loads before the round's first choice. The view has pending moves applied."""
         brokers = view.brokers
         loads = (
             brokers.usage.copy(),
@@ -53,9 +47,9 @@ class Targets:
         return Targets(view, seed, *loads)
 
     def reported_own_bundles(self) -> Ints:
-        """How many bundles each broker has reported. O(bundles), once.
+        """Return how many bundles each broker has reported, without system bundles it owns.
 
-        Without those heartbeat and SLA-monitor bundles that it owns.
+        The first call takes O(bundles).
         """
         if self._own_bundles is None:
             view = self.view
@@ -64,11 +58,11 @@ class Targets:
         return self._own_bundles
 
     def draw(self, subject: str, candidates: Rows) -> int:
-        """One of the candidates (in order) by the round's seed and the subject's name."""
+        """Draw one of the candidates by the round's seed and the subject's name."""
         return int(candidates[0]) if self.seed is None else draw(self.seed, subject, candidates)
 
     def number(self, subject: str, below: int) -> int:
-        """A number 0..below-1 by the round's seed and the subject's name."""
+        """Draw a number 0..below-1 by the round's seed and the subject's name."""
         return 0 if self.seed is None else draw_number(self.seed, subject, below)
 
     def add(self, bundle: int, destination: int) -> None:
@@ -87,13 +81,14 @@ class Targets:
                 self._left.setdefault(name, np.zeros(len(view.brokers)))[source] += amount
 
     def with_bundle(self, bundle: int, rows: Rows) -> Floats:
-        """The usage of the given brokers if they had the bundle too, never less than now; this
-        round's choices are counted."""
+        """Return the usage that the given brokers would have with the bundle, never less than now.
+
+        This round's choices count.
+        """
         return np.maximum(self.usage[rows], self._usage(rows, {}, self._amounts(bundle)))
 
     def without_bundle(self, bundle: int) -> float:
-        """The usage of the bundle's broker once it has left, as those will that this round has sent
-        elsewhere."""
+        """Return the usage of the bundle's broker without it, and without this round's moves."""
         gone = {name: -amount for name, amount in self._amounts(bundle).items()}
         return float(
             self._usage(self.view.bundles.owner[[bundle]].astype(np.intp), self._left, gone)[0]
@@ -110,7 +105,7 @@ class Targets:
         return max_weighted_usage(resources, self.view.brokers.weights)
 
     def _amounts(self, bundle: int) -> dict[str, float]:
-        """What the bundle uses of each resource, as `resources_used` has it."""
+        """Return what the bundle uses of each resource, by the rule of `resources_used`."""
         brokers, source = self.view.brokers, int(self.view.bundles.owner[bundle])
         if source >= 0:
             carried = sum(brokers.latest.row(source)[:2])
@@ -128,12 +123,11 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The brokers among which chance decides, and every candidate's score (lower is better,
-    infinite: refused by the strategy)."""
+    """The result of a placement: the best brokers, among which chance decides, and all scores."""
 
-    rows: Rows
-    scores: Floats
-    unit: str
+    rows: Rows  # the best candidates
+    scores: Floats  # of each candidate; lower is better, infinite: the strategy refuses it
+    unit: str  # of the scores
 
 
 Config = TypeVar("Config")
@@ -142,30 +136,30 @@ Remembered = TypeVar("Remembered")
 
 @dataclass(frozen=True, slots=True)
 class PlacementContext(Generic[Config, Remembered]):
-    """All that a placement strategy is asked with: one bundle, and who may take it."""
+    """The input of a placement strategy: one bundle and its candidates."""
 
     targets: Targets  # the brokers' loads, this round's choices included
     candidates: Rows  # the brokers that the filters leave, in order
     bundle: int  # its row in `targets.view`
-    config: Config  # the settings that the strategy was registered with
-    memory: Remembered  # what its last choice has returned
+    config: Config  # settings, of the model that the strategy was registered with
+    memory: Remembered  # result of the last choice
 
 
 class Placement(Protocol):
     """A placement strategy: which of the candidates are best."""
 
     def __call__(self, context: PlacementContext[Any, Any], /) -> tuple[Best, Any]:
-        """The best candidates, and what it remembers."""
+        """Return the best candidates and the new memory."""
         ...
 
 
 placement: Registry[Placement] = Registry("placement", "lb_stream.placements")
-"""The modular manager's; `placement_strategy` names one."""
+"""Strategies of the modular manager; `placement_strategy` names one."""
 
 simple_placement: Registry[Placement] = Registry("simple placement", "lb_stream.simple_placements")
-"""The simple manager's; `simple_placement_strategy` names one."""
+"""Strategies of the simple manager; `simple_placement_strategy` names one."""
 
 extensible_placement: Registry[Placement] = Registry(
     "extensible placement", "lb_stream.extensible_placements"
 )
-"""The extensible manager's: it has one only, of the same name as one of the modular manager's."""
+"""Strategies of the extensible manager. It has a single one, LeastResourceUsageWithWeight."""

@@ -1,7 +1,7 @@
-"""The simple manager's quotas from round to round: learned with every report, remembered as JSON.
+"""The simple manager's quotas from round to round: learned from reports, remembered as JSON.
 
-Of each bundle five numbers are remembered, so the memory of a cluster that runs this manager grows
-with its bundles; of others nothing is, but for the first day after a switch to another manager.
+The memory holds five numbers for each bundle, and grows with their number. A cluster with another
+load manager has no such memory, except on the first day after a switch from this one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lb_stream.core.model.quotas import (
     Learned,
     Quotas,
     default_quota,
-    learned,
+    learn_factors,
 )
 from lb_stream.core.model.view import ClusterView
 
@@ -29,11 +29,10 @@ from lb_stream.core.model.view import ClusterView
 def with_quotas(
     view: ClusterView, remembered: Mapping[str, Any]
 ) -> tuple[ClusterView, dict[str, Any]]:
-    """The view with what has been learned of it, and the JSON object that the next round starts
-    from.
+    """Return the view with its quotas, and the JSON object for the next round.
 
-    Something is learned when a broker has sent a new report: of all bundles that have an owner,
-    over the time since the last one. The first one counts in full.
+    Quotas are learned when a broker has sent a new report: those of all owned bundles, over the
+    time since the last such report. The first report counts in full.
     """
     before = _read(view, remembered)
     if not view.brokers.sampled.any():
@@ -45,13 +44,15 @@ def with_quotas(
 
 
 def while_others_run(remembered: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
-    """What is kept while another manager runs: everything, until it is so old that the first new
-    report would count in full."""
+    """Return what is kept while another manager runs: all for a day, then nothing.
+
+    After a day the first new report would count in full.
+    """
     return dict(remembered) if remembered and now_ms - int(remembered["at_ms"]) < FALL_MS else {}
 
 
 def _read(view: ClusterView, remembered: Mapping[str, Any]) -> Learned:
-    """Rows as the view's bundles; those that nothing is known of have the default."""
+    """Read the quotas of the view's bundles; a bundle that is not known has the default."""
     default = {name: float(remembered.get("default", INITIAL)[name]) for name in VALUES}
     columns = {name: np.full(len(view.bundles), default[name]) for name in VALUES}
     known: Mapping[str, list[float]] = remembered.get("bundles", {})
@@ -64,6 +65,8 @@ def _read(view: ClusterView, remembered: Mapping[str, Any]) -> Learned:
 
 
 def _learned(view: ClusterView, before: Learned, elapsed_ms: int) -> Learned:
+    """Return the quotas after one more report of every bundle at a live broker."""
+    # The figures of these bundles, and what the live brokers use.
     bundles, alive = view.bundles, view.brokers.alive
     served = np.flatnonzero(np.append(alive, False)[bundles.owner])
     figures = BundleFigures(
@@ -77,7 +80,9 @@ def _learned(view: ClusterView, before: Learned, elapsed_ms: int) -> Learned:
         float(np.maximum(view.brokers.resources[name][0][alive], 0.0).sum())
         for name in ("cpu", "memory")
     )
-    factors = learned(before.factors, figures, cpu, memory, elapsed_ms)
+
+    # The factors, the default quota, and the quota of each bundle.
+    factors = learn_factors(before.factors, figures, cpu, memory, elapsed_ms)
     default = default_quota(before.default, figures, factors, elapsed_ms)
     some = Quotas({name: column[served] for name, column in before.quotas.columns.items()})
     smoothed = some.smoothed(figures.samples(factors), elapsed_ms)
@@ -88,6 +93,7 @@ def _learned(view: ClusterView, before: Learned, elapsed_ms: int) -> Learned:
 
 
 def _written(view: ClusterView, known: Learned) -> dict[str, Any]:
+    """Return the JSON object that `_read` takes."""
     rows = zip(*(known.quotas.columns[name].tolist() for name in VALUES), strict=True)
     return {
         "at_ms": view.now_ms,

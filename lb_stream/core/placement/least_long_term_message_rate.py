@@ -18,7 +18,7 @@ class LeastLongTermMessageRateConfig(KeyModel):
 
     overloaded_threshold_percent: float = key(
         85,
-        "a broker above this usage is not considered",
+        "A broker above this usage is taken only when all are.",
         unit="%",
         pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
         ge=0,
@@ -26,7 +26,8 @@ class LeastLongTermMessageRateConfig(KeyModel):
     )
     placement_weighting: Literal["none", "documented"] = key(
         "none",
-        "plain rate, or divided by (threshold - usage) so that brokers with room are preferred",
+        "The score: the message rate, or the rate divided by (threshold - usage), which prefers "
+        "brokers with room.",
     )
 
 
@@ -34,11 +35,12 @@ class LeastLongTermMessageRateConfig(KeyModel):
 def least_long_term_message_rate(
     context: PlacementContext[LeastLongTermMessageRateConfig, None],
 ) -> tuple[Best, None]:
-    """The candidates with the least long-term rate (messages/s, bundles on their way included).
+    """Choose the candidates with the lowest long-term message rate. O(brokers).
 
-    A broker above the overloaded threshold scores infinite; when all are, all are equally good.
-    Under `documented` the rate is divided by (threshold - usage), both ratios; at the threshold
-    that too is infinite.
+    Rates are messages/s, arriving bundles included. A broker above the overloaded threshold scores
+    infinite; when all do, all are equally good. Under `documented` the rate is divided by
+    (threshold - usage), both ratios, and is infinite at the threshold.
+    Source: docs/placement.md "LeastLongTermMessageRate".
     """
     targets, candidates, config = context.targets, context.candidates, context.config
     usage, rate = targets.usage[candidates], targets.long_rate[candidates]

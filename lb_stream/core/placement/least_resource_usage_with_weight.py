@@ -1,9 +1,8 @@
-"""LeastResourceUsageWithWeight: some broker whose usage lies well below the candidates' average.
+"""LeastResourceUsageWithWeight: a broker whose usage is well below the candidates' average.
 
-Pulsar has two strategies of this name. The modular manager's smooths usages itself, a sample with
-every placement. The extensible manager's takes the smoothed usages that this manager follows anyway
-(TransferShedder), and is the only strategy there: a cluster whose `load_manager` is extensible gets
-it whatever `placement_strategy` says.
+Pulsar has two strategies of this name. That of the modular manager smooths usages itself, with a
+sample at every placement. That of the extensible manager reads the loads that TransferShedder
+follows. The extensible manager has no other, whatever `placement_strategy` says.
 
 See docs/placement.md "LeastResourceUsageWithWeight".
 """
@@ -12,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.core.model.registry import read_memory
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.placement.base import Best, PlacementContext, extensible_placement, placement
 
@@ -28,7 +27,7 @@ class ExtensibleLeastResourceConfig(KeyModel):
 
     usage_difference_percent: float = key(
         10,
-        "how far below the average a broker must be to be preferred",
+        "A broker this far below the average is preferred.",
         unit="%",
         pulsar="loadBalancerAverageResourceUsageDifferenceThresholdPercentage",
         ge=0,
@@ -37,7 +36,7 @@ class ExtensibleLeastResourceConfig(KeyModel):
 
     @property
     def difference(self) -> float:
-        """The same as a ratio."""
+        """Return usage_difference_percent as a ratio."""
         return self.usage_difference_percent / 100.0
 
 
@@ -60,31 +59,27 @@ class LeastResourceConfig(ExtensibleLeastResourceConfig):
 
 @dataclass(slots=True)
 class LeastResourceMemory:
-    """Smoothed usage of each broker, a ratio.
+    """Smoothed usage of each broker, a ratio. Within a round it is a column of the view's brokers.
 
-    While a round runs it lies beside the view's brokers, as a column.
+    `before`: the usages that the last round left; the column replaces them once it exists.
     """
 
-    before: dict[str, float] = field(
-        default_factory=dict
-    )  # as the last round left it; once the column is there it counts instead
-    _names: tuple[str, ...] | None = None
+    before: dict[str, float] = field(default_factory=dict)
+    _names: tuple[str, ...] | None = None  # of the view that the column belongs to
     _column: Floats = field(default_factory=lambda: np.empty(0))
 
     @staticmethod
-    def read(data: Mapping[str, Any]) -> LeastResourceMemory:
-        """From the JSON object of the last round."""
-        return LeastResourceMemory(
-            {str(name): float(value) for name, value in data.get("usage", {}).items()}
-        )
+    def read(data: Mapping[str, object]) -> LeastResourceMemory:
+        """Read the JSON object of the last round."""
+        return LeastResourceMemory(read_memory(data, _LoggedUsage).usage)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As the JSON object that `read` takes."""
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON object that `read` takes."""
         return {"usage": self.usage}
 
     @property
     def usage(self) -> dict[str, float]:
-        """Broker → its smoothed usage."""
+        """Map each broker to its smoothed usage."""
         if self._names is None:
             return self.before
         return {
@@ -93,10 +88,10 @@ class LeastResourceMemory:
             if not np.isnan(value)
         }
 
-    def beside(self, view: ClusterView) -> Floats:
-        """The column for this view's brokers, NaN where nothing is known.
+    def column_of(self, view: ClusterView) -> Floats:
+        """Return the column of this view's brokers, which may be changed; NaN: not known.
 
-        Brokers that are not alive, or not there, are forgotten.
+        Brokers that are not alive, or not in the view, are forgotten.
         """
         if view.brokers.names is not self._names:
             usage = self.usage
@@ -106,41 +101,46 @@ class LeastResourceMemory:
         return self._column
 
 
+@dataclass(slots=True)
+class _LoggedUsage:
+    """The memory as rounds log it."""
+
+    usage: dict[str, float] = field(default_factory=dict)
+
+
 @placement(NAME, config=LeastResourceConfig, memory=LeastResourceMemory.read)
 def least_resource_usage(
     context: PlacementContext[LeastResourceConfig, LeastResourceMemory],
 ) -> tuple[Best, LeastResourceMemory]:
-    """Choose candidates below the average by the difference; if none is, all. O(brokers).
+    """Choose candidates below the average by the difference; all, if none is. O(brokers).
 
-    Every call is a sample of every candidate's usage. The past doesn't count for a broker that has
-    reported no bundle or no message. The overloaded threshold plays no part.
+    Every call takes a sample of every candidate's usage. The past doesn't count for a broker that
+    has reported no bundle or no message. The overloaded threshold doesn't count.
+    Source: docs/placement.md "LeastResourceUsageWithWeight".
     """
-    targets, candidates, config, memory = (
-        context.targets,
-        context.candidates,
-        context.config,
-        context.memory,
-    )
-    brokers, column = targets.view.brokers, memory.beside(targets.view)
+    # The candidates' smoothed usages after this sample.
+    targets, candidates, config = context.targets, context.candidates, context.config
+    brokers, column = targets.view.brokers, context.memory.column_of(targets.view)
     now, before = targets.usage[candidates], column[candidates]
-    silent = (brokers.latest.rate_in[candidates] == 0) & (brokers.latest.rate_out[candidates] == 0)
+    idle = (brokers.latest.rate_in[candidates] == 0) & (brokers.latest.rate_out[candidates] == 0)
     bundles = brokers.bundles if config.count_system_bundles else targets.reported_own_bundles()
-    starts = np.isnan(before) | silent | (bundles[candidates] == 0)
-    usage = np.where(starts, now, before * config.history_ratio + (1 - config.history_ratio) * now)
+    begins = np.isnan(before) | idle | (bundles[candidates] == 0)
+    usage = np.where(begins, now, before * config.history_ratio + (1 - config.history_ratio) * now)
     column[candidates] = usage
-    return _well_below_average(
-        candidates, usage, np.ones(len(candidates), np.bool_), config
-    ), memory
+
+    # Those well below their average.
+    known = np.ones(len(candidates), np.bool_)
+    return _well_below_average(candidates, usage, known, config), context.memory
 
 
 @extensible_placement(NAME, config=ExtensibleLeastResourceConfig)
 def least_reported_usage(
     context: PlacementContext[ExtensibleLeastResourceConfig, None],
 ) -> tuple[Best, None]:
-    """The same by the smoothed usages that the manager follows. O(brokers).
+    """Choose candidates below the average by the difference, by the loads that the manager follows.
 
-    Brokers without load data count in no average and are never preferred, but come back when no
-    other is.
+    If none is, all are equally good. Brokers without load data are not in the average and are never
+    preferred. O(brokers). Source: docs/placement.md "LeastResourceUsageWithWeight".
     """
     usage = context.targets.load[context.candidates]
     return _well_below_average(context.candidates, usage, ~np.isnan(usage), context.config), None
@@ -149,10 +149,10 @@ def least_reported_usage(
 def _well_below_average(
     candidates: Rows, usage: Floats, known: Bools, config: ExtensibleLeastResourceConfig
 ) -> Best:
+    """Return the known candidates whose usage is below the average by the difference, or all."""
     best = candidates[:0]
     if known.any():
-        average = float(
-            np.cumsum(usage[known])[-1] / np.count_nonzero(known)
-        )  # summed one by one, as the reference does
+        # Added in order, as the reference does.
+        average = float(np.cumsum(usage[known])[-1] / np.count_nonzero(known))
         best = candidates[known & (usage + config.difference <= average)]
     return Best(best if len(best) else candidates, usage, "ratio")

@@ -1,4 +1,4 @@
-"""RoundRobinBrokerSelector: one candidate after another.
+"""RoundRobinBrokerSelector: the candidates take turns.
 
 See docs/placement.md "RoundRobinBrokerSelector".
 """
@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel
+from lb_stream.core.model.registry import read_memory
 from lb_stream.core.model.view import ClusterView, Rows
 from lb_stream.core.placement.base import Best, PlacementContext, placement
 
-MOST_TURNS = 2**31 - 1
+LAST_TURN = 2**31 - 1
+"""The turn after which counting begins again at 0, as in the reference."""
 
 
 class RoundRobinConfig(KeyModel):
@@ -26,33 +27,34 @@ class RoundRobinConfig(KeyModel):
 class RoundRobinMemory:
     """The turn (a count of placements) and the brokers that take turns.
 
-    While a round runs, these are rows of its view.
+    Within a round, these brokers are rows of its view.
     """
 
     turn: int = 0
-    before: tuple[str, ...] = ()  # who took turns when the view's first placement came
-    _names: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()  # names of the brokers that took turns before this view
+    _names: tuple[str, ...] = ()  # of the brokers of the view that `_rows` belongs to
     _rows: Rows = field(default_factory=lambda: np.empty(0, np.intp))
-    _changed: bool = False
+    _changed: bool = False  # other brokers take turns since then
 
     @staticmethod
-    def read(data: Mapping[str, Any]) -> RoundRobinMemory:
-        """From the JSON object of the last round."""
-        return RoundRobinMemory(int(data.get("turn", 0)), tuple(map(str, data.get("brokers", ()))))
+    def read(data: Mapping[str, object]) -> RoundRobinMemory:
+        """Read the JSON object of the last round."""
+        logged = read_memory(data, _LoggedTurns)
+        return RoundRobinMemory(logged.turn, logged.brokers)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As the JSON object that `read` takes."""
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON object that `read` takes."""
         return {"turn": self.turn, "brokers": list(self.brokers)}
 
     @property
     def brokers(self) -> tuple[str, ...]:
-        """The names of the brokers that take turns."""
-        return (
-            tuple(self._names[row] for row in self._rows.tolist()) if self._changed else self.before
-        )
+        """Return the names of the brokers that take turns."""
+        if not self._changed:
+            return self.before
+        return tuple(self._names[row] for row in self._rows.tolist())
 
     def rows(self, view: ClusterView) -> Rows:
-        """The brokers that take turns, as rows of this view; -1: not in it."""
+        """Return the brokers that take turns as rows of this view; -1: not in it."""
         if view.brokers.names is not self._names:
             self.before = self.brokers
             self._names, self._changed = view.brokers.names, False
@@ -61,28 +63,34 @@ class RoundRobinMemory:
         return self._rows
 
     def take_turns(self, rows: Rows) -> None:
-        """Let these brokers take turns from now on.
-
-        `rows` are those of the view that `rows()` was last asked about.
-        """
+        """Have these brokers take turns from now on: rows of the view last given to `rows`."""
         self._rows, self._changed = rows, True
+
+
+@dataclass(slots=True)
+class _LoggedTurns:
+    """The memory as rounds log it."""
+
+    turn: int = 0
+    brokers: tuple[str, ...] = ()
 
 
 @placement("RoundRobinBrokerSelector", config=RoundRobinConfig, memory=RoundRobinMemory.read)
 def round_robin(
     context: PlacementContext[RoundRobinConfig, RoundRobinMemory],
 ) -> tuple[Best, RoundRobinMemory]:
-    """The broker whose turn it is. O(brokers).
+    """Choose the broker whose turn it is. O(brokers).
 
-    Who takes turns is remembered, and found out anew when their number is another than that of the
-    candidates, or the one whose turn it is is no candidate: another change of the same size goes
-    unnoticed until then, as in the reference.
+    The brokers that take turns are remembered. The candidates replace them when there are more or
+    fewer candidates, or when the next broker is no candidate. Until then a change that leaves
+    their number has no effect, as in the reference.
+    Source: docs/placement.md "RoundRobinBrokerSelector".
     """
     candidates, memory = context.candidates, context.memory
     if not len(candidates):
         return Best(candidates, np.empty(0), "turn"), memory
     at = memory.turn % len(candidates)
-    memory.turn = 0 if memory.turn == MOST_TURNS else memory.turn + 1
+    memory.turn = 0 if memory.turn == LAST_TURN else memory.turn + 1
     rows = memory.rows(context.targets.view)
     if len(rows) != len(candidates) or not (candidates == rows[at]).any():
         rows = candidates

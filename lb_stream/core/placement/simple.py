@@ -1,7 +1,6 @@
-"""The simple manager's three strategies, by what bundles are expected to cost (their quotas).
+"""The simple manager's three strategies, which go by the expected load of bundles: their quotas.
 
-Percentages are 0..100 here, as the comparisons are in points.
-
+Percentages are 0..100 here: differences of them are points.
 See docs/placement.md "The simple manager's three".
 """
 
@@ -9,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.quotas import VALUES, Learned, allocated
+from lb_stream.core.model.registry import read_memory
 from lb_stream.core.model.view import ClusterView, Floats, Ints, Rows
 from lb_stream.core.placement.base import Best, PlacementContext, Targets, simple_placement
 
 POINTS = 5.0
-"""Loads no farther apart than this are taken as equal."""
+"""Loads no farther apart than this count as equal."""
 FULL_PERCENT = 100.0
 CURSOR_END = 1_000_000
+"""The cursor begins again at 0 here, as in the reference."""
 BYTES_PER_KBIT = 128.0
+"""The reference's factor: 1,024 bits to the kbit."""
 
 
 class SimplePlacementConfig(KeyModel):
@@ -30,7 +31,7 @@ class SimplePlacementConfig(KeyModel):
 
     overloaded_threshold_percent: float = key(
         85,
-        "when every broker is above it, the one with most room takes the bundle",
+        "When every broker is above this, the broker with most room takes the bundle.",
         unit="%",
         pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
         ge=0,
@@ -38,7 +39,7 @@ class SimplePlacementConfig(KeyModel):
     )
     underloaded_threshold_percent: float = key(
         50,
-        "as long as a broker is not above it, empty brokers stay empty",
+        "While a broker with bundles is not above this, empty brokers stay empty.",
         unit="%",
         pulsar="loadBalancerBrokerUnderloadedThresholdPercentage",
         dynamic=False,
@@ -54,24 +55,23 @@ class SimplePlacementConfig(KeyModel):
 
 @dataclass(slots=True)
 class QuotaTally:
-    """Each broker's bundles and the quotas of these, on the view of one round, its choices
-    included.
+    """Each broker's number of bundles and the sums of their quotas, this round's choices included.
 
-    What reports show at a broker is loaded there; what is on its way is preallocated.
+    A bundle that reports show at a broker is loaded there; one that moves is preallocated.
     """
 
     view: ClusterView
     learned: Learned
-    loaded: dict[str, Floats]
-    preallocated: dict[str, Floats]
-    bundles: Ints
-    placed: int = 0  # choices of the round that are in already
+    loaded: dict[str, Floats]  # value → sum for each broker
+    preallocated: dict[str, Floats]  # value → sum for each broker
+    bundles: Ints  # of each broker
+    placed: int = 0  # choices of the round that are counted already
 
     @staticmethod
     def from_view(view: ClusterView, *, system: bool = False) -> QuotaTally:
-        """Before the round's first choice. O(bundles).
+        """Return the tally before the round's first choice. O(bundles).
 
-        Heartbeat and SLA-monitor bundles are counted only with `system`.
+        `system`: heartbeat and SLA-monitor bundles count too.
         """
         learned = view.quotas or Learned.initial(len(view.bundles))
         owner, in_flight, brokers = view.bundles.owner, view.bundles.in_flight, len(view.brokers)
@@ -81,9 +81,11 @@ class QuotaTally:
         )
         return QuotaTally(view, learned, loaded, preallocated, view.bundle_counts(system=system))
 
-    def take(self, choices: list[tuple[int, int]]) -> None:
-        """Preallocate the bundles that were placed since the last call; they count at their source
-        no more."""
+    def count(self, choices: list[tuple[int, int]]) -> None:
+        """Count the bundles placed since the last call at their destination, not at their source.
+
+        `choices`: (bundle, destination) of the whole round.
+        """
         for bundle, destination in choices[self.placed :]:
             quota = {name: float(self.learned.quotas.columns[name][bundle]) for name in VALUES}
             quota["cpu"] = (quota["rate_in"] + quota["rate_out"]) * self.learned.factors.cpu
@@ -100,27 +102,33 @@ class QuotaTally:
 
 @dataclass(slots=True)
 class SimpleMemory:
-    """A cursor that goes round the brokers when all of them are full, and while a round runs its
-    tally."""
+    """A cursor, by which brokers take turns when all are full, and the tally of the round."""
 
     cursor: int = 0
-    _book: QuotaTally | None = None
+    _tally: QuotaTally | None = None  # of the round that runs; not logged
 
     @staticmethod
-    def read(data: Mapping[str, Any]) -> SimpleMemory:
-        """From the JSON object of the last round."""
-        return SimpleMemory(int(data.get("cursor", 0)))
+    def read(data: Mapping[str, object]) -> SimpleMemory:
+        """Read the JSON object of the last round."""
+        return SimpleMemory(read_memory(data, _LoggedCursor).cursor)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As the JSON object that `read` takes."""
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON object that `read` takes."""
         return {"cursor": self.cursor}
 
-    def book(self, targets: Targets, config: SimplePlacementConfig) -> QuotaTally:
-        """The book of the round, up to its last choice."""
-        if self._book is None or self._book.view is not targets.view:
-            self._book = QuotaTally.from_view(targets.view, system=config.count_system_bundles)
-        self._book.take(targets.placed)
-        return self._book
+    def tally(self, targets: Targets, config: SimplePlacementConfig) -> QuotaTally:
+        """Return the tally of the round, up to its last choice."""
+        if self._tally is None or self._tally.view is not targets.view:
+            self._tally = QuotaTally.from_view(targets.view, system=config.count_system_bundles)
+        self._tally.count(targets.placed)
+        return self._tally
+
+
+@dataclass(slots=True)
+class _LoggedCursor:
+    """The memory as rounds log it."""
+
+    cursor: int = 0
 
 
 SimpleContext = PlacementContext[SimplePlacementConfig, SimpleMemory]
@@ -128,41 +136,41 @@ SimpleContext = PlacementContext[SimplePlacementConfig, SimpleMemory]
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """What the candidates are expected to carry, one row each: percents of each limit, messages/s,
-    room for bundles."""
+    """The expected load of the candidates, with a row for each."""
 
-    percents: dict[str, Floats]  # resource → 0..100
-    load: Floats  # the greatest of them
-    rate: Floats
-    capacity: Floats  # bundles of the default quota that the broker could serve in all
-    idle: Floats  # 0..1
+    percents: dict[str, Floats]  # resource → percent of its limit, 0..100
+    load: Floats  # the highest of them
+    rate: Floats  # messages/s
+    capacity: Floats  # how many bundles of the default quota the broker could serve in all
+    idle: Floats  # unused part, 0..1
 
     @staticmethod
-    def from_tally(book: QuotaTally, candidates: Rows) -> Estimates:
-        """Of the given brokers. O(brokers)."""
-        resources, percents = book.view.brokers.resources, {}
+    def from_tally(tally: QuotaTally, candidates: Rows) -> Estimates:
+        """Return the estimates of the given brokers. O(brokers)."""
+        # Percent of each resource: reported or loaded, whichever is more, and preallocated.
+        resources, percents = tally.view.brokers.resources, {}
         for name in ("cpu", "memory", "bandwidth_in", "bandwidth_out"):
             usage, limit = resources[name]
             unit = BYTES_PER_KBIT if name.startswith("bandwidth") else 1.0
-            carries = (
-                np.maximum(usage[candidates], book.loaded[name][candidates] / unit)
-                + book.preallocated[name][candidates] / unit
-            )
-            percents[name] = _percent(carries, limit[candidates])
+            loaded = np.maximum(usage[candidates], tally.loaded[name][candidates] / unit)
+            arriving = tally.preallocated[name][candidates] / unit
+            percents[name] = _percent(loaded + arriving, limit[candidates])
         usage, limit = resources["direct_memory"]
         percents["direct_memory"] = _percent(usage[candidates], limit[candidates])
+
+        # The highest of them, the message rate, and the room.
         load = np.maximum.reduce([*percents.values()])
         rates = [
             quotas[name][candidates]
-            for quotas in (book.loaded, book.preallocated)
+            for quotas in (tally.loaded, tally.preallocated)
             for name in ("rate_in", "rate_out")
         ]
         return Estimates(
             percents,
             load,
-            np.add.reduce(rates),
-            _capacity(book, candidates),
-            (FULL_PERCENT - load) / FULL_PERCENT,
+            rate=np.add.reduce(rates),
+            capacity=_capacity(tally, candidates),
+            idle=(FULL_PERCENT - load) / FULL_PERCENT,
         )
 
 
@@ -171,12 +179,10 @@ def _percent(value: Floats, limit: Floats) -> Floats:
     return np.minimum(FULL_PERCENT, share)
 
 
-def _capacity(book: QuotaTally, candidates: Rows) -> Floats:
-    quota, factors, resources = (
-        book.learned.default,
-        book.learned.factors,
-        book.view.brokers.resources,
-    )
+def _capacity(tally: QuotaTally, candidates: Rows) -> Floats:
+    """Return how many bundles of the default quota each candidate could serve in all."""
+    quota, factors = tally.learned.default, tally.learned.factors
+    resources = tally.view.brokers.resources
     limits = {name: limit[candidates] for name, (_, limit) in resources.items()}
     rooms = [
         limits["cpu"] / factors.cpu / (quota["rate_in"] + quota["rate_out"]),
@@ -190,75 +196,80 @@ def _capacity(book: QuotaTally, candidates: Rows) -> Floats:
 
 @simple_placement("leastLoadedServer", config=SimplePlacementConfig, memory=SimpleMemory.read)
 def least_loaded_server(context: SimpleContext) -> tuple[Best, SimpleMemory]:
-    """The broker with the least estimated load, by the rule of five points; an empty one once that
-    is loaded enough.
+    """Choose the broker with the lowest expected load, by the rule of five points.
 
-    O(brokers) for each broker that turns out better than the best so far: a few, as they are
-    visited by their load.
+    An empty broker is chosen once that one is above the underloaded threshold. O(brokers) for each
+    broker that is better than the best so far: few, because they are visited by load.
+    Source: docs/placement.md "The simple manager's three".
     """
+    # Candidates in the order of their load; those with bundles are compared.
     candidates, config, memory = context.candidates, context.config, context.memory
-    book = memory.book(context.targets, config)
-    seen = Estimates.from_tally(book, candidates)
-    order = np.argsort(np.trunc(seen.load), kind="stable")
-    busy = order[book.bundles[candidates[order]] > 0]
-    chosen = _settled(seen, order, busy, _least_by_points(seen, busy), config, memory, bounded=True)
-    return _best(candidates, chosen, seen.load, "%"), memory
+    tally = memory.tally(context.targets, config)
+    estimates = Estimates.from_tally(tally, candidates)
+    order = np.argsort(np.trunc(estimates.load), kind="stable")
+    busy = order[tally.bundles[candidates[order]] > 0]
+    best = _least_by_points(estimates, busy)
+
+    # The best of them, an empty one, or a full one in its turn.
+    chosen = _prefer_empty(estimates, order, busy, best, config, memory, bounded=True)
+    return _best(candidates, chosen, estimates.load, "%"), memory
 
 
 @simple_placement("leastMsgPerSecond", config=SimplePlacementConfig, memory=SimpleMemory.read)
 def least_msg_per_second(context: SimpleContext) -> tuple[Best, SimpleMemory]:
-    """The broker with the lowest expected message rate; an empty one once that is loaded enough.
+    """Choose the broker with the lowest expected message rate. O(brokers).
 
-    O(brokers).
+    An empty broker is chosen once that one is above the underloaded threshold.
+    Source: docs/placement.md "The simple manager's three".
     """
+    # Candidates in the order of their rate; those with bundles are compared.
     candidates, config, memory = context.candidates, context.config, context.memory
-    book = memory.book(context.targets, config)
-    seen = Estimates.from_tally(book, candidates)
-    order = np.argsort(np.trunc(seen.rate), kind="stable")
-    busy = order[book.bundles[candidates[order]] > 0]
-    least = int(busy[np.argmin(seen.rate[busy])]) if len(busy) else None
-    chosen = _settled(seen, order, busy, least, config, memory, bounded=False)
-    return _best(candidates, chosen, seen.rate, "msg/s"), memory
+    tally = memory.tally(context.targets, config)
+    estimates = Estimates.from_tally(tally, candidates)
+    order = np.argsort(np.trunc(estimates.rate), kind="stable")
+    busy = order[tally.bundles[candidates[order]] > 0]
+    best = int(busy[np.argmin(estimates.rate[busy])]) if len(busy) else None
+
+    # The best of them, or an empty one.
+    chosen = _prefer_empty(estimates, order, busy, best, config, memory, bounded=False)
+    return _best(candidates, chosen, estimates.rate, "msg/s"), memory
 
 
 @simple_placement("weightedRandomSelection", config=SimplePlacementConfig, memory=SimpleMemory.read)
 def weighted_random_selection(context: SimpleContext) -> tuple[Best, SimpleMemory]:
-    """A broker by chance, the likelier the more room it has; where none has any, one of all.
+    """Draw a broker, with a probability that grows with its room; if none has room, one of all.
 
-    O(brokers).
+    O(brokers). Source: docs/placement.md "The simple manager's three".
     """
     targets, candidates, memory = context.targets, context.candidates, context.memory
-    seen = Estimates.from_tally(memory.book(targets, context.config), candidates)
-    weight = np.trunc(seen.capacity * seen.idle * seen.idle)
+    estimates = Estimates.from_tally(memory.tally(targets, context.config), candidates)
+    weight = np.trunc(estimates.capacity * estimates.idle * estimates.idle)
     if not weight.any():
-        return Best(candidates, seen.load, "%"), memory
+        return Best(candidates, estimates.load, "%"), memory
     order = np.argsort(weight, kind="stable")
     ends = np.cumsum(weight[order])
     drawn = targets.number(targets.view.bundles.name(context.bundle), int(ends[-1]))
-    return _best(
-        candidates, int(order[np.searchsorted(ends, drawn, side="right")]), seen.load, "%"
-    ), memory
+    chosen = int(order[np.searchsorted(ends, drawn, side="right")])
+    return _best(candidates, chosen, estimates.load, "%"), memory
 
 
 def _best(candidates: Rows, chosen: int | None, scores: Floats, unit: str) -> Best:
+    """Return the result of a choice of one candidate (position); None: no broker is chosen."""
     return Best(candidates[:0] if chosen is None else candidates[[chosen]], scores, unit)
 
 
-def _least_by_points(seen: Estimates, busy: Rows) -> int | None:
-    """The best of some candidates (positions), visited in that order.
+def _least_by_points(estimates: Estimates, busy: Rows) -> int | None:
+    """Return the best of these candidates (positions), which are visited in order; None: none.
 
-    One replaces the best so far when its load is lower by more than five points, or, where loads
-    are closer, its memory, cpu, inbound or outbound bandwidth; where all are close, when its load
-    is lower at all. This order has circles, so it must be a visit.
+    A candidate replaces the best so far when its load is lower by more than five points; where the
+    loads are closer, when its memory, cpu, bandwidth in or bandwidth out is; where all are close,
+    when its load is lower at all. This relation is not transitive: the order of visits matters.
     """
     if not len(busy):
         return None
-    percents = np.stack(
-        [
-            seen.load,
-            *(seen.percents[name] for name in ("memory", "cpu", "bandwidth_in", "bandwidth_out")),
-        ]
-    )[:, busy]
+    compared = ("memory", "cpu", "bandwidth_in", "bandwidth_out")
+    columns = [estimates.load, *(estimates.percents[name] for name in compared)]
+    percents = np.stack(columns)[:, busy]
     at = 0
     while True:
         difference = percents[:, at + 1 :] - percents[:, at : at + 1]
@@ -270,34 +281,33 @@ def _least_by_points(seen: Estimates, busy: Rows) -> int | None:
         at += 1 + int(np.argmax(better))
 
 
-def _settled(
-    seen: Estimates,
+def _prefer_empty(
+    estimates: Estimates,
     order: Rows,
     busy: Rows,
-    least: int | None,
+    best: int | None,
     config: SimplePlacementConfig,
     memory: SimpleMemory,
     *,
     bounded: bool,
 ) -> int | None:
-    """The candidate (position) that takes the bundle; None where there is none.
+    """Return the candidate (position) that takes the bundle: `best`, or one that is preferred.
 
-    `order` is that of the visit, `busy` have bundles.
-
-    With `bounded` loads, when even the best is full they take turns, and when it is overloaded the
-    one with most room does.
+    An empty broker is preferred to one above the underloaded threshold. With `bounded`, brokers
+    take turns when `best` is full, and the broker with most room is preferred to an overloaded
+    one. `order`: all candidates as visited; `busy`: those with bundles. None: no candidate.
     """
     if not len(order):
         return None
     turn = int(order[memory.cursor % len(order)])
     memory.cursor = (memory.cursor + 1) % CURSOR_END
     empty = order[~np.isin(order, busy)]
-    load = FULL_PERCENT if least is None else float(seen.load[least])
-    if least is None or (load > config.underloaded_threshold_percent and len(empty)):
+    load = FULL_PERCENT if best is None else float(estimates.load[best])
+    if best is None or (load > config.underloaded_threshold_percent and len(empty)):
         return int(empty[0])
     if bounded and load >= FULL_PERCENT:
         return turn
     if bounded and load > config.overloaded_threshold_percent:
-        room = np.trunc(seen.capacity * seen.idle)
+        room = np.trunc(estimates.capacity * estimates.idle)
         return int(order[np.argmax(room[order])])
-    return least
+    return best

@@ -11,7 +11,7 @@ from lb_stream.agent.report_needed import ReportFigures, report_needed
 from lb_stream.contracts.reports import ReportConfig
 from lb_stream.core.model.view import Rates
 from lb_stream.core.shedding.broker_loads import BrokerLoads, five_weights
-from lb_stream.core.shedding.top_bundles import sort_keys, reported_top, rounded
+from lb_stream.core.shedding.top_bundles import reported_top, rounded, sort_keys
 from tests.conformance.reference_only import order_of_averages, stored_top
 
 WEIGHTS = {"cpu": 1.0, "direct_memory": 0.0, "bandwidth_in": 1.0, "bandwidth_out": 1.0}

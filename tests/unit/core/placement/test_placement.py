@@ -17,7 +17,7 @@ from lb_stream.core.model.policies import Policies
 from lb_stream.core.model.quotas import Learned
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.placement.base import Best, PlacementContext, Targets
-from lb_stream.core.placement.round_robin import MOST_TURNS
+from lb_stream.core.placement.round_robin import LAST_TURN
 from lb_stream.core.placement.simple import Estimates, QuotaTally
 from lb_stream.settings.resolve import cluster_config
 from tests.conformance.forms import view_of_loads
@@ -186,7 +186,7 @@ def test_the_turn_begins_anew_after_the_largest_number() -> None:
     config = cluster_config({"placement_strategy": "RoundRobinBrokerSelector"})
     view, memory = (
         view_with(dict.fromkeys("ab", 0.5)),
-        config.placement.memory({"turn": MOST_TURNS, "brokers": ["a", "b"]}),
+        config.placement.memory({"turn": LAST_TURN, "brokers": ["a", "b"]}),
     )
     assert [ask(config, view, memory)[0] for _ in range(3)] == [["b"], ["a"], ["b"]]
 
@@ -327,7 +327,7 @@ def test_quotas_in_bytes_are_compared_with_bandwidths_in_kilobits() -> None:
     assert (seen.rate.tolist(), book.bundles.tolist()) == ([160.0, 0.0], [1, 0])
     assert seen.capacity.tolist() == [1.0, 1.0]  # 1 000 kbit/s inbound carry one bundle and a bit
     place = int(view.bundles.rows_of([Y])[0])
-    book.take([(place, 1)])
+    book.count([(place, 1)])
     assert (book.bundles.tolist(), Estimates.from_tally(book, np.array([1])).rate.tolist()) == (
         [1, 1],
         [160.0],

@@ -19,8 +19,8 @@ from lb_stream.core.shedding.base import ShedContext
 from lb_stream.core.shedding.transfer import (
     TransferMemory,
     TransferShedderConfig,
-    observe,
     build_load_store,
+    observe,
 )
 from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Report, batch_of

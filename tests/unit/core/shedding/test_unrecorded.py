@@ -18,7 +18,7 @@ from lb_stream.core.model.quotas import (
     Quotas,
     allocated,
     default_quota,
-    learned,
+    learn_factors,
 )
 from lb_stream.core.model.rules import Decides
 from lb_stream.core.model.view import ClusterView
@@ -219,7 +219,7 @@ def test_quotas_follow_their_samples_as_in_the_plain_implementation(seed: int) -
                 name: quota_value(name, plain_default[name], means[name], elapsed_ms)
                 for name in QUOTA
             }
-        factors = learned(factors, figures(now), cpu_used, memory_used, elapsed_ms)
+        factors = learn_factors(factors, figures(now), cpu_used, memory_used, elapsed_ms)
         plain_cpu, plain_memory = factors_after(
             plain_cpu, plain_memory, now, cpu_used, memory_used, elapsed_ms
         )
