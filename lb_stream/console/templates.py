@@ -5,6 +5,7 @@ Text is escaped, whatever a name holds.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from functools import cache
 
@@ -36,6 +37,7 @@ def template_environment() -> Environment:
     )
     filters = (
         percent,
+        whole_percent,
         quotient,
         traffic,
         rate,
@@ -49,6 +51,7 @@ def template_environment() -> Environment:
         seconds,
         in_unit,
         score,
+        broker_name,
         short_bundle,
         ago,
         format_figure,
@@ -72,9 +75,14 @@ def _make_visible(value: object) -> object:
     return value
 
 
-def percent(value: float | None) -> str:
+def percent(ratio: float | None) -> str:
     """Format a ratio in per cent: 84.5 %."""
-    return "–" if value is None else f"{100 * value:.1f} %"
+    return "–" if ratio is None else f"{100 * ratio:.1f} %"
+
+
+def whole_percent(ratio: float | None) -> str:
+    """Format a ratio in per cent without decimals: 85 %."""
+    return "–" if ratio is None else f"{100 * ratio:.0f} %"
 
 
 def quotient(value: float | None) -> str:
@@ -161,6 +169,12 @@ def heat(ratio: float | None) -> str:
 def bar_width(ratio: float | None) -> str:
     """Return the width of a ratio's bar, in per cent."""
     return f"{100 * min(1.0, max(0.0, ratio or 0.0)):.1f}"
+
+
+def broker_name(name: str) -> Markup:
+    """Return a broker's name, with places for line breaks before dots and the port."""
+    parts = re.split(r"(?=[.:])", shown(name))
+    return Markup("<wbr>").join(parts)
 
 
 def short_bundle(name: str) -> Markup:

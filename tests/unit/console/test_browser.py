@@ -26,8 +26,6 @@ from lb_stream.store import Store
 from tests.support.browser import PASSWORD, PATIENCE_MS, SHOTS, launched, needs_chromium, shoot
 from tests.unit.console.site import BROKER, BUNDLE, addresses, fleet, settings_of
 
-"""A folder for pictures of every page, width and theme, to be looked at."""
-
 pytestmark = needs_chromium
 
 
@@ -137,6 +135,23 @@ def test_every_page_fits_its_width_in_both_themes_without_an_error(
             page.screenshot(path=Path(SHOTS) / f"{number:02}-{width}-{scheme}.png", full_page=True)
     context.close()
     assert (wide, troubles) == ([], [])
+
+
+def test_a_long_broker_name_takes_two_lines_of_a_table_that_fits_a_small_screen(
+    browser: Browser, tmp_path: Path, troubles: list[str]
+) -> None:
+    tables = tmp_path / "tables"
+    fleet(tables, broker="pulsar-broker-27.eu-west-1.example.com:8080")
+    reader = Reader(Store.at(tables), settings_of(tables), None, clock=lambda: 0.0)
+    server = ConsoleServer("127.0.0.1:0", reader, (), None)
+    context, page = opened(browser, server, troubles, 1280)
+    page.goto(link("cluster", name="eu-1", text="pulsar"))
+    row = page.locator("#brokers tbody tr").first.bounding_box()
+    overflow_px = page.locator("#brokers .scroll").evaluate("it => it.scrollWidth - it.clientWidth")
+    context.close()
+    server.stop()
+    assert row is not None and row["height"] < 60
+    assert (overflow_px, troubles) == (0, [])
 
 
 @pytest.mark.parametrize(
