@@ -31,7 +31,7 @@ from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.outcomes import select_valid_acks
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shadow.evaluate import ShadowInput
-from lb_stream.core.splitting.merging import withdrawn
+from lb_stream.core.splitting.merging import withdraw_advice
 from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.shadows import resolve_shadow_config
 from lb_stream.store import Store, checkpoint_of
@@ -222,7 +222,7 @@ def _forget(row: RoundRow, commands: Iterable[Received], context: BatchContext) 
     text = f"the cluster {row.cluster} has just been forgotten: nothing was heard of it"
     answers = refuse_all(commands, text, "unknown_cluster")
     row.results, row.ownership = _entries(answers), _entries(ends)
-    row.merge_advice = _entries(withdrawn(memory.mergeable, {}))
+    row.merge_advice = _entries(withdraw_advice(memory.mergeable, {}))
     row.proposals = _entries(
         ProposalNews(proposal, "withdrawn", why="the cluster has been forgotten")
         for proposal in memory.proposals

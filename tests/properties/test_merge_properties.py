@@ -17,7 +17,7 @@ from lb_stream.core.model.names import namespace_of, parse_bundle
 from lb_stream.core.model.topics import Ring
 from lb_stream.core.model.view import ClusterView, Rates
 from lb_stream.core.splitting.config import SplittingConfig
-from lb_stream.core.splitting.merging import MergeLook, disjoint, merge_look
+from lb_stream.core.splitting.merging import MergeLook, disjoint, find_merge_advice
 from tests.support.build import Report, batch_of
 
 HOUR_MS = 3_600_000
@@ -75,7 +75,9 @@ def looks(views: list[ClusterView]) -> list[MergeLook]:
     found = [MergeLook()]
     for view in views:
         found.append(
-            merge_look(view, np.ones(len(view.bundles), np.bool_), {}, found[-1].pairs, LIMITS)
+            find_merge_advice(
+                view, np.ones(len(view.bundles), np.bool_), {}, found[-1].pairs, LIMITS
+            )
         )
     return found[1:]
 

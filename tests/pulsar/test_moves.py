@@ -119,10 +119,7 @@ def test_a_bundle_whose_destination_dies_during_the_unload_is_taken_back(
     cluster: FakeCluster,
 ) -> None:
     hook(cluster, owner=None, dies=1)
-    text = (
-        f"was unloaded to {cluster.names[1]}, which no longer answers: "
-        f"{cluster.names[0]} has it"
-    )
+    text = f"was unloaded to {cluster.names[1]}, which no longer answers: {cluster.names[0]} has it"
     with pytest.raises(BrokerError, match=text):
         cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
     assert cluster.owners[cluster.ranges[0]] == 0

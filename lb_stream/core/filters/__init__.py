@@ -1,6 +1,6 @@
-"""Who may take a bundle: one filter, one file.
+"""Filters: they keep brokers from being candidates for a bundle. One filter, one file.
 
-Their order under each manager is in `candidates.py`. See docs/placement.md "Filters".
+`candidates.py` puts them in each load manager's order. See docs/placement.md "Filters".
 """
 
 from lb_stream.core.filters.anti_affinity import (

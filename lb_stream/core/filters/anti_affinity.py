@@ -1,11 +1,10 @@
-"""Anti-affinity: namespaces of one group keep away from each other, first by failure domain, then
-by broker."""
+"""Anti-affinity: namespaces of one group are kept on different failure domains and brokers."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from lb_stream.core.filters.base import FilterContext, with_least
+from lb_stream.core.filters.base import FilterContext, with_lowest
 from lb_stream.core.filters.census import Census
 from lb_stream.core.model.rules import FilteredBy
 from lb_stream.core.model.view import ClusterView, Ints, Rows
@@ -24,7 +23,7 @@ def domains_of(view: ClusterView) -> Ints | None:
 
 
 class FailureDomain:
-    """Keeps the brokers of those failure domains that have the least of the others of a group."""
+    """Keeps brokers of the failure domains that serve the fewest of a group's other namespaces."""
 
     rule = FilteredBy.FAILURE_DOMAIN
 
@@ -32,9 +31,9 @@ class FailureDomain:
         self._census, self._domain = census, domains_of(view)
 
     def keep(self, context: FilterContext) -> Rows:
-        """Those of the domains with the least count.
+        """Return the brokers of the domains with the lowest count.
 
-        Where a namespace itself counts, as in the reference, only candidates do.
+        Where a namespace's own bundles count, as in the reference, only candidates are counted.
         """
         rows = context.rows
         counts = self._census.against(context.namespace)
@@ -48,7 +47,7 @@ class FailureDomain:
 
 
 class AntiAffinity:
-    """Keeps the brokers that have the least of the group's other namespaces."""
+    """Keeps the brokers that serve the fewest of the group's other namespaces."""
 
     rule = FilteredBy.ANTI_AFFINITY
 
@@ -56,17 +55,17 @@ class AntiAffinity:
         self._census = census
 
     def keep(self, context: FilterContext) -> Rows:
-        """Those with the least count."""
+        """Return the brokers with the lowest count."""
         rows = context.rows
         counts = self._census.against(context.namespace)
-        return rows if counts is None else with_least(rows, counts)
+        return rows if counts is None else with_lowest(rows, counts)
 
 
 def unload_helps(counts: Ints | None, allowed: Rows, current: int) -> bool:
-    """Whether unloading a bundle from `current` can bring its group farther apart.
+    """Return whether an unload of a bundle from `current` can spread its group farther.
 
-    `counts` is that of the group, None outside of any; `allowed` are the brokers that policies
-    allow. It can't when all of them have equally many, at least one each.
+    It can't when all allowed brokers serve equally many, at least one each. `counts`: of the group,
+    by broker; None: the bundle is in no group. `allowed`: the brokers that policies allow.
     """
     if counts is None or not counts.any():
         return True
@@ -79,9 +78,9 @@ def unload_helps(counts: Ints | None, allowed: Rows, current: int) -> bool:
 
 
 def stays_apart(others: Ints | None, allowed: Rows, current: int) -> bool:
-    """Whether a bundle can leave `current` for a broker that serves no more of its group's others.
+    """Return whether another allowed broker serves no more of the bundle's group than `current`.
 
-    `others`: the count of the group without the bundle's namespace, None outside of any group.
+    `others`: the group's count by broker, without the bundle's namespace; None: it is in no group.
     """
     if others is None:
         return True

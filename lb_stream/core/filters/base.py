@@ -1,5 +1,4 @@
-"""What the candidate filters share: what they are asked, what they answer, and how one of them
-gives up."""
+"""The parts of all candidate filters: their protocol, their input, their error."""
 
 from __future__ import annotations
 
@@ -12,17 +11,16 @@ from lb_stream.core.model.view import Ints, Rows
 
 @dataclass(frozen=True, slots=True)
 class FilterContext:
-    """All that a filter is asked with: one bundle that needs a broker, and who is left of those who
-    could take it."""
+    """The input of a filter: one bundle, and the brokers that earlier filters have left."""
 
-    rows: Rows  # the brokers that the filters before have left, in order
-    bundle: int
-    namespace: str
-    topics: Ints  # each broker's number of topics, the choices of this round included
+    rows: Rows  # brokers, in order
+    bundle: int  # row
+    namespace: str  # of the bundle
+    topics: Ints  # topics of each broker, the choices of this round included
 
 
 class FilterError(Exception):
-    """A filter can't tell who is a candidate, because of these brokers (rows)."""
+    """A filter can't decide, because of these brokers (rows): their reports lack what it needs."""
 
     def __init__(self, rule: Rule, brokers: Rows) -> None:
         super().__init__(rule.name)
@@ -32,21 +30,21 @@ class FilterError(Exception):
 class Filter(Protocol):
     """One reason why a broker may not take a bundle.
 
-    Made anew for each round, so that it may remember what it found out.
+    A filter lives for one round, and may keep what it has computed.
     """
 
-    rule: Rule  # by which it takes a broker out
+    rule: Rule  # by which it removes a broker
 
     def keep(self, context: FilterContext, /) -> Rows:
-        """Those of `context.rows` that may, in their order.
+        """Return those of `context.rows` that may take the bundle, in their order. O(brokers).
 
-        Raises FilterError when it can't tell. O(brokers).
+        Raises FilterError when the filter can't decide.
         """
         ...
 
 
-def with_least(rows: Rows, counts: Ints) -> Rows:
-    """The given brokers with the smallest count."""
+def with_lowest(rows: Rows, counts: Ints) -> Rows:
+    """Return the given brokers with the lowest count."""
     if not len(rows):
         return rows
     mine = counts[rows]

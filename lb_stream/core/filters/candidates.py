@@ -1,4 +1,4 @@
-"""Who may take a bundle at all, before any strategy ranks them. See docs/placement.md "Filters"."""
+"""Candidates: the brokers that may take a bundle. See docs/placement.md "Filters"."""
 
 from __future__ import annotations
 
@@ -33,27 +33,25 @@ from lb_stream.core.model.view import ClusterView, Rows
 from lb_stream.core.placement.base import Targets
 
 NEVER_OLD_MS = 2**63 - 1
+"""Stands for the time of the last report of a bundle that has an owner."""
 
 Steps = tuple[tuple[str, Rows, Rows], ...]
-"""Filter, the brokers (rows) before and after it, for each filter that removed a broker."""
+"""(rule, brokers before, brokers after) of each filter that removed a broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Who may take a bundle: rows of brokers in order."""
+    """The candidates for one bundle: rows of brokers in order."""
 
-    kept: Rows  # what all filters leave
-    allowed: Rows  # all that policies allow
-    steps: Steps  # the way to `kept`
-    policy_steps: Steps  # the way to `allowed`
+    kept: Rows  # the brokers that all filters leave
+    allowed: Rows  # all brokers that policies allow
+    steps: Steps  # from all reachable brokers to `kept`
+    policy_steps: Steps  # from all reachable brokers to `allowed`
 
 
 @dataclass(slots=True)
 class Candidates:
-    """The filter pipeline of one round.
-
-    What filters need to know is found out when the first bundle is placed.
-    """
+    """The filters of one round, in their load manager's order. The first bundle builds them."""
 
     view: ClusterView
     config: BalancerConfig
@@ -67,78 +65,75 @@ class Candidates:
         self.census = Census(self.view, counted, self.config.anti_affinity_counts == "group")
 
     def pool_for(self, bundle: int, targets: Targets) -> Pool:
-        """The candidates for a bundle, in the order of its manager's filters."""
-        asked = self._asked(bundle, targets)
-        rows = asked.rows
+        """Return the candidates for a bundle, by the filters of the cluster's load manager."""
+        context = self._context(bundle, targets)
         match self.config.load_manager:
             case "extensible":
-                return self._extensible(rows, asked)
+                return self._extensible(context)
             case "simple":
-                return self._simple(rows, asked)
+                return self._simple(context)
             case _:
-                return self._modular(rows, asked)
+                return self._modular(context)
 
     def allowed_by_rules(self, bundle: int, targets: Targets) -> tuple[Rows, Steps]:
-        """The brokers that the rules allow for a bundle.
+        """Return the brokers that the rules allow for a bundle.
 
-        All filters are rules except even distribution, which is a wish.
-
-        A filter that fails or leaves no broker doesn't count, but policies do. A bundle that has a
-        broker goes to none that serves more of its anti-affinity group's other namespaces than that
-        one.
+        Every filter is a rule, except even distribution, which is a preference. A filter that fails
+        or leaves no broker is skipped; policies are not. An owned bundle goes to no broker that
+        serves more of its anti-affinity group's other namespaces than its owner does.
         """
-        asked = self._asked(bundle, targets)
-        rows, steps = _filtered(self._policies, asked.rows, asked)
-        for other in self._others:
-            if isinstance(other, EvenDistribution):
+        # Policies, then the other rules.
+        context = self._context(bundle, targets)
+        rows, steps = _apply(self._policies, context.rows, context)
+        for filter_ in self._others:
+            if isinstance(filter_, EvenDistribution):
                 continue
             try:
-                kept, more = _filtered((other,), rows, asked)
+                kept, more = _apply((filter_,), rows, context)
             except FilterError as error:
-                self._note(error.rule, error.brokers)
+                self._refuse_once(error.rule, error.brokers)
                 continue
-            rows, steps = (kept, steps + more) if len(kept) else (rows, steps)
-        others, owner = self.census.of_others(asked.namespace), int(self.view.bundles.owner[bundle])
+            if len(kept):
+                rows = kept
+                steps += more
+
+        # The group is not brought closer together.
+        others = self.census.of_others(context.namespace)
+        owner = int(self.view.bundles.owner[bundle])
         if others is None or owner < 0:
             return rows, steps
         apart = rows[others[rows] <= others[owner]]
-        return apart, steps if len(apart) == len(rows) else (
-            *steps,
-            (AntiAffinity.rule.name, rows, apart),
-        )
+        if len(apart) < len(rows):
+            steps = (*steps, (AntiAffinity.rule.name, rows, apart))
+        return apart, steps
 
     def prefer_even(self, bundle: int, rows: Rows, targets: Targets) -> tuple[Rows, Steps]:
-        """Those of the given brokers that even distribution prefers."""
-        asked = self._asked(bundle, targets)
-        return _filtered(
-            [other for other in self._others if isinstance(other, EvenDistribution)], rows, asked
-        )
+        """Return those of the given brokers that even distribution prefers."""
+        context = self._context(bundle, targets)
+        even = [filter_ for filter_ in self._others if isinstance(filter_, EvenDistribution)]
+        return _apply(even, rows, context)
 
     def allowed(self, bundle: int, targets: Targets) -> Rows:
-        """All brokers that policies allow."""
-        asked = self._asked(bundle, targets)  # makes the filters when it is the first
-        return _filtered(self._policies, asked.rows, asked)[0]
+        """Return all brokers that policies allow."""
+        context = self._context(bundle, targets)
+        return _apply(self._policies, context.rows, context)[0]
 
     def matches_none(self, bundle: int) -> bool:
-        """Whether the bundle's isolation policy matches no broker that lives and speaks."""
+        """Return whether the bundle's isolation policy matches no reachable broker."""
         namespace = namespace_of(self.view.bundles.name(bundle))
         return Isolation(self.view).matches_none(namespace, self._reachable())
 
-    def refused_by(self, bundle: int, broker: int, targets: Targets) -> str | None:
-        """The policy that doesn't allow a broker to have a bundle, if any."""
-        asked = self._asked(bundle, targets)
-        _, steps = _filtered(self._policies, asked.rows, asked)
-        return next(
-            (
-                name
-                for name, before, after in steps
-                if (before == broker).any() and not (after == broker).any()
-            ),
-            None,
-        )
+    def find_refusing_policy(self, bundle: int, broker: int, targets: Targets) -> str | None:
+        """Return the rule of the policy that keeps a broker from a bundle; None: it may have it."""
+        context = self._context(bundle, targets)
+        _, steps = _apply(self._policies, context.rows, context)
+        for rule, before, after in steps:
+            if (before == broker).any() and not (after == broker).any():
+                return rule
+        return None
 
     def unload_helps(self, bundle: int, current: int, allowed: Rows) -> bool:
-        """Whether an unload of the bundle leaves its anti-affinity group no closer together.
+        """Return whether an unload of the bundle brings its anti-affinity group no closer together.
 
         True for a bundle without a group.
         """
@@ -148,22 +143,22 @@ class Candidates:
         return stays_apart(self.census.of_others(namespace), allowed, current)
 
     def add(self, bundle: int, destination: int) -> None:
-        """Count a bundle at its destination from now on, and at its source no more."""
+        """Count a bundle at its destination from now on, and no longer at its source."""
         self.census.add(bundle, destination)
 
     def _reachable(self) -> Rows:
         rows: Rows = np.flatnonzero(self.view.brokers.reachable)
         return rows
 
-    def _asked(self, bundle: int, targets: Targets) -> FilterContext:
+    def _context(self, bundle: int, targets: Targets) -> FilterContext:
+        """Return the input of the first filter for a bundle. Builds the filters the first time."""
         if not self._policies:
-            self._policies, self._others = self._pipeline()
-        return FilterContext(
-            self._reachable(), bundle, namespace_of(self.view.bundles.name(bundle)), targets.topics
-        )
+            self._policies, self._others = self._build_filters()
+        namespace = namespace_of(self.view.bundles.name(bundle))
+        return FilterContext(self._reachable(), bundle, namespace, targets.topics)
 
-    def _pipeline(self) -> tuple[tuple[Filter, ...], tuple[Filter, ...]]:
-        """The filters for policies and the others, each in the manager's order."""
+    def _build_filters(self) -> tuple[tuple[Filter, ...], tuple[Filter, ...]]:
+        """Return the filters for policies and the other filters, in the manager's order."""
         view, config, census = self.view, self.config, self.census
         isolation = Isolation(view)
         policies: tuple[Filter, ...] = (Drained(view), TopicKind(view, isolation), isolation)
@@ -190,89 +185,89 @@ class Candidates:
             *version,
         )
 
-    def _modular(self, rows: Rows, asked: FilterContext) -> Pool:
-        """Policies, then the others.
+    def _modular(self, context: FilterContext) -> Pool:
+        """Apply the policies, the limit of topics, then the other filters.
 
-        When the step for topics leaves no broker, it is undone. When the last step leaves none or
-        fails, all are undone.
+        If the limit of topics leaves no broker, it is skipped. If the other filters leave none, or
+        one fails, all but the policies are skipped.
         """
-        allowed, policy_steps = _filtered(self._policies, rows, asked)
-        first, *rest = self._others
-        few_topics, topics_step = _filtered((first,), allowed, asked)
+        allowed, policy_steps = _apply(self._policies, context.rows, context)
+        max_topics, *rest = self._others
+        few_topics, topics_step = _apply((max_topics,), allowed, context)
         if not len(few_topics):
             few_topics, topics_step = allowed, ()
         try:
-            kept, steps = _filtered(rest, few_topics, asked)
+            kept, steps = _apply(rest, few_topics, context)
         except FilterError as error:
-            self._note(error.rule, error.brokers)
+            self._refuse_once(error.rule, error.brokers)
             kept, steps = allowed[:0], ()
         if not len(kept):
             return Pool(allowed, allowed, policy_steps, policy_steps)
         return Pool(kept, allowed, policy_steps + topics_step + steps, policy_steps)
 
-    def _simple(self, rows: Rows, asked: FilterContext) -> Pool:
-        allowed, policy_steps = _filtered(self._policies, rows, asked)
-        kept, steps = _filtered(self._others, allowed, asked)
+    def _simple(self, context: FilterContext) -> Pool:
+        """Apply the policies, then the other filters."""
+        allowed, policy_steps = _apply(self._policies, context.rows, context)
+        kept, steps = _apply(self._others, allowed, context)
         return Pool(kept, allowed, policy_steps + steps, policy_steps)
 
-    def _extensible(self, rows: Rows, asked: FilterContext) -> Pool:
-        """A filter that fails removes no broker; an empty result stays empty.
+    def _extensible(self, context: FilterContext) -> Pool:
+        """Apply all filters; one that fails is skipped, and an empty result stays empty.
 
-        Policies come after what brokers say of themselves: a full primary isn't available. They
-        come before anti-affinity, whose favourite could be one that they forbid; last in the
-        reference.
+        Policies follow the filters by what brokers report: a full primary is not available.
+        Anti-affinity follows the policies, which may forbid the broker that it prefers. In the
+        reference it comes before them.
         """
         steps: Steps = ()
-        kept = rows
+        kept = context.rows
         drained, *policies = self._policies
         others, apart = list(self._others), list[Filter]()
         if not self.census.own_counts:
             apart = [other for other in others if isinstance(other, AntiAffinity | FailureDomain)]
             others = [other for other in others if other not in apart]
-        for other in (drained, *others, *policies, *apart):
+        for filter_ in (drained, *others, *policies, *apart):
             try:
-                kept, more = _filtered((other,), kept, asked)
+                kept, more = _apply((filter_,), kept, context)
             except FilterError as error:
-                self._note(error.rule, error.brokers)
+                self._refuse_once(error.rule, error.brokers)
                 continue
             steps += more
-        return Pool(kept, rows, steps, ())
+        return Pool(kept, context.rows, steps, ())
 
-    def _note(self, rule: Rule, brokers: Rows) -> None:
-        """A filter that failed is a refusal row, once in a round."""
+    def _refuse_once(self, rule: Rule, brokers: Rows) -> None:
+        """Add a refusal about a filter that failed, once in a round."""
         if not any(earlier.rule == rule.name for earlier in self.refusals) and len(brokers):
-            self.refusals.append(
-                refusal(rule, None, [self.view.brokers.names[row] for row in brokers.tolist()])
-            )
+            names = [self.view.brokers.names[row] for row in brokers.tolist()]
+            self.refusals.append(refusal(rule, None, names))
 
 
-def _filtered(filters: Iterable[Filter], rows: Rows, asked: FilterContext) -> tuple[Rows, Steps]:
-    """What the filters leave one after another, and the steps on the way."""
+def _apply(filters: Iterable[Filter], rows: Rows, context: FilterContext) -> tuple[Rows, Steps]:
+    """Apply filters in order; return the brokers that are left, and the steps."""
     steps = []
-    if rows is not asked.rows:
-        asked = replace(asked, rows=rows)
+    if rows is not context.rows:
+        context = replace(context, rows=rows)
     for filter_ in filters:
-        kept = filter_.keep(asked)
-        if len(kept) < len(asked.rows):
-            steps.append((filter_.rule.name, asked.rows, kept))
-            asked = replace(asked, rows=kept)
-    return asked.rows, tuple(steps)
+        kept = filter_.keep(context)
+        if len(kept) < len(context.rows):
+            steps.append((filter_.rule.name, context.rows, kept))
+            context = replace(context, rows=kept)
+    return context.rows, tuple(steps)
 
 
 def superseded(view: ClusterView, rows: Iterable[int]) -> set[int]:
-    """Those of the given unowned bundles that were split or merged, not orphaned.
+    """Return those of the given unassigned bundles that were split or merged.
 
-    That is, whose range overlaps a bundle of the namespace that has an owner, or one that a later
-    report has named, or is that of smaller ones which the same report has named: the children of a
-    split may have lost their owner as well.
+    The range of such a bundle overlaps an owned bundle, or a bundle that a later report names, or
+    it equals smaller bundles that the same report names: a split's children may have lost their
+    owner too.
     """
     return set(newer_beside(view, rows))
 
 
 def newer_beside(view: ClusterView, rows: Iterable[int]) -> dict[int, int]:
-    """Find the superseded among unowned bundles → when the newest that overlaps it was named last.
+    """Map superseded bundles (of `rows`) to when the newest overlapping bundle was last named.
 
-    Times are in ms since the epoch; NEVER_OLD_MS: that one has an owner.
+    Times are ms since the epoch; NEVER_OLD_MS: the overlapping bundle has an owner.
     """
     found: dict[int, int] = {}
     current: dict[str, Overlaps] = {}
@@ -288,7 +283,10 @@ def newer_beside(view: ClusterView, rows: Iterable[int]) -> dict[int, int]:
 
 
 def find_superseded(unowned: Mapping[str, int], served: Iterable[str]) -> set[str]:
-    """The same of names. `unowned`: bundle → when it lost its owner; `served`: the owned ones."""
+    """Return the names of unassigned bundles that were split or merged, as `superseded` does.
+
+    `unowned`: bundle → when it lost its owner, ms; `served`: owned bundles.
+    """
     named: dict[str, list[tuple[int, int, int]]] = {namespace_of(name): [] for name in unowned}
     for name in served:
         if (namespace := namespace_of(name)) in named:
@@ -304,8 +302,10 @@ def find_superseded(unowned: Mapping[str, int], served: Iterable[str]) -> set[st
 
 
 def ranges(view: ClusterView, namespace: str) -> Iterator[tuple[int, int, int]]:
-    """(lower, upper, when last named) of each bundle of the namespace; an owned one counts as named
-    for ever."""
+    """Yield (lower, upper, when last named) of each bundle of a namespace.
+
+    The time of an owned bundle is NEVER_OLD_MS.
+    """
     bundles = view.bundles
     mine = bundles.rows_of_namespace(namespace)
     named_ms = np.where(bundles.owner[mine] >= 0, NEVER_OLD_MS, bundles.reported_ms[mine]).tolist()

@@ -1,5 +1,4 @@
-"""How many bundles of a namespace, and namespaces of an anti-affinity group, each broker has while
-a round places bundles."""
+"""A count of each broker's bundles of a namespace, and namespaces of an anti-affinity group."""
 
 from __future__ import annotations
 
@@ -17,12 +16,11 @@ Counted = Literal["namespaces", "bundles"]
 
 @dataclass(slots=True)
 class Census:
-    """Counts by broker, taken when first asked for; each choice counts in the next.
+    """Counts by broker while a round places bundles: each choice counts in the next ones.
 
-    `counted` says what an anti-affinity group's count is: of its namespaces with at least one
-    bundle there, or of its bundles. `own_counts`: a namespace's own bundles count against a
-    broker, too.
-    Moves in flight count at their destination, because the view has carried them out.
+    `counted`: a group's count is that of its namespaces with a bundle there, or of its bundles.
+    `own_counts`: a namespace's own bundles count against a broker too.
+    Pending moves count at their destination, because the view has them applied.
     """
 
     view: ClusterView
@@ -37,14 +35,16 @@ class Census:
         self._owner = self.view.bundles.owner
 
     def of_namespace(self, namespace: str) -> Ints:
-        """Bundles of the namespace. O(brokers + the namespace's bundles)."""
+        """Return each broker's bundles of a namespace. O(brokers + the namespace's bundles)."""
         owners = self._owners(namespace)
         counts: Ints = np.bincount(owners, minlength=len(self.view.brokers))
         return counts
 
     def of_group(self, namespace: str) -> Ints | None:
-        """Namespaces (or bundles) of the anti-affinity group that the namespace is in, itself
-        included; None: it is in none."""
+        """Return each broker's count of a namespace's anti-affinity group, the namespace included.
+
+        None: the namespace is in no group.
+        """
         group = self.view.policies.group_of(namespace)
         if group is None:
             return None
@@ -56,16 +56,16 @@ class Census:
         return self._groups[group]
 
     def of_others(self, namespace: str) -> Ints | None:
-        """The same without the namespace itself: those that it should keep away from."""
+        """Return each broker's count of a namespace's group without the namespace itself."""
         counts = self.of_group(namespace)
         return None if counts is None else counts - self._share(namespace)
 
     def against(self, namespace: str) -> Ints | None:
-        """What of a namespace's group counts against each broker; None: it is in no group."""
+        """Return what counts against each broker for a namespace; None: it is in no group."""
         return self.of_group(namespace) if self.own_counts else self.of_others(namespace)
 
     def add(self, bundle: int, destination: int) -> None:
-        """Count a bundle at its destination from now on, and at its source no more."""
+        """Count a bundle at its destination from now on, and no longer at its source."""
         namespace = namespace_of(self.view.bundles.name(bundle))
         counts = self.of_group(namespace)
         if counts is not None:
@@ -77,10 +77,10 @@ class Census:
             counts += self._share(namespace)
 
     def promise(self, bundle: str, broker: int, *, given: bool = True) -> None:
-        """Count a bundle also at a broker that was given it and hasn't reported it, or stop
-        counting it there.
+        """Count a bundle at a broker that was given it and hasn't reported it.
 
-        The bundle may have no row in the view, or another owner.
+        `given` false: no longer count it there. The bundle may have no row in the view, or another
+        owner.
         """
         promised = self._promised.setdefault(namespace_of(bundle), {})
         if given:
@@ -90,13 +90,12 @@ class Census:
         self._groups.clear()
 
     def _share(self, namespace: str) -> Ints:
-        """What one namespace adds to its group's count."""
+        """Return what one namespace adds to its group's count, by broker."""
         counts = self.of_namespace(namespace)
         return np.minimum(counts, 1) if self.counted == "namespaces" else counts
 
     def _owners(self, namespace: str) -> NDArray[np.integer]:
-        """The broker of each of the namespace's bundles that has one, by report, by decision or by
-        promise."""
+        """Return the broker of each bundle of a namespace, by report, decision or promise."""
         if namespace not in self._slices:
             self._slices[namespace] = self.view.bundles.rows_of_namespace(namespace)
         owners = self._owner[self._slices[namespace]]

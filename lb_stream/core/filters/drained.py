@@ -1,4 +1,4 @@
-"""Drained brokers: an operator has ordered that they get no bundle."""
+"""Drained brokers: by an operator's command they get no bundle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lb_stream.core.model.view import ClusterView, Rows
 
 
 class Drained:
-    """The brokers that are not being drained."""
+    """Keeps brokers that are not being drained."""
 
     rule = FilteredBy.DRAINED
 
@@ -20,6 +20,6 @@ class Drained:
         ]
 
     def keep(self, context: FilterContext) -> Rows:
-        """Those that are not."""
+        """Return the brokers that are not being drained."""
         rows = context.rows
         return rows[~np.isin(rows, self._drained)] if self._drained else rows

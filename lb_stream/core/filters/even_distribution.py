@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lb_stream.core.filters.base import FilterContext, with_least
+from lb_stream.core.filters.base import FilterContext, with_lowest
 from lb_stream.core.filters.census import Census
 from lb_stream.core.model.names import SYSTEM_NAMESPACE
 from lb_stream.core.model.rules import FilteredBy
@@ -10,7 +10,7 @@ from lb_stream.core.model.view import Rows
 
 
 class EvenDistribution:
-    """The brokers with the fewest bundles of the namespace."""
+    """Keeps the brokers with the fewest bundles of the namespace."""
 
     rule = FilteredBy.EVEN_DISTRIBUTION
 
@@ -18,9 +18,11 @@ class EvenDistribution:
         self._census, self._everywhere = census, everywhere
 
     def keep(self, context: FilterContext) -> Rows:
-        """Those with the fewest, if it is on; the system namespace is spread evenly under any
-        setting."""
+        """Return the brokers with the fewest, or all where the filter is off.
+
+        It is always on for the system namespace.
+        """
         rows = context.rows
         if not (self._everywhere or context.namespace == SYSTEM_NAMESPACE):
             return rows
-        return with_least(rows, self._census.of_namespace(context.namespace))
+        return with_lowest(rows, self._census.of_namespace(context.namespace))

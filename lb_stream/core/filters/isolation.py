@@ -1,4 +1,4 @@
-"""Isolation policies: namespaces with a policy use its primaries, others the shared brokers."""
+"""Isolation policies: a namespace with a policy uses its primaries, others the shared brokers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lb_stream.core.model.view import Bools, ClusterView, Rows
 
 
 class Isolation:
-    """Isolation policies. Only the brokers that the filter is asked about count as available."""
+    """Keeps the brokers that isolation policies allow. Only the rows given count as available."""
 
     rule = FilteredBy.ISOLATION
 
@@ -24,8 +24,10 @@ class Isolation:
         self._shared: Bools | None = None
 
     def keep(self, context: FilterContext) -> Rows:
-        """The policy's primaries, and its secondaries while too few primaries are there; without a
-        policy the shared brokers."""
+        """Return the policy's primaries, with its secondaries while there are too few primaries.
+
+        For a namespace without a policy: the shared brokers, which are no policy's primaries.
+        """
         rows = context.rows
         if not self._policies.isolation:
             return rows
@@ -38,7 +40,7 @@ class Isolation:
         return rows[primary[rows]]
 
     def policy_of(self, namespace: str) -> IsolationPolicy | None:
-        """The policy that counts for a namespace, if any."""
+        """Return the policy that counts for a namespace; None: there is none."""
         if not self._policies.isolation:
             return None
         if namespace not in self._by_namespace:
@@ -46,7 +48,7 @@ class Isolation:
         return self._by_namespace[namespace]
 
     def matches_none(self, namespace: str, rows: Rows) -> bool:
-        """Whether the namespace's policy matches none of these brokers."""
+        """Return whether the namespace has a policy that matches none of these brokers."""
         policy = self.policy_of(namespace)
         if policy is None:
             return False
@@ -62,9 +64,9 @@ class Isolation:
 
 @lru_cache(maxsize=1_024)
 def _masks(policy: IsolationPolicy, brokers: tuple[str, ...]) -> tuple[Bools, Bools]:
-    """(the policy's primaries, its secondaries) among the brokers.
+    """Return which brokers are the policy's primaries, and which are its secondaries.
 
-    Kept from round to round: each is a match of regular expressions.
+    The result is kept from round to round: regular expressions take long.
     """
     found = [(policy.is_primary(broker), policy.is_secondary(broker)) for broker in brokers]
     masks = np.array(found, np.bool_).reshape(-1, 2)

@@ -1,9 +1,8 @@
-"""Versions: during a roll-out, bundles go to the brokers of the latest version."""
+"""Versions: during an upgrade, bundles go to the brokers of the latest version."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 
@@ -17,17 +16,20 @@ _VERSION = re.compile(
     rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})(?:-({_PRE}(?:\.{_PRE})*))?"
     r"(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
 )
-_MOST = 2**31 - 1
+_MAX_NUMBER = 2**31 - 1
+
+Identifier = tuple[int, int, str]
+"""Numbers sort before words, numbers by value, words by their characters."""
+VersionKey = tuple[tuple[int, ...], tuple[int | Identifier, ...], tuple[int | Identifier, ...]]
 
 
-def version_key(text: str) -> tuple[Any, ...] | None:
-    """What versions are ordered by, build metadata included; None when the text is no semantic
-    version."""
+def version_key(text: str) -> VersionKey | None:
+    """Return the key that versions sort by, build metadata included; None: no semantic version."""
     match = _VERSION.fullmatch(text)
     if match is None:
         return None
     numbers = tuple(map(int, match.group(1, 2, 3)))
-    if max(numbers) > _MOST:
+    if max(numbers) > _MAX_NUMBER:
         return None
     pre, build = match.group(4, 5)
     return (
@@ -37,16 +39,16 @@ def version_key(text: str) -> tuple[Any, ...] | None:
     )
 
 
-def _identifiers(text: str) -> list[tuple[int, int, str]]:
-    """Numbers before words, numbers by value, words by their characters."""
+def _identifiers(text: str) -> list[Identifier]:
+    """Return the sort keys of the parts of a pre-release or build."""
     return [
-        (0, int(one), "") if one.isdigit() and len(one) < 11 else (1, 0, one)
-        for one in text.split(".")
+        (0, int(part), "") if part.isdigit() and len(part) < 11 else (1, 0, part)
+        for part in text.split(".")
     ]
 
 
 class LaterVersion:
-    """The brokers with the latest version among those given."""
+    """Keeps the brokers with the latest version among those given."""
 
     rule = FilteredBy.VERSION
 
@@ -60,9 +62,9 @@ class LaterVersion:
         self._rank = np.array([ranks[text] for text in view.brokers.versions], np.int64)
 
     def keep(self, context: FilterContext) -> Rows:
-        """Those with the greatest version.
+        """Return the brokers with the latest version.
 
-        Raises FilterError when one has none, or one that can't be read.
+        Raises FilterError when a broker's version is missing or can't be read.
         """
         rows = context.rows
         rank = self._rank[rows]

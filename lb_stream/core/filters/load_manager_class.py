@@ -1,4 +1,4 @@
-"""Load-manager class: brokers that run another load manager don't obey this one."""
+"""Load-manager class: brokers that run another load manager get no bundle."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from lb_stream.core.model.view import ClusterView, Rows
 
 
 class LoadManagerClass:
-    """The brokers that advertise the cluster's load manager.
+    """Keeps the brokers that report the cluster's load manager.
 
-    Where no live broker advertises one, all are kept.
+    If no live broker reports a load manager, all are kept.
     """
 
     rule = FilteredBy.LOAD_MANAGER_CLASS
@@ -29,6 +29,6 @@ class LoadManagerClass:
             self._same[:] = True
 
     def keep(self, context: FilterContext) -> Rows:
-        """Those of the same manager."""
+        """Return the brokers with the cluster's load manager."""
         rows = context.rows
         return rows[self._same[rows]]

@@ -1,4 +1,4 @@
-"""Limit of topics: a broker that serves too many gets no further bundle."""
+"""Limit of topics: a broker with too many topics gets no bundle."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from lb_stream.core.model.view import Rows
 
 
 class MaxTopics:
-    """A broker with more topics takes nothing more.
-
-    Under the extensible manager (`strict`) one with as many doesn't either.
-    """
+    """Keeps the brokers with at most `limit` topics; `strict` (extensible manager): with fewer."""
 
     rule = FilteredBy.MAX_TOPICS
 
@@ -19,6 +16,6 @@ class MaxTopics:
         self._most = limit - 1 if strict else limit
 
     def keep(self, context: FilterContext) -> Rows:
-        """Those below the limit."""
+        """Return the brokers within the limit."""
         rows = context.rows
         return rows[context.topics[rows] <= self._most]

@@ -1,9 +1,7 @@
-"""The modular manager's preallocated bundles: placed, but in no report yet, so that placement must
-count them itself.
+"""The modular manager's preallocated bundles: placed, but in no report yet.
 
-Moves that this project has decided count everywhere until they are confirmed
-(`count_pending_moves`); only with that switched off is this what the next placements know of the
-last ones.
+Placement counts them where `count_pending_moves` is off, as in the reference. Where it is on,
+pending moves are applied to the view, and count everywhere.
 """
 
 from __future__ import annotations
@@ -22,21 +20,20 @@ Release = Literal["reference", "on_report"]
 
 @dataclass(frozen=True, slots=True)
 class Preallocated:
-    """A bundle that a broker was given, and what it counts there: its long-term rate (messages/s)
-    and topics.
+    """A bundle that a broker was given, and the load that it adds there.
 
-    They follow the bundle's averages as long as these are known without a break (`followed`).
+    The load follows the bundle's averages until these are unknown for the first time (`followed`).
     """
 
     bundle: str
     broker: str
-    long_rate: float
+    long_rate: float  # long-term messages/s
     topics: int
     followed: bool = True
 
     @staticmethod
     def from_view(view: ClusterView, row: int, broker: str) -> Preallocated:
-        """The bundle in that row, given to the broker."""
+        """Return the bundle in that row, given to the broker."""
         bundles = view.bundles
         rate = float(bundles.long.rate_in[row] + bundles.long.rate_out[row])
         return Preallocated(bundles.name(row), broker, rate, int(bundles.topics[row]))
@@ -44,22 +41,20 @@ class Preallocated:
 
 @dataclass(frozen=True, slots=True)
 class Preallocations:
-    """All of them, in the order in which they were given.
+    """All preallocated bundles of a cluster, in the order in which they were given.
 
-    A bundle may have been given to one broker after another.
+    A bundle may have been given to several brokers, one after another.
     """
 
     entries: tuple[Preallocated, ...] = ()
-    given: Mapping[str, str] = field(
-        default_factory=dict
-    )  # bundle → broker that a second placement of it answers
+    given: Mapping[str, str] = field(default_factory=dict)  # bundle → broker, kept by a repetition
 
     def given_to(
         self, row: int, broker: int, targets: Targets, candidates: Candidates
     ) -> Preallocations:
-        """And the bundle in that row given to that broker, and counted there.
+        """Return the preallocations with the bundle in that row at that broker; count it there.
 
-        Given to it anew, it counts once.
+        A bundle that is given to the same broker twice counts once.
         """
         name = targets.view.brokers.names[broker]
         new = Preallocated.from_view(targets.view, row, name)
@@ -74,23 +69,24 @@ class Preallocations:
     def updated(
         self, view: ClusterView, release: Release, leader_owned: Collection[str] = ()
     ) -> Preallocations:
-        """After new reports, which `view` shows. O(entries).
+        """Return the preallocations after new reports, which `view` shows. O(entries).
 
         `reference`: only bundles that the leader itself owns stay, until their broker reports them,
-        and no second placement remembers the first. `on_report`: each stays until its broker
-        reports it, another broker owns it, or its broker is dead.
+        and `given` is forgotten. `on_report`: each stays until its broker reports it, another
+        broker owns it, or its broker is dead.
         """
         brokers = {
             name: row for row, name in enumerate(view.brokers.names) if view.brokers.alive[row]
         }
         rows = view.bundles.rows_of(entry.bundle for entry in self.entries).tolist()
         kept: list[Preallocated] = []
-        for one, row in zip(self.entries, rows, strict=True):
+        for entry, row in zip(self.entries, rows, strict=True):
             owner = int(view.bundles.owner[row]) if row >= 0 else -1
-            if one.broker not in brokers or owner == brokers[one.broker]:
+            if entry.broker not in brokers or owner == brokers[entry.broker]:
                 continue
-            if one.bundle in leader_owned if release == "reference" else owner < 0:
-                kept.append(_followed(one, view, row))
+            stays = entry.bundle in leader_owned if release == "reference" else owner < 0
+            if stays:
+                kept.append(_followed(entry, view, row))
         if release == "reference":
             return Preallocations(tuple(kept))
         names = {preallocated.bundle for preallocated in kept}
@@ -101,20 +97,23 @@ class Preallocations:
 
 
 def _followed(preallocated: Preallocated, view: ClusterView, row: int) -> Preallocated:
+    """Return the entry with the bundle's averages of now, if they have always been known."""
     if row < 0 or not preallocated.followed:
         return replace(preallocated, followed=False)
     return Preallocated.from_view(view, row, preallocated.broker)
 
 
-def waiting(
+def counted_assignments(
     view: ClusterView, pending: Sequence[Pending], release: Release
 ) -> tuple[Preallocated, ...]:
-    """The pending assignments that placement still counts, when it alone does: until the next
-    reports, and then by `release`."""
+    """Return the pending assignments that placement still counts.
+
+    All count until the next reports; after that those that `release` keeps.
+    """
     assigned = [
-        (one.bundle, one.destination)
-        for one in pending
-        if one.kind == "assign" and one.destination is not None
+        (decision.bundle, decision.destination)
+        for decision in pending
+        if decision.kind == "assign" and decision.destination is not None
     ]
     rows = view.bundles.rows_of(bundle for bundle, _ in assigned).tolist()
     entries = tuple(
@@ -122,18 +121,15 @@ def waiting(
         for row, (_, broker) in zip(rows, assigned, strict=True)
         if row >= 0
     )
-    return (
-        Preallocations(entries).updated(view, release).entries
-        if view.brokers.sampled.any()
-        else entries
-    )
+    if not view.brokers.sampled.any():
+        return entries
+    return Preallocations(entries).updated(view, release).entries
 
 
 def count(
     entries: Iterable[Preallocated], targets: Targets, candidates: Candidates, sign: int = 1
 ) -> None:
-    """Count the given bundles at their brokers (or, with sign -1, no more): in the rates and topics
-    there, and in the filters' counts."""
+    """Add the bundles to the rates, topics and counts of their brokers; sign -1: take them away."""
     rows = {name: row for row, name in enumerate(targets.view.brokers.names)}
     for entry in entries:
         row = rows.get(entry.broker)

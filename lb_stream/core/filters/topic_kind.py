@@ -9,28 +9,24 @@ from lb_stream.core.model.view import ClusterView, Rows
 
 
 class TopicKind:
-    """Persistent topics, or non-persistent ones if the namespace has had any.
+    """Keeps the brokers that serve the bundle's kind of topics.
 
-    An isolation policy overrules it.
+    The kind is non-persistent if the namespace has ever had such topics, else persistent. The
+    filter does not apply to a namespace with an isolation policy.
     """
 
     rule = FilteredBy.TOPIC_KIND
 
     def __init__(self, view: ClusterView, isolation: Isolation) -> None:
-        self._brokers, self._marked, self._isolation = (
-            view.brokers,
-            view.policies.non_persistent,
-            isolation,
-        )
+        self._brokers = view.brokers
+        self._non_persistent = view.policies.non_persistent
+        self._isolation = isolation
 
     def keep(self, context: FilterContext) -> Rows:
-        """Those that serve the bundle's kind."""
-        rows = context.rows
+        """Return the brokers that serve the bundle's kind of topics."""
+        rows, brokers = context.rows, self._brokers
         if self._isolation.policy_of(context.namespace) is not None:
             return rows
-        serves = (
-            self._brokers.non_persistent_topics
-            if context.namespace in self._marked
-            else self._brokers.persistent_topics
-        )
-        return rows[serves[rows]]
+        if context.namespace in self._non_persistent:
+            return rows[brokers.non_persistent_topics[rows]]
+        return rows[brokers.persistent_topics[rows]]

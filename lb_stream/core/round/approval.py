@@ -356,7 +356,7 @@ def _not_allowed(state: RoundState, proposal: Proposal, row: int, places: bool) 
             else None
         )
     view, to = state.view, state.view.brokers.names.index(proposal.destination)
-    if (policy := state.candidates.refused_by(row, to, state.targets)) is not None:
+    if (policy := state.candidates.find_refusing_policy(row, to, state.targets)) is not None:
         return f"{proposal.destination} may not have it ({policy})"
     if (
         view.policies.group_of(namespace)

@@ -112,7 +112,7 @@ def _reserved_row(state: RoundState, name: str) -> int | None:
     if not brokers.alive[row] or not brokers.speaking[row]:
         return None
     bundle = int(state.view.bundles.rows_of([name])[0])
-    forbidden = state.candidates.refused_by(bundle, row, state.targets)
+    forbidden = state.candidates.find_refusing_policy(bundle, row, state.targets)
     return row if forbidden is None else None
 
 

@@ -12,7 +12,7 @@ from lb_stream.core.model.names import bundle_name, namespace_of, parse_bundle
 from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.splitting.manual import REASON
-from lb_stream.core.splitting.merging import LOOKS, MergeLook, merge_look, withdrawn
+from lb_stream.core.splitting.merging import LOOKS, MergeLook, find_merge_advice, withdraw_advice
 
 STRATEGY = "operator"
 
@@ -26,7 +26,7 @@ def advise_merges(state: RoundState) -> None:
         name: cut for name, cut in memory.operator_state.namespaces.items() if isinstance(cut, int)
     }
     free = state.free_bundles() & ~state.overlapped.reshaping
-    state.merges = merge_look(state.view, free, least, memory.mergeable, config)
+    state.merges = find_merge_advice(state.view, free, least, memory.mergeable, config)
 
 
 def _is_due(state: RoundState, interval_ms: int) -> bool:
@@ -44,7 +44,7 @@ def merges_after(state: RoundState) -> MergeLook:
     if state.merges is not None:
         return state.merges
     if not state.config.splitting.merge_advice_enabled:
-        return MergeLook(advice=withdrawn(state.memory.mergeable, {}))
+        return MergeLook(advice=withdraw_advice(state.memory.mergeable, {}))
     return MergeLook(state.memory.merges_sought_ms, state.memory.mergeable)
 
 

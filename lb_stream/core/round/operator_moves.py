@@ -277,7 +277,9 @@ def _unload_bundle(
             return BundleAnswer("nothing", kept, bundle=name)
         if destination == owner:
             return BundleAnswer("refused", f"{wanted} owns {name} already", "destination_is_owner")
-        if (policy := state.candidates.refused_by(row, destination, state.targets)) is not None:
+        if (
+            policy := state.candidates.find_refusing_policy(row, destination, state.targets)
+        ) is not None:
             return BundleAnswer(
                 "refused", f"{wanted} may not have {name}: {policy.replace('_', ' ')}", policy
             )

@@ -14,7 +14,7 @@ from lb_stream.contracts.reports import Ack
 from lb_stream.core.commands.proposals import end_proposals
 from lb_stream.core.disruption.budgets import limited_namespaces, spent_after
 from lb_stream.core.filters.candidates import superseded
-from lb_stream.core.filters.preallocation import count, waiting
+from lb_stream.core.filters.preallocation import count, counted_assignments
 from lb_stream.core.model.chance import seed_of
 from lb_stream.core.model.memory import Memory, Retry
 from lb_stream.core.model.names import namespace_of
@@ -82,7 +82,7 @@ def count_preallocated(state: RoundState) -> None:
     config = state.config.balancer
     if not config.count_pending_moves:
         count(
-            waiting(
+            counted_assignments(
                 state.inputs.reported, state.inputs.settled.pending, config.preallocation_release
             ),
             state.targets,

@@ -34,7 +34,7 @@ from lb_stream.core.splitting import (
     split_simple,
     split_task,
 )
-from lb_stream.core.splitting.extensible import in_the_way
+from lb_stream.core.splitting.extensible import blocks_split
 from lb_stream.core.splitting.trigger import REASONS, RULES, ReasonLimits, census
 
 STRATEGIES = {"modular": "BundleSplitterTask", "simple": "SimpleLoadManager"}
@@ -170,7 +170,7 @@ def _decide_asked(
             limit=config.max_splits_in_flight,
         )
     others = [parse_bundle(name) for name in splitting]
-    if any(in_the_way(parent, other, config) for other in others):
+    if any(blocks_split(parent, other, config) for other in others):
         return refusal(Refuses.NEIGHBOUR_IS_SPLITTING, broker, [ask.bundle])
     if state.overlapped.reshaping[row]:
         return refusal(Refuses.OVERLAPS, broker, [ask.bundle])

@@ -1,4 +1,4 @@
-"""The parts of all shedders: context, result, traits, registry, and selection of bundles by load."""
+"""The parts of all shedders: context, result, traits, registry, and the selection by load."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Splitting: when a bundle is too large, where it is cut, what its children are.
+"""Splitting: when a bundle is too large, where it is cut, and what its children are.
 
-One algorithm, one file; one trigger, one file.
-
-See docs/splitting.md "Splitting".
+One split algorithm, one file; one trigger, one file. See docs/splitting.md "Splitting".
 """
 
 from lb_stream.core.splitting.base import (

@@ -1,5 +1,4 @@
-"""What all split algorithms share: what they are asked, what they answer, their registry, the
-middle of two hashes."""
+"""The parts of all split algorithms: context, result, registry, and the middle of two hashes."""
 
 from __future__ import annotations
 
@@ -16,28 +15,28 @@ from lb_stream.core.model.topics import topic_hashes
 from lb_stream.core.model.view import Bools, Floats, Ints
 
 FALLBACK = "range_equally_divide"
+"""The algorithm in the place of one that is not known."""
 HexMidpoint = Literal["reference", "exact", "decimal_hex"]
 TOP_SHIFT, TENTH_SHIFT = 24, 20
-"""A hash's top two hex digits begin at bit 24; the one after them at bit 20."""
+"""A hash's top two hex digits begin at bit 24; the third digit begins at bit 20."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics of one bundle as its broker lists them: hash, messages/s and bytes/s in and out,
-    and whether these are known."""
+    """The topics of one bundle, as its broker lists them, with a row for each."""
 
     hashes: Ints
-    rate: Floats
-    throughput: Floats
-    known: Bools
+    rate: Floats  # messages/s, in and out
+    throughput: Floats  # bytes/s, in and out
+    known: Bools  # whether rate and throughput are known
 
     @staticmethod
     def from_names(
         names: Sequence[str], stats: Mapping[str, tuple[float, float]] | None = None
     ) -> Topics:
-        """Topics by name, with the (messages/s, bytes/s) of those that have statistics.
+        """Return topics by name. `stats`: topic → (messages/s, bytes/s), where known.
 
-        Raises ValueError for a wrong name.
+        Raises ValueError for an invalid name.
         """
         stats = stats or {}
         figures = np.array([stats.get(name, (0.0, 0.0)) for name in names], np.float64).reshape(
@@ -52,17 +51,13 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What is to be cut: the bundle's range, its topics, and for an operator's split the positions
-    asked for.
-
-    `force`: cut at the positions even if the bundle has no two topics.
-    """
+    """The range of a bundle that is to be cut, and its topics."""
 
     lower: int
     upper: int
     topics: Topics
-    positions: tuple[int, ...] = ()
-    force: bool = False
+    positions: tuple[int, ...] = ()  # where an operator's command asks to cut
+    force: bool = False  # cut at the positions even if the bundle has fewer than two topics
 
     @staticmethod
     def from_bundle(
@@ -71,7 +66,7 @@ class Range:
         positions: Sequence[int] = (),
         force: bool = False,
     ) -> Range:
-        """The range of a bundle's name. Raises ValueError when it is none."""
+        """Return the range of a bundle, by its name. Raises ValueError for an invalid name."""
         _, lower, upper = parse_bundle(bundle)
         return Range(
             lower,
@@ -93,14 +88,11 @@ WhyNone = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """Where an algorithm would cut, ascending.
+    """The result of an algorithm: where it would cut."""
 
-    None: nowhere, because `why`; `wrong`: it was asked what it can't answer.
-    """
-
-    positions: tuple[int, ...] | None
-    why: WhyNone | None = None
-    wrong: bool = False
+    positions: tuple[int, ...] | None  # ascending; None: nowhere
+    why: WhyNone | None = None  # why nowhere
+    wrong: bool = False  # the algorithm lacks an input that it needs
 
 
 Config = TypeVar("Config")
@@ -108,17 +100,17 @@ Config = TypeVar("Config")
 
 @dataclass(frozen=True, slots=True)
 class SplitContext(Generic[Config]):
-    """All that a split algorithm is asked with."""
+    """The input of a split algorithm."""
 
-    bundle: Range  # what is to be cut
-    config: Config  # the settings that the algorithm was registered with
+    bundle: Range
+    config: Config  # settings, of the model that the algorithm was registered with
 
 
 class SplitAlgorithm(Protocol):
-    """A split algorithm: where a bundle is cut. Python loops over one bundle's topics are fine."""
+    """A split algorithm: where a bundle is cut. It may loop in Python over the bundle's topics."""
 
     def __call__(self, context: SplitContext[Any], /) -> Boundaries:
-        """Where it would cut."""
+        """Return where the bundle should be cut."""
         ...
 
 
@@ -129,14 +121,13 @@ split_algorithm: Registry[SplitAlgorithm] = Registry(
 
 @dataclass(frozen=True, slots=True)
 class Algorithms:
-    """Every split algorithm with its settings, and the name of the default one, known or not."""
+    """Every split algorithm with its settings, and the name of the default, known or not."""
 
     default: str
     configs: Mapping[str, KeyModel]
 
     def named(self, asked: str | None = None) -> Strategy[SplitAlgorithm]:
-        """The algorithm of that name if it is known, else the default, else
-        range_equally_divide."""
+        """Return the algorithm of that name; if unknown the default, else range_equally_divide."""
         simple = [
             name.rpartition(".")[2] for name in (asked, self.default, FALLBACK) if name is not None
         ]
@@ -144,7 +135,7 @@ class Algorithms:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The warning about a default that isn't known, if any."""
+        """Return the warning about a default that is not known, if any."""
         used = self.named()
         if self.default.rpartition(".")[2] == used.name:
             return ()
@@ -154,12 +145,12 @@ class Algorithms:
         )
 
     def boundaries(self, strategy: Strategy[SplitAlgorithm], bundle: Range) -> Boundaries:
-        """Where the algorithm would cut under its settings."""
+        """Return where the algorithm would cut with its settings."""
         return strategy.function(SplitContext(bundle, self.configs[strategy.name]))
 
 
 def middle(low: int, high: int, form: HexMidpoint, one_higher: bool) -> int:
-    """The position between two hashes. `one_higher`: where the reference adds 1."""
+    """Return the position between two hashes. `one_higher`: the reference adds 1 here."""
     exact = low + (high - low) // 2
     if form == "decimal_hex":
         return _decimal_middle(low, high, exact)
@@ -167,10 +158,10 @@ def middle(low: int, high: int, form: HexMidpoint, one_higher: bool) -> int:
 
 
 def _decimal_middle(low: int, high: int, exact: int) -> int:
-    """The top two hex digits averaged as if they were decimal, with one decimal place, the rest
-    zero.
+    """Return the mean of the top two hex digits, computed as if they were decimal numbers.
 
-    It is the exact middle where the digits aren't decimal, or where the result would be outside.
+    One decimal place becomes the third digit, the rest is zero. Where the digits are not decimal,
+    or the result is outside of the range: the exact middle.
     """
     top = [f"{bound >> TOP_SHIFT:02x}" for bound in (low, high)]
     if not all(digits.isdecimal() for digits in top):

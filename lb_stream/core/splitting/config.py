@@ -1,4 +1,4 @@
-"""Settings of splitting: when a bundle is too large, where it is cut, how many at once.
+"""Settings of splitting: when a bundle is too large, where it is cut, how many are cut at a time.
 
 See docs/splitting.md "Splitting".
 """
@@ -22,10 +22,7 @@ ALGORITHMS = (
 
 
 class SplittingConfig(KeyModel):
-    """Settings of all split triggers and algorithms.
-
-    A bundle is too large when it is strictly above a limit.
-    """
+    """Settings of all split triggers and algorithms. A bundle above a limit is too large."""
 
     split_enabled: bool = key(
         True,
@@ -124,7 +121,7 @@ class SplittingConfig(KeyModel):
         3,
         "Extensible manager: a bundle is split when it is too large in more checks in a row "
         "than this.",
-        unit="looks",
+        unit="checks",
         pulsar="loadBalancerNamespaceBundleSplitConditionHitCountThreshold",
         ge=0,
         le=INT_MAX,
@@ -149,28 +146,28 @@ class SplittingConfig(KeyModel):
     )
     hex_midpoint: Literal["reference", "exact", "decimal_hex"] = key(
         "reference",
-        "The middle of two hashes: as the reference computes it (flow_or_qps one higher), "
-        "exact, or as the documents average hex digits.",
+        "The middle of two hashes: as in the reference (flow_or_qps_equally_divide adds 1), exact, "
+        "or by the mean of hex digits, as in the documents.",
     )
     flow_duplicate_hash: Literal["last", "sum"] = key(
         "last",
-        "What flow_or_qps makes of two topics with one hash: the last one's figures, counted "
-        "twice, or one entry with their sum.",
+        "How flow_or_qps_equally_divide counts two topics with one hash: twice with the figures of "
+        "the last, or once with their sum.",
     )
     bandwidth_limit_32bit: bool = key(
         True, "The bandwidth limit in bytes/s overflows at 2048 MiB/s, as the reference's does."
     )
     split_namespace_match: Literal["prefix", "exact"] = key(
         "prefix",
-        "Extensible manager: namespaces whose bundles a pending split blocks: all whose name "
-        "begins alike, or only its own.",
+        "Extensible manager: a pending split blocks its neighbours in all namespaces whose name "
+        "begins with its own namespace's, or only in its own.",
     )
 
     @property
     def max_bandwidth_bytes_per_s(self) -> int:
-        """The bandwidth limit that triggers a split.
+        """Return the bandwidth limit above which a bundle is split.
 
-        In 32 bits 2048 MiB/s is -2³¹, so everything exceeds it, and 4096 MiB/s is 0.
+        In 32 bits 2048 MiB/s is -2³¹, which every bundle exceeds, and 4096 MiB/s is 0.
         """
         limit = self.bundle_max_bandwidth_mb * MIB
         return (limit + 2**31) % 2**32 - 2**31 if self.bandwidth_limit_32bit else limit

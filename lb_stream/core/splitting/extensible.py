@@ -2,15 +2,15 @@
 
 See docs/splitting.md "Splitting".
 
-Each broker looks at its own bundles' latest statistics once per interval and splits what has been
-too large in several looks in a row.
+Each broker checks its own bundles by their latest figures, once per interval. It splits bundles
+that were too large in several checks in a row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from lb_stream.contracts.reports import SplitReason
 from lb_stream.core.model.names import BundleRange, bundle_name, parse_bundle
+from lb_stream.core.model.registry import read_memory, write_memory
 from lb_stream.core.model.view import Bools, Rows
 from lb_stream.core.splitting.base import Algorithms, Range, Topics
 from lb_stream.core.splitting.config import SplittingConfig
@@ -25,44 +26,40 @@ from lb_stream.core.splitting.perform import Cut, SplitRejected, can_be_cut, cut
 from lb_stream.core.splitting.trigger import FEWEST_TOPICS, REASONS, SplitLoads, reasons
 
 TopicsOf = Callable[[str], Topics]
-"""Bundle name → its topics; asked only for bundles that are about to be split."""
+"""Bundle name → its topics; called only for bundles that are about to be split."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitMemory:
-    """Bundle → looks in a row in which it was too large."""
+    """Bundle → checks in a row in which it was too large."""
 
     hits: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def read(data: Mapping[str, Any]) -> SplitMemory:
-        """From the JSON object of the last look."""
-        return SplitMemory({str(name): int(count) for name, count in data.get("hits", {}).items()})
+    def read(data: Mapping[str, object]) -> SplitMemory:
+        """Read the JSON object of the last check."""
+        return read_memory(data, SplitMemory)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As the JSON object that `read` takes."""
-        return {"hits": dict(self.hits)}
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON object that `read` takes."""
+        return write_memory(self)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnBundles:
-    """One broker's bundles in the order in which they are visited, and what it knows about splits.
-
-    `owned`: the state channel says that the broker owns the bundle. `splitting`: bundles anywhere
-    that are being split now.
-    """
+    """One broker's bundles, in the order in which they are checked, and splits in progress."""
 
     names: pa.StringArray
     loads: SplitLoads
-    owned: Bools
+    owned: Bools  # by the ownership records, the broker owns the bundle
     bundle_counts: Mapping[str, int]  # namespace → its bundles
-    splitting: tuple[BundleRange, ...]
+    splitting: tuple[BundleRange, ...]  # bundles at any broker that are being split
     topics_of: TopicsOf
 
 
 @dataclass(frozen=True, slots=True)
 class SplitChoice:
-    """One decision: the children stay with their owner, Pulsar's word for why."""
+    """A bundle to split, where, and Pulsar's word for why. The children stay with their owner."""
 
     bundle: str
     reason: SplitReason
@@ -71,27 +68,29 @@ class SplitChoice:
 
 @dataclass(frozen=True, slots=True)
 class SplitLook:
-    """What one look decided, in order, and bundles that could not be split: (bundle, why)."""
+    """The result of one check."""
 
-    choices: tuple[SplitChoice, ...]
-    refused: tuple[tuple[str, str], ...]
+    choices: tuple[SplitChoice, ...]  # in order
+    refused: tuple[tuple[str, str], ...]  # (bundle, why it can't be split)
 
 
 def split_strategy(
     own: OwnBundles, config: SplittingConfig, algorithms: Algorithms, memory: SplitMemory
 ) -> tuple[SplitLook, SplitMemory]:
-    """Decide what to split in this look. O(n), and in Python only the bundles that are too large.
+    """Choose the bundles to split in this check. O(n); Python loops over those that are too large.
 
-    Bundles behind the one with which the maximum per look is reached are not looked at: their hits
-    stay as they are.
+    The check ends when max_splits_per_cycle is reached; later bundles keep their hits.
     """
-    hits = _known(memory.hits, own.names)
+    # Bundles that are above a limit.
+    hits = _hits_of(memory.hits, own.names)
     refused: list[tuple[str, str]] = []
     candidates = (own.loads.topics >= FEWEST_TOPICS) & own.owned
     why = np.where(candidates, reasons(own.loads, config), 0)
     chosen: list[SplitChoice] = []
-    taken: dict[str, int] = {}
+    taken: dict[str, int] = {}  # namespace → bundles that the splits so far add
     last = len(own.names)
+
+    # Those that were so in enough checks, as far as they can be cut.
     for row in np.flatnonzero(why > 0).tolist():
         parent = parse_bundle(own.names[row].as_py())
         name = bundle_name(*parent)
@@ -111,12 +110,14 @@ def split_strategy(
         if len(chosen) == config.max_splits_per_cycle:
             last = row
             break
-    _forget(hits, own, candidates & (why == 0), last)
+
+    # Bundles that are no longer too large begin again.
+    _drop_hits(hits, own, candidates & (why == 0), last)
     return SplitLook(tuple(chosen), tuple(refused)), SplitMemory(hits)
 
 
-def _known(hits: Mapping[str, int], names: pa.StringArray) -> dict[str, int]:
-    """The hits of bundles that are still here."""
+def _hits_of(hits: Mapping[str, int], names: pa.StringArray) -> dict[str, int]:
+    """Return the hits of these bundles."""
     return {
         name: hits[name]
         for name, row in zip(hits, _rows_of(names, hits).tolist(), strict=True)
@@ -134,9 +135,11 @@ def _rows_of(names: pa.StringArray, wanted: Iterable[str]) -> Rows:
     return rows
 
 
-def _forget(hits: dict[str, int], own: OwnBundles, quiet: Bools, last: int) -> None:
-    """Take away the hits of bundles that were looked at and are not too large; a range too narrow
-    to split keeps them."""
+def _drop_hits(hits: dict[str, int], own: OwnBundles, quiet: Bools, last: int) -> None:
+    """Drop the hits of bundles before row `last` that are `quiet`: not too large.
+
+    Bundles whose range is too narrow to split keep their hits.
+    """
     for name, row in zip([*hits], _rows_of(own.names, hits).tolist(), strict=True):
         if row < last and quiet[row]:
             _, lower, upper = parse_bundle(name)
@@ -151,12 +154,11 @@ def _cut_one(
     parent: BundleRange,
     taken: Mapping[str, int],
 ) -> Cut | str:
-    """The cut of one bundle, or why there is none: its namespace is full, a neighbour is being
-    split, no boundary, or several of them where only one may be."""
+    """Return the cut of one bundle, or the name of the reason why it can't be cut."""
     count = own.bundle_counts.get(parent.namespace, 1) + taken.get(parent.namespace, 0)
     if count >= config.namespace_max_bundles:
         return "namespace_max_bundles"
-    if any(in_the_way(parent, other, config) for other in own.splitting):
+    if any(blocks_split(parent, other, config) for other in own.splitting):
         return "neighbour_is_splitting"
     name = bundle_name(*parent)
     found = algorithms.boundaries(algorithms.named(), Range.from_bundle(name, own.topics_of(name)))
@@ -172,9 +174,12 @@ def _cut_one(
     return result.why if isinstance(result, SplitRejected) else result
 
 
-def in_the_way(parent: BundleRange, other: BundleRange, config: SplittingConfig) -> bool:
-    """Whether a split under way blocks this one: same lower or same upper end, in a namespace that
-    matches."""
+def blocks_split(parent: BundleRange, other: BundleRange, config: SplittingConfig) -> bool:
+    """Return whether the pending split of `other` blocks a split of `parent`.
+
+    It does if their lower or upper bounds are equal, in namespaces that match
+    (`split_namespace_match`).
+    """
     matches = other.namespace == parent.namespace
     if config.split_namespace_match == "prefix":
         matches = bundle_name(*other).startswith(parent.namespace)

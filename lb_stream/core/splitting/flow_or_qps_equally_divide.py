@@ -24,25 +24,26 @@ class _Load:
 
 @split_algorithm("flow_or_qps_equally_divide", config=SplittingConfig)
 def flow_or_qps_equally_divide(context: SplitContext[SplittingConfig]) -> Boundaries:
-    """Walk along the hashes and cut before each topic with which the piece so far would exceed a
-    limit. O(n log n) for n topics.
+    """Cut before each topic with which the piece so far would exceed a limit, in order of hashes.
 
-    Topics without load count nowhere. Only a bundle that is above a limit by the difference
-    threshold is cut at all; a single hot topic can only be set apart. The bandwidth limit doesn't
-    overflow here.
+    O(n log n) for n topics. Topics without load don't count. A bundle is cut only if it is above a
+    limit by the difference threshold. The bandwidth limit doesn't overflow here.
+    Source: docs/splitting.md "Split algorithms".
     """
+    # Whether the bundle is far enough above a limit.
     bundle, config = context.bundle, context.config
     if len(bundle.topics) <= 1:
         return Boundaries(None, "too_few_topics")
     most_rate, most_bytes = config.bundle_max_msgs_per_s, config.bundle_max_bandwidth_mb * MIB
     factor = 1 + config.flow_difference_percent / 100.0
-    walk, loads, rate, throughput = _loaded(
-        bundle.topics, summed=config.flow_duplicate_hash == "sum"
-    )
+    summed = config.flow_duplicate_hash == "sum"
+    walk, loads, rate, throughput = _loaded(bundle.topics, summed)
     if len(loads) < 2:
         return Boundaries(None, "too_few_topics")
     if rate < most_rate * factor and throughput < most_bytes * factor:
         return Boundaries(None, "below_limits")
+
+    # One piece after the other.
     found, piece = [], loads[walk[0]]
     for before, at in pairwise(walk):
         grown = _Load(piece.rate + loads[at].rate, piece.throughput + loads[at].throughput)
@@ -54,11 +55,10 @@ def flow_or_qps_equally_divide(context: SplitContext[SplittingConfig]) -> Bounda
 
 
 def _loaded(topics: Topics, summed: bool) -> tuple[list[int], dict[int, _Load], float, float]:
-    """(hashes in order, the load of each, messages/s and bytes/s of all topics) of the topics that
-    have any load.
+    """Return the topics with load: hashes in order, load by hash, total messages/s and bytes/s.
 
-    Of topics with one hash the last one's load stands for all of them and the hash comes as often
-    as they are; `summed`: it comes once, with the sum of their loads.
+    Several topics with one hash: the hash is repeated, with the load of the last topic. `summed`:
+    it stands once, with the sum of their loads.
     """
     rows = np.flatnonzero(topics.known & ((topics.rate > 0) | (topics.throughput > 0)))
     hashes, loads = topics.hashes[rows].tolist(), dict[int, _Load]()

@@ -1,8 +1,7 @@
-"""An operator's split: which bundle is meant, and whether it can be done as asked.
+"""An operator's split: which bundle the command names, and whether it can be split.
 
+The limits of split triggers and the namespace's maximum of bundles don't count here.
 See docs/commands.md "Namespaces".
-
-The thresholds and the namespace's maximum don't count here.
 """
 
 from __future__ import annotations
@@ -20,22 +19,21 @@ from lb_stream.core.splitting.config import SplittingConfig
 from lb_stream.core.splitting.perform import SPECIFIED, Cut, SplitRejected, plan
 
 REASON = "Admin"
+"""Pulsar's word for the reason of an operator's split."""
 LARGEST, HOT = "LARGEST", "HOT"
 PRECONDITION_FAILED, NOT_FOUND, CONFLICT, BAD_REQUEST = 412, 404, 409, 400
+"""Status codes of Pulsar's documented interface."""
 
 Manager = Literal["modular", "simple", "extensible"]
 
 
 @dataclass(frozen=True, slots=True)
 class SplitRequest:
-    """An operator's request.
-
-    `bundle` is `lower_upper`, LARGEST or HOT; `bundle_type` is LARGEST or HOT, given instead of it.
-    """
+    """The fields of an operator's split. Either `bundle` or `bundle_type` is given."""
 
     namespace: str
-    bundle: str | None = None
-    bundle_type: str | None = None
+    bundle: str | None = None  # 0xLLLLLLLL_0xHHHHHHHH, LARGEST or HOT
+    bundle_type: str | None = None  # LARGEST or HOT
     algorithm: str | None = None
     boundaries: tuple[int, ...] = ()
     unload: bool = False
@@ -43,39 +41,35 @@ class SplitRequest:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceBundles:
-    """The bundles of the namespace in order: persistent topics, long-term bytes/s in and out,
-    whether they have an owner.
-
-    `topics_of` names a bundle's topics; without it only halves and given positions can be found
-    here.
-    """
+    """The bundles of a namespace, in the order of their ranges."""
 
     names: Sequence[str]
-    topics: Ints
-    long_throughput: Floats
-    owned: Bools
+    topics: Ints  # number of persistent topics
+    long_throughput: Floats  # long-term bytes/s, in and out
+    owned: Bools  # whether the bundle has an owner
+    # Bundle → its topics. None: the owner finds the boundaries of algorithms that need topics.
     topics_of: Callable[[str], Topics] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """To be done: the cut, by which algorithm, and whether the children are unloaded afterwards."""
+    """The split can be made."""
 
     cut: Cut
     algorithm: str
-    unload: bool
+    unload: bool  # the children are unloaded afterwards
 
 
 @dataclass(frozen=True, slots=True)
 class NoChange:
-    """A success without anything to do."""
+    """There is nothing to do: the command succeeds without a split."""
 
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """An error, with the status that the documented interface gives, and what to do instead."""
+    """The split can't be made: the status of Pulsar's interface, and why or what to do instead."""
 
     status: int
     detail: str
@@ -88,7 +82,8 @@ def manual_split(
     algorithms: Algorithms,
     manager: Manager,
 ) -> Accepted | NoChange | Rejected:
-    """Answer an operator's request to split a bundle."""
+    """Return what becomes of an operator's split."""
+    # The algorithm.
     if request.algorithm is not None and request.algorithm not in config.supported_split_algorithms:
         supported = ", ".join(config.supported_split_algorithms)
         return Rejected(
@@ -98,47 +93,46 @@ def manual_split(
     strategy = algorithms.named(request.algorithm)
     if strategy.name == SPECIFIED and not request.boundaries:
         return Rejected(PRECONDITION_FAILED, f"{SPECIFIED} needs the boundaries to split at")
+
+    # The bundle.
     row = find_bundle(request, bundles, manager)
     if isinstance(row, Rejected):
         return row
     name = bundles.names[row]
     if is_system_bundle(name):
-        return NoChange(f"{name} is a heartbeat or SLA-monitor bundle: ignored")
+        return NoChange(f"{name} is a heartbeat or SLA-monitor bundle, which is never split")
     if manager == "extensible" and not bundles.owned[row]:
         return Rejected(CONFLICT, f"{name} has no owner: split it when a broker serves it")
+
+    # The cut.
     topics = int(bundles.topics[row]) if bundles.topics_of is None else bundles.topics_of(name)
     positions = request.boundaries if strategy.name == SPECIFIED else ()
     result = plan(algorithms, strategy, parse_bundle(name), topics, positions)
     if isinstance(result, SplitRejected):
-        return (
-            NoChange(result.detail)
-            if result.why == "no_boundary"
-            else Rejected(PRECONDITION_FAILED, result.detail)
-        )
+        if result.why == "no_boundary":
+            return NoChange(result.detail)
+        return Rejected(PRECONDITION_FAILED, result.detail)
     return Accepted(result, strategy.name, request.unload)
 
 
 def find_bundle(
     request: SplitRequest, bundles: NamespaceBundles, manager: Manager
 ) -> int | Rejected:
-    """The row of the bundle that is meant."""
+    """Return the row of the bundle that the command names."""
     if (request.bundle is None) == (request.bundle_type is None):
-        return Rejected(BAD_REQUEST, "name a bundle or a bundle type, one of them")
+        return Rejected(BAD_REQUEST, "expected either a bundle or a bundle type")
     if request.bundle_type not in (None, LARGEST, HOT):
         return Rejected(
             BAD_REQUEST, f"bundle type {request.bundle_type!r}: expected {LARGEST} or {HOT}"
         )
     wanted = request.bundle_type or str(request.bundle)
     if wanted in (LARGEST, HOT):
-        by_traffic = wanted == HOT and manager == "modular"
-        row = _greatest(
-            bundles.long_throughput if by_traffic else bundles.topics, bundles.topics > 0
-        )
-        return (
-            Rejected(NOT_FOUND, f"no bundle of {request.namespace} has a topic")
-            if row is None
-            else row
-        )
+        by_throughput = wanted == HOT and manager == "modular"
+        figures = bundles.long_throughput if by_throughput else bundles.topics
+        row = _highest(figures, bundles.topics > 0)
+        if row is None:
+            return Rejected(NOT_FOUND, f"no bundle of {request.namespace} has a topic")
+        return row
     try:
         parsed: BundleRange = parse_bundle(f"{request.namespace}/{wanted}")
     except ValueError as error:
@@ -149,7 +143,7 @@ def find_bundle(
     return list(bundles.names).index(whole)
 
 
-def _greatest(figures: Ints | Floats, eligible: Bools) -> int | None:
-    """The eligible row with the greatest figure, the first among equals."""
+def _highest(figures: Ints | Floats, eligible: Bools) -> int | None:
+    """Return the eligible row with the highest figure, the first among equals; None: no row."""
     rows = np.flatnonzero(eligible)
     return int(rows[np.argmax(figures[rows])]) if len(rows) else None

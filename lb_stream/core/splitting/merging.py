@@ -1,14 +1,12 @@
-"""Merge advice: neighbours at one broker that together have long been far below every limit of a
-split.
+"""Merge advice: neighbours at one broker that have long been small enough to be one bundle.
 
-Pulsar merges no bundles, so the advice is for people. See docs/splitting.md "Merge advice".
+Pulsar merges no bundles: the advice is for people. See docs/splitting.md "Merge advice".
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +18,12 @@ from lb_stream.core.model.view import Bools, Bundles, ClusterView, Floats, Ints,
 from lb_stream.core.splitting.config import SplittingConfig
 from lb_stream.core.splitting.trigger import ReasonLimits, census
 
-MOST_PAIRS = 200
-"""Pairs that are watched in one cluster, the smallest first: its memory holds them, and no operator
-acts on more at once."""
+MAX_PAIRS = 200
+"""The most pairs that are watched in one cluster, because its memory holds them. Pairs that are
+watched already come first, then the smallest."""
 LOOKS = 12
 """How many times bundles are examined within the time that a pair must stay small."""
-TOLD_EVERY_MS = 86_400_000
+ADVISE_EVERY_MS = 86_400_000
 """Advice that still holds is published again after this time, with new figures."""
 SMALL = 0.5
 """A pair stays below this share of each limit: a merged bundle must not be split soon."""
@@ -33,52 +31,48 @@ SMALL = 0.5
 
 @dataclass(frozen=True, slots=True)
 class MergeAdvice:
-    """A bundle and the one whose range follows: what they carry together, as shares of the limits.
+    """The advice to merge a bundle and the neighbour whose range follows, or its withdrawal.
 
-    Owner empty: it is advised no more.
+    Ratios: what both carry together ÷ the limit above which a bundle is split.
     """
 
     bundle: str
     neighbour: str
-    owner: str = ""
-    since_ms: int | None = None
+    owner: str = ""  # of both; empty: the advice is withdrawn
+    since_ms: int | None = None  # since when they have been small
     topics_ratio: float | None = None
     sessions_ratio: float | None = None  # None: there is no limit
     rate_ratio: float | None = None
     bandwidth_ratio: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-able fields."""
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for JSON, with the namespace."""
         return {"namespace": namespace_of(self.bundle)} | asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class MergeLook:
-    """Result of one look: the pairs to watch, by their first bundle, and the advice to publish.
+    """The result of one examination: the pairs to watch, and the advice to publish."""
 
-    `at_ms` None: merge advice is switched off.
-    """
-
-    at_ms: int | None = None
-    pairs: Mapping[str, Mergeable] = field(default_factory=dict)
+    at_ms: int | None = None  # None: merge advice is switched off
+    pairs: Mapping[str, Mergeable] = field(default_factory=dict)  # by their first bundle
     advice: tuple[MergeAdvice, ...] = ()
 
 
-def merge_look(
+def find_merge_advice(
     view: ClusterView,
     free: Bools,
     least: Mapping[str, int],
     watched: Mapping[str, Mergeable],
     config: SplittingConfig,
 ) -> MergeLook:
-    """Examine all bundles once.
+    """Examine all bundles once. O(n); Python loops over the pairs.
 
-    `free`: bundles without a pending decision; `least`: the fewest bundles of some namespaces.
-
-    A pair is advised when it has been small for the whole time and neither bundle has come to its
-    owner within it. The advice is published
-    then, daily from then on, and when it is withdrawn. O(n), and in Python only the pairs.
+    A pair is advised when it has been small for merge_advice_after_ms, and both bundles have had
+    the same owner for that time. The advice is published then, daily, and when it is withdrawn.
+    `free`: bundles without a pending decision. `least`: namespace → the fewest bundles it may have.
     """
+    # Small pairs, as many as leave each namespace enough bundles.
     bundles, now_ms = view.bundles, view.now_ms
     begin_ms = now_ms - config.merge_advice_after_ms
     may = free & (bundles.owner >= 0) & (bundles.reported_ms >= begin_ms)
@@ -86,43 +80,39 @@ def merge_look(
     low, high, ratios = small_neighbours(bundles, may, config)
     known = _watched(bundles.names.take(pa.array(low)), bundles.names.take(pa.array(high)), watched)
     chosen = disjoint(low, high, known)
-    chosen = chosen[
-        _within_room(bundles, low[chosen], known[chosen], least, config.namespace_default_bundles)
-    ]
-    chosen = np.sort(chosen[np.lexsort((ratios[chosen].max(axis=1), ~known[chosen]))[:MOST_PAIRS]])
-    rested = (
-        np.maximum(bundles.owner_since_ms[low[chosen]], bundles.owner_since_ms[high[chosen]])
-        <= begin_ms
+    least_bundles = config.namespace_default_bundles
+    chosen = chosen[_within_room(bundles, low[chosen], known[chosen], least, least_bundles)]
+    known_then_small = np.lexsort((ratios[chosen].max(axis=1), ~known[chosen]))
+    chosen = np.sort(chosen[known_then_small[:MAX_PAIRS]])
+
+    # Pairs that have been small for long enough are advised, now or already; others are watched.
+    last_change_ms = np.maximum(
+        bundles.owner_since_ms[low[chosen]], bundles.owner_since_ms[high[chosen]]
     )
     pairs, advice = dict[str, Mergeable](), list[MergeAdvice]()
-    for at, has_rested in zip(chosen.tolist(), rested.tolist(), strict=True):
+    for at, changed_ms in zip(chosen.tolist(), last_change_ms.tolist(), strict=True):
         first, second = bundles.name(int(low[at])), bundles.name(int(high[at]))
-        since_ms, advised_ms = (
-            (watched[first].since_ms, watched[first].advised_ms) if known[at] else (now_ms, 0)
-        )
-        if not has_rested or since_ms > begin_ms:
-            pairs[first] = Mergeable(second, since_ms, 0)
-        elif advised_ms and now_ms - advised_ms < TOLD_EVERY_MS:
-            pairs[first] = Mergeable(second, since_ms, advised_ms)
+        before = watched[first] if known[at] else Mergeable(second, now_ms, 0)
+        if changed_ms > begin_ms or before.since_ms > begin_ms:
+            pairs[first] = Mergeable(second, before.since_ms, 0)
+        elif before.advised_ms and now_ms - before.advised_ms < ADVISE_EVERY_MS:
+            pairs[first] = before
         else:
-            pairs[first] = Mergeable(second, since_ms, now_ms)
-            shares = [float(one) if np.isfinite(one) else None for one in ratios[at]]
-            advice.append(
-                MergeAdvice(
-                    first, second, view.brokers.names[bundles.owner[low[at]]], since_ms, *shares
-                )
-            )
-    return MergeLook(now_ms, pairs, (*withdrawn(watched, pairs), *advice))
+            pairs[first] = Mergeable(second, before.since_ms, now_ms)
+            shares = [float(ratio) if np.isfinite(ratio) else None for ratio in ratios[at]]
+            owner = view.brokers.names[bundles.owner[low[at]]]
+            advice.append(MergeAdvice(first, second, owner, before.since_ms, *shares))
+    return MergeLook(now_ms, pairs, (*withdraw_advice(watched, pairs), *advice))
 
 
-def withdrawn(
+def withdraw_advice(
     watched: Mapping[str, Mergeable], still: Mapping[str, Mergeable]
 ) -> tuple[MergeAdvice, ...]:
     """Build the advice that withdraws pairs which no longer hold."""
     gone = (
         first
-        for first, one in watched.items()
-        if one.advised_ms and (first not in still or not still[first].advised_ms)
+        for first, pair in watched.items()
+        if pair.advised_ms and (first not in still or not still[first].advised_ms)
     )
     return tuple(MergeAdvice(first, watched[first].neighbour) for first in gone)
 
@@ -130,11 +120,10 @@ def withdrawn(
 def small_neighbours(
     bundles: Bundles, may: Bools, config: SplittingConfig
 ) -> tuple[Rows, Rows, Floats]:
-    """Bundles that may be merged, those whose ranges follow, at the same owner, and their sums as
-    shares of the limits, all small.
+    """Find pairs of neighbours at one owner that are small together.
 
-    In the order of the rows. Names are looked at last: of few bundles, where there are many
-    brokers.
+    Returns the rows of the first bundles, of their neighbours, and the ratios (pairs, 4), in the
+    order of the rows. Names are compared last, when few pairs are left.
     """
     rows = np.flatnonzero(may)
     low, high = rows[:-1], rows[1:]
@@ -148,8 +137,10 @@ def small_neighbours(
 
 
 def _ratios(bundles: Bundles, low: Rows, high: Rows, config: SplittingConfig) -> Floats:
-    """(pairs, 4): sums of topics, sessions, messages/s and bytes/s, the latter two on long average,
-    ÷ limits; -inf: there is no limit."""
+    """Return (pairs, 4): sums of topics, sessions, long-term messages/s and bytes/s ÷ their limits.
+
+    -inf: there is no limit.
+    """
     limits = np.array(ReasonLimits.from_config(config)[1:], np.float64)
     columns = (bundles.topics, bundles.sessions, bundles.long.rate, bundles.long.throughput)
     sums = np.stack([column[low] + column[high] for column in columns], axis=1).astype(np.float64)
@@ -161,23 +152,21 @@ def _ratios(bundles: Bundles, low: Rows, high: Rows, config: SplittingConfig) ->
 
 
 def _touch(low: pa.StringArray, high: pa.StringArray) -> Bools:
-    """Whether the second bundle begins in the same namespace where the first one ends."""
+    """Return whether each second bundle begins where the first ends, in the same namespace."""
     same = pc.equal(
         pc.utf8_slice_codeunits(low, 0, -RANGE_LENGTH),
         pc.utf8_slice_codeunits(high, 0, -RANGE_LENGTH),
     )
-    end, begin = (
-        pc.utf8_slice_codeunits(low, -BOUND_LENGTH),
-        pc.utf8_slice_codeunits(high, 1 - RANGE_LENGTH, -1 - BOUND_LENGTH),
-    )
+    end = pc.utf8_slice_codeunits(low, -BOUND_LENGTH)
+    begin = pc.utf8_slice_codeunits(high, 1 - RANGE_LENGTH, -1 - BOUND_LENGTH)
     touch: Bools = pc.and_(same, pc.equal(end, begin)).to_numpy(zero_copy_only=False)
     return touch
 
 
 def _watched(low: pa.StringArray, high: pa.StringArray, watched: Mapping[str, Mergeable]) -> Bools:
-    """Which pairs are watched already."""
+    """Return which pairs are watched already."""
     place = pc.index_in(low, value_set=pa.array(list(watched), pa.string()))
-    neighbours = pa.array([one.neighbour for one in watched.values()], pa.string())
+    neighbours = pa.array([pair.neighbour for pair in watched.values()], pa.string())
     known: Bools = (
         pc.equal(high, neighbours.take(place)).fill_null(False).to_numpy(zero_copy_only=False)
     )
@@ -185,14 +174,13 @@ def _watched(low: pa.StringArray, high: pa.StringArray, watched: Mapping[str, Me
 
 
 def disjoint(low: Rows, high: Rows, known: Bools) -> Rows:
-    """Of pairs in order those to take, so that no bundle is in two: all known ones, and of what is
-    left every other one of each chain.
+    """Choose pairs, given in order, so that no bundle is in two of them.
 
-    No two known ones share a bundle. More pairs than that can't be had of a chain.
+    All known pairs are chosen, which share no bundle. Of the pairs between them every other one of
+    each chain is chosen, which is the most that a chain gives.
     """
-    joined = np.zeros(
-        len(low) + 1, np.bool_
-    )  # whether a pair begins with the bundle that the one before ends with
+    # Whether a pair begins with the bundle that the pair before ends with.
+    joined = np.zeros(len(low) + 1, np.bool_)
     joined[1:-1] = low[1:] == high[:-1]
     beside = np.zeros(len(low), np.bool_)
     beside[1:] |= known[:-1] & joined[1:-1]
@@ -207,14 +195,17 @@ def disjoint(low: Rows, high: Rows, known: Bools) -> Rows:
 def _within_room(
     bundles: Bundles, low: Rows, known: Bools, least: Mapping[str, int], default: int
 ) -> Bools:
-    """Which pairs may be merged so that no namespace falls below its number of bundles: known ones
-    first, then by the order of the rows."""
+    """Return which pairs may be merged so that each namespace keeps its least number of bundles.
+
+    Known pairs come first, then the others by row. `least`: namespace → that number; else
+    `default`.
+    """
     if not len(low):
         return np.zeros(0, np.bool_)
     codes, counts, namespaces = census(bundles)
     used, code = np.unique(codes[low], return_inverse=True)
     room: Ints = counts[used] - np.array(
-        [max(least.get(namespaces[one], 0), default) for one in used.tolist()]
+        [max(least.get(namespaces[number], 0), default) for number in used.tolist()]
     )
     order = np.lexsort((low, ~known, code))
     begins = np.flatnonzero(np.diff(code[order], prepend=-1))

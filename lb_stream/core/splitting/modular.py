@@ -2,8 +2,8 @@
 
 See docs/splitting.md "Splitting".
 
-The leader looks at all bundles of the cluster after every update of load data: topics and sessions
-as last reported, rates and throughputs as long-term averages.
+The leader checks all bundles of the cluster after every update of load data, by topics and sessions
+as last reported, and by long-term averages of rate and throughput.
 """
 
 from __future__ import annotations
@@ -25,33 +25,27 @@ from lb_stream.core.splitting.trigger import (
 )
 
 Census = Callable[[Rows], tuple[NDArray[np.integer], Ints]]
-"""(rows) → (the number of each row's namespace, the bundles that each namespace has, by its
-number)."""
+"""Rows of bundles → (number of each row's namespace, bundles of each namespace by number)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TooLarge:
-    """Rows to split, with the reason of each, and rows that are too large as well but whose
-    namespace is full, with its bundles."""
+    """The bundles that are too large: those to split, and those whose namespace is full."""
 
-    rows: Rows
-    reasons: Reasons
-    full: Rows
-    full_bundles: Ints
+    rows: Rows  # to split
+    reasons: Reasons  # of each of these
+    full: Rows  # too large, but the namespace has as many bundles as allowed
+    full_bundles: Ints  # bundles of the namespace of each of these
 
     @staticmethod
     def from_rows(rows: Rows, why: Reasons, bundles: Ints, most: int) -> TooLarge:
-        """From all rows that are too large, and how many bundles the namespace of each has at its
-        turn."""
+        """Divide rows that are too large by `bundles`: the namespace's at the row's turn."""
         allowed = bundles < most
         return TooLarge(rows[allowed], why[allowed], rows[~allowed], bundles[~allowed])
 
 
 def too_large(loads: SplitLoads, eligible: Bools, config: SplittingConfig) -> tuple[Rows, Reasons]:
-    """The rows of eligible bundles with two topics or more that are above a limit, and which.
-
-    O(n).
-    """
+    """Return eligible bundles with two topics or more that are above a limit, and which. O(n)."""
     why = reasons(loads, config)
     rows = np.flatnonzero((why > 0) & (loads.topics >= FEWEST_TOPICS) & eligible)
     return rows, why[rows]
@@ -60,9 +54,9 @@ def too_large(loads: SplitLoads, eligible: Bools, config: SplittingConfig) -> tu
 def split_task(
     loads: SplitLoads, eligible: Bools, census: Census, config: SplittingConfig
 ) -> TooLarge:
-    """The bundles to split: the last places of a namespace go by the order of the rows. O(n).
+    """Choose the bundles to split; within a namespace the first rows take the places left. O(n).
 
-    The census is asked only when there are any.
+    `census` is called only if a bundle is too large.
     """
     rows, why = too_large(loads, eligible, config)
     most = config.namespace_max_bundles

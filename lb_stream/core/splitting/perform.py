@@ -1,4 +1,4 @@
-"""Performing a split: which children a bundle falls into, and what the namespace's ring becomes."""
+"""Performing a split: the boundaries and the children of a bundle."""
 
 from __future__ import annotations
 
@@ -13,44 +13,43 @@ from lb_stream.core.splitting.base import FALLBACK, Algorithms, Range, SplitAlgo
 
 SPECIFIED = "specified_positions_divide"
 WITHOUT_TOPICS = (FALLBACK, SPECIFIED)
-"""Algorithms that can tell without seeing the topics."""
+"""Algorithms that need no topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A split that can be performed: the boundaries, ascending and strictly inside the parent, and
-    the children's names in order.
+    """A split that can be performed.
 
-    Both are empty when the owner must find the boundaries, because only it knows the topics.
+    Boundaries and children are empty when the owner finds them, because only it knows the topics.
     """
 
     parent: BundleRange
-    boundaries: tuple[int, ...]
-    children: tuple[str, ...]
+    boundaries: tuple[int, ...]  # ascending, strictly inside the parent
+    children: tuple[str, ...]  # names, in the order of their ranges
 
 
 @dataclass(frozen=True, slots=True)
 class SplitRejected:
-    """A split that can't be performed. `no_boundary` is no fault: there is nothing to do."""
+    """A split that can't be performed. With `no_boundary` there is nothing to split."""
 
     rule: Rule
     detail: str
 
     @property
     def why(self) -> str:
-        """The rule's name."""
+        """Return the rule's name."""
         return self.rule.name
 
 
 def can_be_cut(lower: int, upper: int) -> bool:
-    """Whether a range has room for a boundary strictly inside."""
+    """Return whether a range has room for a boundary strictly inside."""
     return upper - lower > 1
 
 
 def cut(parent: BundleRange, positions: Sequence[int] | None) -> Cut | SplitRejected:
-    """Cut a bundle at the positions, each strictly inside it and none twice.
+    """Cut a bundle at the positions, which must be distinct and strictly inside it.
 
-    The pieces share no hash and leave none out.
+    Every hash of the bundle is in one child.
     """
     name = bundle_name(*parent)
     if not positions:
@@ -58,7 +57,7 @@ def cut(parent: BundleRange, positions: Sequence[int] | None) -> Cut | SplitReje
     if not can_be_cut(parent.lower, parent.upper):
         return SplitRejected(
             Refuses.RANGE_TOO_NARROW,
-            f"{name} can't be split further: its range is not larger than 1",
+            f"{name} can't be split further: its range has a single hash",
         )
     boundaries = tuple(sorted(positions))
     if not parent.lower < boundaries[0] <= boundaries[-1] < parent.upper:
@@ -69,7 +68,7 @@ def cut(parent: BundleRange, positions: Sequence[int] | None) -> Cut | SplitReje
     if any(low == high for low, high in pairwise(edges)):
         return SplitRejected(
             Refuses.EMPTY_CHILD,
-            f"a boundary of {name} is given twice: the child between would be empty",
+            f"a boundary of {name} is given twice: a child would be empty",
         )
     return Cut(
         parent,
@@ -85,18 +84,16 @@ def plan(
     topics: Topics | int,
     positions: Sequence[int] = (),
 ) -> Cut | SplitRejected:
-    """Ask the algorithm for boundaries and cut there.
+    """Return the cut at the boundaries that the algorithm finds.
 
-    `topics` may be just their number: then only halves and given positions can be found, anything
-    else is left open.
+    `topics` may be just their number: then an algorithm that needs topics leaves the boundaries to
+    the owner.
     """
     known = None if isinstance(topics, int) else topics
     if known is None and strategy.name not in WITHOUT_TOPICS:
-        return (
-            Cut(parent, (), ())
-            if can_be_cut(parent.lower, parent.upper)
-            else cut(parent, (parent.lower,))
-        )
+        if can_be_cut(parent.lower, parent.upper):
+            return Cut(parent, (), ())
+        return cut(parent, (parent.lower,))
     force = isinstance(topics, int) and topics > 1
     found = algorithms.boundaries(
         strategy, Range.from_bundle(bundle_name(*parent), known, positions, force)

@@ -8,9 +8,10 @@ from lb_stream.core.splitting.config import SplittingConfig
 
 @split_algorithm("range_equally_divide", config=SplittingConfig)
 def range_equally_divide(context: SplitContext[SplittingConfig]) -> Boundaries:
-    """The middle of the range, whatever is in it.
+    """Cut at the middle of the range, whatever its topics are.
 
-    The last bundle's end 0xffffffff counts as it is: the full ring is cut at 0x7fffffff.
+    The end of a namespace's last bundle is 0xffffffff, so the full ring is cut at 0x7fffffff.
+    Source: docs/splitting.md "Split algorithms".
     """
     bundle = context.bundle
     return Boundaries((bundle.lower + (bundle.upper - bundle.lower) // 2,))

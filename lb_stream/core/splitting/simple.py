@@ -1,4 +1,4 @@
-"""The simple manager's trigger: each broker's own bundles, after it has written a load report.
+"""The simple manager's trigger: each broker checks its own bundles after each load report.
 
 See docs/splitting.md "Splitting".
 """
@@ -16,12 +16,10 @@ from lb_stream.core.splitting.trigger import SplitLoads
 def split_simple(
     loads: SplitLoads, eligible: Bools, census: Census, config: SplittingConfig
 ) -> TooLarge:
-    """The bundles to split by their latest statistics.
+    """Choose the bundles to split by their latest figures. O(n).
 
-    O(n); the census is asked only when there are any.
-
-    A namespace's maximum is compared with the bundles that it has before this look: several of one
-    look may exceed it together. When splitting is off they are only reported.
+    A namespace's maximum is compared with its bundles before this check: several splits of one
+    check may exceed it together. `census` is called only if a bundle is too large.
     """
     rows, why = too_large(loads, eligible, config)
     bundles = np.zeros(0, np.int64)

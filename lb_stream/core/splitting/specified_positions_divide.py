@@ -1,4 +1,4 @@
-"""specified_positions_divide: cut where the operator says.
+"""specified_positions_divide: cut at the positions that the operator gives.
 
 See docs/splitting.md "Split algorithms".
 """
@@ -11,8 +11,11 @@ from lb_stream.core.splitting.config import SplittingConfig
 
 @split_algorithm("specified_positions_divide", config=SplittingConfig)
 def specified_positions_divide(context: SplitContext[SplittingConfig]) -> Boundaries:
-    """Those of the given positions that lie strictly inside the range, sorted; equal ones are kept
-    and refused afterwards."""
+    """Cut at the given positions that are strictly inside the range.
+
+    They are returned sorted. A position that is given twice is kept, and refused afterwards.
+    Source: docs/splitting.md "Split algorithms".
+    """
     bundle = context.bundle
     if not bundle.positions:
         return Boundaries(None, "no_position_given", wrong=True)

@@ -1,8 +1,7 @@
-"""What the three managers' split triggers share: the loads they look at, and which limit a bundle
-is above.
+"""The parts of all split triggers: the loads that they compare, and the limit that is exceeded.
 
-A trigger looks at all bundles at once, and in Python only at those that are too large. See
-docs/splitting.md "Splitting".
+A trigger checks all bundles as columns; Python loops over those that are too large.
+See docs/splitting.md "Splitting".
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from lb_stream.core.model.view import Bools, Bundles, Floats, Ints, Rows
 from lb_stream.core.splitting.config import SplittingConfig
 
 REASONS = ("", "Topics", "Sessions", "MsgRate", "Bandwidth")
-"""Pulsar's words, in the order in which they are tried; the first stands for none."""
+"""Pulsar's words for reasons, in the order of the checks; the first stands for no reason."""
 
 RULES = (
     Decides.MAX_TOPICS,
@@ -28,9 +27,9 @@ RULES = (
     Decides.MAX_RATE,
     Decides.MAX_BANDWIDTH,
 )
-"""The rule of each reason; nothing is decided by the first."""
+"""The rule of each reason; the first stands for no reason and is not used."""
 FEWEST_TOPICS = 2
-"""A bundle with fewer has nothing to separate."""
+"""A bundle with fewer topics is not split."""
 
 Reasons = NDArray[np.int8]
 """Positions in REASONS."""
@@ -38,25 +37,24 @@ Reasons = NDArray[np.int8]
 
 @dataclass(frozen=True, slots=True)
 class SplitLoads:
-    """Bundles in the order in which they are visited: topics, producers and consumers, messages/s
-    and bytes/s in and out."""
+    """The loads of bundles, in the order in which these are checked."""
 
     topics: Ints
-    sessions: Ints
-    rate: Floats
-    throughput: Floats
+    sessions: Ints  # producers and consumers
+    rate: Floats  # messages/s, in and out
+    throughput: Floats  # bytes/s, in and out
 
     def __len__(self) -> int:
         return len(self.topics)
 
     def take(self, rows: Rows | Bools) -> SplitLoads:
-        """The given rows."""
+        """Return the given rows."""
         return SplitLoads(
             self.topics[rows], self.sessions[rows], self.rate[rows], self.throughput[rows]
         )
 
     def saw(self, row: int, reason: int) -> float:
-        """The figure of one row that the reason is about."""
+        """Return the figure of one row that a reason is about."""
         return float(
             (self.topics, self.topics, self.sessions, self.rate, self.throughput)[reason][row]
         )
@@ -73,7 +71,7 @@ class ReasonLimits(NamedTuple):
 
     @staticmethod
     def from_config(config: SplittingConfig) -> ReasonLimits:
-        """The configured limits."""
+        """Return the configured limits."""
         return ReasonLimits(
             0,
             config.bundle_max_topics,
@@ -84,10 +82,7 @@ class ReasonLimits(NamedTuple):
 
 
 def reasons(loads: SplitLoads, config: SplittingConfig) -> Reasons:
-    """Of each bundle the first limit that it is strictly above, in the order of REASONS; 0: none.
-
-    O(n).
-    """
+    """Return the first limit, in the order of REASONS, that each bundle is above; 0: none. O(n)."""
     limits = ReasonLimits.from_config(config)
     found = np.zeros(len(loads), np.int8)
     found[loads.throughput > limits.bandwidth] = 4
@@ -99,9 +94,9 @@ def reasons(loads: SplitLoads, config: SplittingConfig) -> Reasons:
 
 
 def census(bundles: Bundles) -> tuple[NDArray[np.int32], Ints, list[str]]:
-    """The number of each bundle's namespace, and of each namespace its bundles and its name. O(n).
+    """Return each bundle's namespace as a number, and each namespace's bundles and name. O(n).
 
-    A bundle without an owner counts unless it was split before.
+    An unassigned bundle counts unless it was split.
     """
     codes, namespaces = namespace_codes(bundles.names)
     here = (bundles.owner >= 0) | bundles.in_flight | ~begins_with_another(bundles.names)
@@ -109,12 +104,10 @@ def census(bundles: Bundles) -> tuple[NDArray[np.int32], Ints, list[str]]:
 
 
 def bundles_before(namespaces: NDArray[np.integer], bundle_counts: Ints, most: int) -> Ints:
-    """For each bundle to split, in the order given: how many bundles its namespace has at its turn.
+    """Return how many bundles the namespace of each bundle to split has at its turn. O(n log n).
 
-    A bundle that finds `most` must wait.
-
-    `namespaces` numbers each bundle's namespace, `bundle_counts` holds how many bundles each
-    namespace has now. O(n log n).
+    A bundle whose namespace has `most` bundles by then must wait. `namespaces`: each bundle's
+    namespace as a number; `bundle_counts`: the bundles that each namespace has now.
     """
     order = np.argsort(namespaces, kind="stable")
     sorted_by = namespaces[order]

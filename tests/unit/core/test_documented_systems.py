@@ -19,7 +19,7 @@ from lb_stream.contracts.tables import BUNDLE_AVERAGES, OWNERSHIP
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import ClusterConfig
-from lb_stream.core.filters.preallocation import waiting
+from lb_stream.core.filters.preallocation import counted_assignments
 from lb_stream.core.model.blocks import (
     BROKER_SCHEMA,
     BUNDLE_SCHEMA,
@@ -398,7 +398,7 @@ def test_broker_data_holds_a_local_and_a_historical_part_and_what_is_preallocate
     )
     two = view(released, config)
     pending = Pending("c:1:0", "assign", X, None, "b", 0, 9, 1)
-    (given,) = waiting(two, (pending,), "on_report")
+    (given,) = counted_assignments(two, (pending,), "on_report")
     assert (given.bundle, given.broker, given.long_rate, given.topics) == (X, "b", 30.0, 3)
     targets = Targets.from_view(two)
     targets.add(0, 1)

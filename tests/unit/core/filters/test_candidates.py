@@ -10,7 +10,12 @@ import pytest
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.filters.preallocation import Preallocated, Preallocations, count, waiting
+from lb_stream.core.filters.preallocation import (
+    Preallocated,
+    Preallocations,
+    count,
+    counted_assignments,
+)
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.policies import IsolationPolicy, Policies, host_of
@@ -368,13 +373,13 @@ def test_what_was_decided_counts_until_it_is_confirmed_and_without_that_as_long_
         Pending("k:1:0", "assign", X, None, "a:1", 0, 9, 1),
         Pending("k:1:1", "unload", Y, "b:1", "a:1", 0, 9, 1),
     )
-    assert waiting(view, pending, "reference") == ()
-    assert waiting(
+    assert counted_assignments(view, pending, "reference") == ()
+    assert counted_assignments(
         replace(view, brokers=replace(view.brokers, sampled=np.zeros(2, np.bool_))),
         pending,
         "reference",
     ) == (FRESH,)
-    assert waiting(view, pending, "on_report") == (FRESH,)
+    assert counted_assignments(view, pending, "on_report") == (FRESH,)
     assert len(decided(config)[1]) == 1
 
 

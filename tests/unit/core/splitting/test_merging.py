@@ -15,7 +15,7 @@ from lb_stream.core.model.memory import Mergeable
 from lb_stream.core.model.topics import Ring
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.splitting.config import MIB, SplittingConfig
-from lb_stream.core.splitting.merging import MOST_PAIRS, MergeLook, disjoint, merge_look
+from lb_stream.core.splitting.merging import MAX_PAIRS, MergeLook, disjoint, find_merge_advice
 from tests.support.build import Report, batch_of
 
 HOUR_MS, DAY_MS, START_MS = 3_600_000, 86_400_000, 100_000_000
@@ -58,7 +58,7 @@ def look(
 ):
     """One look at a cluster of which nothing is under way."""
     config = SplittingConfig(**{"namespace_default_bundles": 1} | settings)
-    return merge_look(
+    return find_merge_advice(
         view, ~view.bundles.system & ~view.bundles.in_flight, least or {}, watched or {}, config
     )
 
@@ -276,9 +276,9 @@ def test_so_many_pairs_are_watched_and_no_more_and_known_ones_stay() -> None:
     found = look(
         cluster(owned, START_MS), {many[0]: Mergeable(many[1], 7, START_MS), many[-2]: last}
     )
-    assert len(found.pairs) == MOST_PAIRS < 320
+    assert len(found.pairs) == MAX_PAIRS < 320
     assert (found.pairs[many[0]].since_ms, found.pairs[many[-2]]) == (7, last)
-    assert list(found.pairs)[1:-1] == many[100 : 100 + 2 * (MOST_PAIRS - 2) : 2], (
+    assert list(found.pairs)[1:-1] == many[100 : 100 + 2 * (MAX_PAIRS - 2) : 2], (
         "the smallest first"
     )
 

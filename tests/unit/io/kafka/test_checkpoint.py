@@ -138,7 +138,10 @@ class TestWithKafka:
 
     @pytest.mark.parametrize(
         ("wanted", "told"),
-        [({(REPORTS, 0): 201}, "offset 201 comes next, and it ends at 200"), ({(REPORTS, 1): 5}, "5")],
+        [
+            ({(REPORTS, 0): 201}, "offset 201 comes next, and it ends at 200"),
+            ({(REPORTS, 1): 5}, "5"),
+        ],
     )
     def test_topics_made_anew_need_a_new_checkpoint(self, wanted: Offsets, told: str) -> None:
         for one in (settings(), settings(lost_records="skip")):

@@ -182,7 +182,10 @@ class World:
 
     def plan(self, batch: int = 0) -> list[tuple[int, int]]:
         """First offset and the one behind the last, of each partition."""
-        return [bounds for _, bounds in sorted(module._planned_ranges(Store.at(self.folder), batch).items())]
+        return [
+            bounds
+            for _, bounds in sorted(module._planned_ranges(Store.at(self.folder), batch).items())
+        ]
 
     def guard(self, way: ReadPlan = ReadPlan()) -> BatchGuard:  # noqa: B008 (it is frozen)
         return BatchGuard(self.settings, way, RecoveryState.read(Store.at(self.folder)))
