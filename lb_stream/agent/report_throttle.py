@@ -23,7 +23,7 @@ from lb_stream.contracts.reports import (
     ModularLoadReport,
     ReportConfig,
     SimpleLoadReport,
-    report_kind,
+    find_report_kind,
 )
 from lb_stream.core.shedding.broker_loads import UNWEIGHTED
 
@@ -89,7 +89,7 @@ class ReportThrottle:
         return True  # its broker runs another load manager now
 
     def _figures(self, fields: Mapping[str, Any]) -> ReportFigures | SimpleFigures | None:
-        match report_kind(dict(fields)):
+        match find_report_kind(dict(fields)):
             case "modular":
                 return ReportFigures.from_report(
                     ModularLoadReport.model_validate(_without_bundles(fields, "lastStats")),

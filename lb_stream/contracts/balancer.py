@@ -1,8 +1,7 @@
 """The balancer's own settings, one set for each cluster.
 
-Strategies add theirs beside their code (`core/shedding`, `core/placement`).
-
-Every key: docs/configuration.md.
+Strategies declare theirs beside their code (`core/shedding`, `core/placement`). See
+docs/configuration-balancer.md.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ MANAGER_CLASSES = {
     "SimpleLoadManagerImpl": "simple",
     "ExtensibleLoadManagerImpl": "extensible",
 }
-"""Simple name of a load manager's class → our name of that manager."""
+"""Simple name of a load manager's class → our name of the manager."""
 
 
-def _short_name(value: Any) -> Any:
+def _to_short_name(value: object) -> object:
+    """Return our name of a load manager's class; other values stay as they are."""
     return MANAGER_CLASSES.get(value.rpartition(".")[2], value) if isinstance(value, str) else value
 
 
-def _split_at_semicolons(value: Any) -> Any:
-    return (
-        tuple(text.strip() for text in value.split(";") if text.strip())
-        if isinstance(value, str)
-        else value
-    )
+def _split_at_semicolons(value: object) -> object:
+    """Split a text at its semicolons; other values stay as they are."""
+    if not isinstance(value, str):
+        return value
+    return tuple(text.strip() for text in value.split(";") if text.strip())
 
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(_split_at_semicolons)]
@@ -39,26 +38,26 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_split_at_semicolons)]
 def _windows() -> Any:
     return key(
         (),
-        "balancing moves bundles only while one of these is open: cron, length, time zone, as '0 "
-        "22 * * Mon-Fri 7h Europe/Berlin'; "
-        "a list, or text with semicolons between; none: always",
+        "Balancing moves bundles only while one of these windows is open: cron, length, time zone, "
+        "as '0 22 * * Mon-Fri 7h Europe/Berlin'. A list, or text with semicolons between. Empty: "
+        "always.",
     )
 
 
 def _freezes() -> Any:
     return key(
         (),
-        "balancing moves nothing from begin to end: begin, end, time zone, why, as '2026-12-20 "
-        "2027-01-02 UTC holidays'",
+        "Times in which balancing moves nothing: begin, end, time zone, reason, as '2026-12-20 "
+        "2027-01-02 UTC holidays'. A list, or text with semicolons between.",
     )
 
 
 def _freeze() -> Any:
-    return key("", "why balancing moves nothing until further notice; empty: it may")
+    return key("", "Reason why balancing moves nothing until this is empty again.")
 
 
 class BalancerConfig(KeyModel):
-    """When rounds happen, what a broker's usage is, and how far a round may go."""
+    """When balancing happens, how usage is computed, and how much a round may do."""
 
     profile: Literal["default", "pulsar-4.0", "documented"] = key(
         "default",
@@ -66,7 +65,7 @@ class BalancerConfig(KeyModel):
         "4.0's exactly, or what Pulsar's documentation says.",
     )
     load_manager: Annotated[
-        Literal["modular", "simple", "extensible"], BeforeValidator(_short_name)
+        Literal["modular", "simple", "extensible"], BeforeValidator(_to_short_name)
     ] = key(
         "modular",
         "Which of Pulsar's load managers to be: the short name or Pulsar's class name.",
@@ -323,22 +322,23 @@ class BalancerConfig(KeyModel):
 
     @property
     def dry_run(self) -> bool:
-        """Whether decisions are only logged."""
+        """Return whether decisions are only logged."""
         return self.mode == "observe"
 
     @property
     def weights(self) -> dict[str, float]:
-        """Resource → weight in a broker's maximum usage."""
-        whole = self.usage_profile == "2.x"
+        """Return resource → its weight in a broker's usage."""
+        is_2x = self.usage_profile == "2.x"
+        direct_memory = self.direct_memory_weight
+        if direct_memory is None:
+            direct_memory = 1.0 if is_2x else 0.0
         weights = {
             "cpu": self.cpu_weight,
-            "direct_memory": float(whole)
-            if self.direct_memory_weight is None
-            else self.direct_memory_weight,
+            "direct_memory": direct_memory,
             "bandwidth_in": self.bandwidth_in_weight,
             "bandwidth_out": self.bandwidth_out_weight,
         }
-        if whole:
+        if is_2x:
             weights["memory"] = 1.0 if self.memory_weight is None else self.memory_weight
         return weights
 
@@ -346,7 +346,7 @@ class BalancerConfig(KeyModel):
 class NamespaceConfig(KeyModel):
     """How much balancing may disturb the clients of one namespace.
 
-    Failovers, and moves out of drained brokers, it never holds up.
+    It does not limit failovers and moves from draining brokers.
     """
 
     moves_per_hour: int | None = key(
@@ -394,9 +394,9 @@ PROFILES: dict[str, dict[str, object]] = {
         "dynamic_bad_manager": "fallback",
     },
 }
-"""What a profile sets: above a key's default, below whatever the user gives."""
+"""Profile → the keys that it sets. They override defaults, and given values override them."""
 
 SHEDDER_PROFILES: dict[str, dict[str, dict[str, object]]] = {
     "documented": {"AvgShedder": {"max_unload_ratio": 0.5}}
 }
-"""What a profile sets when one shedder runs: profile → shedder → key → value."""
+"""Profile → shedder → the keys that the profile sets when this shedder runs."""

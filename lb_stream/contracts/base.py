@@ -1,22 +1,24 @@
-"""Base classes of the wire models, the one way to write canonical JSON, and the one way to match
-expressions that others give."""
+"""Base classes of records, canonical JSON, and regular expressions that users give."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from functools import cache, lru_cache
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MAX_AMOUNT = 1e18
-"""What no rate, throughput or usage reaches: an exabyte a second.
+"""Limit of rates, throughputs and usages: an exabyte a second.
 
-Sums and products of greater numbers would be no numbers any more.
+Sums and products of higher numbers could become infinite.
 """
 
 NonNegative = Annotated[FiniteFloat, Field(ge=0, le=MAX_AMOUNT)]
@@ -31,7 +33,7 @@ RESOURCES = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
 """The five resources of a broker, in the order of the reports."""
 
 CLUSTER_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
-"""Names of clusters and pipelines: they become parts of keys, paths and ids."""
+"""Names of clusters and pipelines, which become parts of keys, paths and ids."""
 
 NAMESPACE_PATTERN = r"^[^/\s]+(/[^/\s]+){1,2}$"
 SERVED_NAMESPACE_PATTERN = r"^[^/]+/[^/]+$"
@@ -49,17 +51,19 @@ PATTERN_DESCRIPTIONS = {
     LISTEN_PATTERN: 'host:port, or "" or 0 for nowhere',
     USER_PATTERN: "1 to 128 letters, digits, dots, dashes, underscores, @ or +",
 }
-"""What each pattern of a field asks for, in words: a user is never shown the expression itself."""
+"""Pattern of a field → what it asks for. Users are not shown the pattern itself."""
 
 LARGEST_RECORD_BYTES = 10 * 1024 * 1024
-"""What a record may have: a report of 10 000 bundles is 2–3 MB."""
+"""Maximum size of a record: a report of 10 000 bundles has 2 to 3 MB."""
 
 LONGEST_BROKER = 1_000
-"""Characters of a broker's name: a host's has 253 at most."""
+"""Characters of a broker's name. A host's name has 253 at most."""
 
 LONGEST_NAMESPACE = 900
-"""Characters of `<tenant>/<namespace>`: bundles named after it are in every record about them, and
-a record that is too large for Kafka would keep back all others of its batch."""
+"""Characters of `<tenant>/<namespace>`, which is part of each record about its bundles.
+
+A record that is too large for Kafka would block all other records of its batch.
+"""
 
 LONGEST_EXPRESSION = 1_000
 """Characters of a regular expression."""
@@ -68,8 +72,7 @@ Millis = Annotated[int, Field(ge=0, le=2**63 - 1, description="milliseconds sinc
 
 
 class PulsarRecord(BaseModel):
-    """A record in the broker's own words: camelCase, unknown fields ignored, missing ones
-    defaulted, types strict."""
+    """A record in Pulsar's form: camelCase, strict types, unknown fields ignored."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -82,39 +85,41 @@ class PulsarRecord(BaseModel):
 
 
 class OwnRecord(BaseModel):
-    """A record that this project defines: snake_case, unknown fields ignored (so that old readers
-    survive new writers)."""
+    """A record that this project defines: snake_case, strict types.
+
+    Unknown fields are ignored, so that older readers can read newer writers' records.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
     def to_json(self) -> str:
-        """Canonical JSON of the record: the same record always gives the same bytes."""
+        """Return the record as canonical JSON: the same record always gives the same bytes."""
         return canonical_json(self.model_dump(mode="json"))
 
 
-def describe_expected(error: Mapping[str, Any]) -> str:
-    """What one of pydantic's errors asks for: its message, or the words for a field's pattern.
+def describe_expected(error: ErrorDetails) -> str:
+    """Describe what one of pydantic's errors asks for: its message, or a pattern's description.
 
-    A plug-in's settings may have patterns that have no words.
+    Patterns of a plug-in's settings have no description.
     """
     if error["type"] == "string_pattern_mismatch":
         pattern = error["ctx"]["pattern"]
         return PATTERN_DESCRIPTIONS.get(pattern, f"a text of the form {pattern}")
-    return str(error["msg"]).removeprefix("Input should be ")
+    return error["msg"].removeprefix("Input should be ")
 
 
-def canonical_json(value: Any) -> str:
+def canonical_json(value: object) -> str:
     """Return JSON with sorted keys and no spaces; the same value always gives the same bytes.
 
-    Floats are in their shortest form that reads back exactly. A dataclass is an object of those of
-    its fields that don't have their default; `msgspec` reads it back. Raises ValueError for NaN.
+    Floats have the shortest form that is read back exactly. A dataclass becomes an object of those
+    fields that differ from their default; `msgspec` reads it back. Raises ValueError for NaN.
     """
     return _CANONICAL.encode(value)
 
 
-def non_default_fields(record: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that don't have their default."""
-    names, values, defaults = _stored(record.__class__)
+def non_default_fields(record: DataclassInstance) -> dict[str, Any]:
+    """Return the fields of a dataclass that differ from their default."""
+    names, values, defaults = _inspect(record.__class__)
     return {
         name: value
         for name, value, default in zip(names, values(record), defaults, strict=True)
@@ -129,20 +134,23 @@ _CANONICAL = json.JSONEncoder(
     allow_nan=False,
     default=non_default_fields,
 )
-"""Made once: `json.dumps` would make one for each value."""
+"""Built once, because `json.dumps` builds one at each call."""
 
 
-def dataclass_fields(record: Any) -> dict[str, Any]:
-    """Return all fields of a slotted dataclass. `asdict` would copy each value."""
-    names, values, _ = _stored(record.__class__)
+def dataclass_fields(record: DataclassInstance) -> dict[str, Any]:
+    """Return all fields of a dataclass, without copying values as `asdict` does."""
+    names, values, _ = _inspect(record.__class__)
     return dict(zip(names, values(record), strict=True))
 
 
 @cache
-def _stored(
-    kind: type[Any],
+def _inspect(
+    kind: type[DataclassInstance],
 ) -> tuple[tuple[str, ...], attrgetter[tuple[Any, ...]], tuple[Any, ...]]:
-    """A dataclass's fields, what gets their values, and their defaults; MISSING: there is none."""
+    """Return a dataclass's field names, the getter of their values, and their defaults.
+
+    MISSING stands for no default.
+    """
     names = tuple(field.name for field in fields(kind))
     defaults = tuple(
         field.default if field.default_factory is MISSING else field.default_factory()
@@ -153,35 +161,36 @@ def _stored(
 
 @lru_cache(maxsize=1 << 14)
 def find_pattern_error(pattern: str) -> str | None:
-    """What is wrong with an expression, by itself or as it is matched; None: nothing."""
+    """Find what is wrong with a regular expression; None: `matches_whole` takes it."""
     if len(pattern) > LONGEST_EXPRESSION:
         return f"it has {len(pattern)} characters, {LONGEST_EXPRESSION} are allowed"
-    import pyarrow as pa  # noqa: PLC0415 (it takes its time to be loaded, and few need it)
+    # Few need pyarrow here, and it takes long to load.
+    import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
     try:
-        for one in (pattern, _whole(pattern)):
-            pc.match_substring_regex(pa.array([""]), one)
+        for expression in (pattern, _anchor(pattern)):
+            pc.match_substring_regex(pa.array([""]), expression)
     except pa.ArrowInvalid as error:
         hint = (
-            "look-around, back-references and possessive repetition aren't taken, as they can't "
-            "be matched in linear time"
+            "look-around, back-references and possessive repetition are not allowed, because they "
+            "can't be matched in linear time"
         )
         return f"{str(error).removeprefix('Invalid regular expression: ')} ({hint})"
     return None
 
 
-def _whole(pattern: str) -> str:
+def _anchor(pattern: str) -> str:
     return rf"\A(?:{pattern})\z"
 
 
 def matches_whole(pattern: str, text: str) -> bool:
-    """Whether an expression matches all of a text, in time linear in both: Arrow's engine is RE2,
-    whose port to Java Pulsar uses.
+    """Return whether a regular expression matches all of a text, in linear time.
 
-    Raises ArrowInvalid for what is no expression of RE2's kind.
+    Arrow's engine is RE2, whose port to Java Pulsar uses. Raises ArrowInvalid for an expression
+    that RE2 rejects.
     """
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
-    return bool(pc.match_substring_regex(pa.array([text]), _whole(pattern))[0].as_py())
+    return bool(pc.match_substring_regex(pa.array([text]), _anchor(pattern))[0].as_py())

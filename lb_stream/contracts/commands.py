@@ -1,8 +1,7 @@
-"""What operators and the job's own clock send on `lb-commands`, and what is answered on
-`lb-command-results`.
+"""Records of `lb-commands` and `lb-command-results`: commands, results, the job's own ticks.
 
-A record's key says which cluster it is for; with an empty key it is for every known one.
-See docs/commands.md.
+A record's key names the cluster that it is for; with an empty key it is for every known one. See
+docs/commands.md.
 """
 
 from __future__ import annotations
@@ -47,28 +46,27 @@ BrokerName = Annotated[
 BundleName = Annotated[str, Field(pattern=BUNDLE_NAME_PATTERN, max_length=LONGEST_NAMESPACE + 256)]
 LONGEST_PIN_MS = 366 * 86_400_000
 LONGEST_WORD = 256
-"""Characters of a key, a range, the name of an algorithm or of a group."""
+"""Characters of a key, of a range, and of the name of an algorithm or group."""
 Word = Annotated[str, Field(max_length=LONGEST_WORD)]
 Range = Annotated[
     str, Field(min_length=1, max_length=LONGEST_WORD, description="0xLLLLLLLL_0xHHHHHHHH")
 ]
 LONGEST_TOPIC = 4_096
-"""Characters of a topic that a lookup asks about."""
+"""Characters of the topic of a lookup."""
 LONGEST_VALUE = 10_000
-"""Characters of a setting's value: what is set stays in the memory that each round logs."""
+"""Characters of a setting's value: overrides are part of the memory that each round logs."""
 MOST_VALUES = 500
+"""Settings of one command."""
 MOST_PINS = 1_000
-"""Bundles of one command to pin, and all that are pinned: they stay in the memory that each round
-logs."""
+"""Bundles that one command pins, and all pinned bundles of a cluster. The memory holds them."""
 MOST_REJECTIONS = 1_000
-"""Proposals of one command, and rejections that hold: they stay in the memory that each round
-logs."""
+"""Proposals of one command, and current rejections of a cluster. The memory holds them."""
 LONGEST_WHY = 300
-"""Characters of why a proposal is rejected."""
+"""Characters of the reason for which a proposal is rejected."""
 MOST_QUEUED = 1_000
-"""Bundles of a cluster whose moves wait for room: they stay in the memory that each round logs."""
+"""Bundles of a cluster whose moves wait for a free place. The memory holds them."""
 MOST_MERGES = 100
-"""Of one command: their bundles are held until reports show what has become of them."""
+"""Merges of one command: their bundles don't move until reports show the outcome."""
 
 
 def _within_bounds(value: bool | int | float | str) -> bool | int | float | str:
@@ -85,9 +83,9 @@ Scalar = Annotated[bool | int | float | str, AfterValidator(_within_bounds)]
 
 
 class LeadershipRecord(OwnRecord):
-    """What jobs of a pipeline say to one another: who leads, who stands by.
+    """A record by which the jobs of a pipeline agree on the leader.
 
-    To the balancer it is a moment that passes.
+    The balancer uses only its time.
     """
 
     id: str
@@ -100,52 +98,52 @@ class LeadershipRecord(OwnRecord):
 
     @property
     def instance(self) -> str:
-        """Names the job among those of its pipeline: host:pid."""
+        """Return the name of the job among those of its pipeline: host:pid."""
         return f"{self.host}:{self.pid}"
 
 
 class Tick(LeadershipRecord):
-    """Makes time pass in a silent cluster: wakes the stream, fans out to every shard, decides
-    nothing by itself.
+    """The leader's sign of life, which also makes time pass in a silent cluster.
 
-    It is the leader's sign of life, too: whose it is stands in it.
+    It starts a batch and reaches every shard; it leads to no decision by itself.
     """
 
     kind: Literal["tick"] = "tick"
     ends: bool = Field(
-        False, description="its last one: it has stopped in order, and publishes nothing any more"
+        False,
+        description="the leader's last tick: it has stopped in order, and publishes no more",
     )
     to: str = Field(
         "",
-        description="with ends: the job that is to take over (host:pid); empty: any that stands by",
+        description="with ends: the job that takes over (host:pid); empty: any standby",
     )
 
 
 class Standby(LeadershipRecord):
-    """A job stands by: it takes over when the leader's ticks stop.
+    """A job that stands by: it takes over when the leader's ticks stop.
 
-    `epoch`: the leader's, as far as it has heard.
+    `epoch`: the leader's, as far as the job knows.
     """
 
     kind: Literal["standby"] = "standby"
-    warm: bool = Field(False, description="whether it could take over at once")
+    warm: bool = Field(False, description="whether the job could take over at once")
 
 
 class Claim(LeadershipRecord):
-    """A job is about to take over. Of several the first one counts, in the order of the topic."""
+    """A job's claim to take over. Of several, the first one on the topic counts."""
 
     kind: Literal["claim"] = "claim"
-    forced: bool = Field(False, description="by an operator: whether the leader lives or not")
+    forced: bool = Field(
+        False, description="whether an operator forced it: the leader may be alive"
+    )
 
 
 class HandOver(LeadershipRecord):
     """Asks the leader to stop in order and let another job take over. Any program may ask."""
 
     kind: Literal["hand-over"] = "hand-over"
-    to: str = Field(
-        "", description="host:pid of the one that is to lead; empty: any that stands by"
-    )
-    by: str = Field("", max_length=256, description="who asks")
+    to: str = Field("", description="the job that takes over (host:pid); empty: any standby")
+    by: str = Field("", max_length=256, description="the program that asks")
 
 
 LEADERSHIP_RECORDS: dict[str, type[LeadershipRecord]] = {
@@ -154,7 +152,7 @@ LEADERSHIP_RECORDS: dict[str, type[LeadershipRecord]] = {
 
 
 class Command(OwnRecord):
-    """What every command has. A field that isn't known is refused: it may be what matters most."""
+    """The fields of every command. An unknown field is refused, because it may be essential."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -162,22 +160,22 @@ class Command(OwnRecord):
     id: str = Field(
         min_length=1,
         max_length=128,
-        description="chosen by the sender; a command with an id seen lately is not done twice",
+        description="chosen by the sender; a command with a recent id is not carried out again",
     )
     kind: str
     by: str = Field(
-        "", max_length=256, description="who sends it: the Kafka principal where there is one"
+        "", max_length=256, description="the sender: the Kafka principal, if there is one"
     )
     sent_ms: Millis = 0
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What is its kind's own, as JSON-able fields; what wasn't given is left out."""
+        """Return the fields of its kind, for JSON, without those that are null."""
         return self.model_dump(mode="json", exclude=set(Command.model_fields), exclude_none=True)
 
     @property
     def given(self) -> dict[str, Any]:
-        """Its kind, and those of its own fields that were given, as JSON-able fields."""
+        """Return its kind, and the fields of its kind that were given, for JSON."""
         own = self.model_dump(mode="json", exclude=set(Command.model_fields), exclude_unset=True)
         return {"kind": self.kind, **own}
 
@@ -189,10 +187,10 @@ ProposalIds = Annotated[
 
 
 class _Commands(Mapping[str, type[Command]]):
-    """Each kind of command → its model, in the order of their names.
+    """Kind of command → its model, ordered by name.
 
-    A kind has a file of its own in `lb_stream/operations`, named after it, which is imported
-    when its kind is first asked for: whoever sends one command loads one.
+    Each kind has its file in `lb_stream/operations`, named after the kind. The file is imported
+    when the kind is first looked up: a program that sends one command imports one file.
     """
 
     def __init__(self) -> None:
@@ -206,7 +204,7 @@ class _Commands(Mapping[str, type[Command]]):
         return tuple(sorted(name.replace("_", "-") for name in names if name != "__init__"))
 
     def register(self, kind: str, model: type[Command]) -> None:
-        """Have a kind lead to its model."""
+        """Register the model of a kind."""
         self._models[kind] = model
 
     def __getitem__(self, kind: str) -> type[Command]:
@@ -230,7 +228,7 @@ COMMANDS = _Commands()
 
 
 def command_union() -> type[BaseModel]:
-    """Return the model of one operator's command, of whichever kind."""
+    """Return the model of an operator's command of any kind."""
     models: Any = Union[tuple(COMMANDS.values())]  # noqa: UP007 (they are known at run time only)
     union = RootModel[Annotated[models, Field(discriminator="kind")]]
     return create_model("CommandRecord", __base__=union, __doc__="One operator's command.")
@@ -240,9 +238,9 @@ CommandOutcome = Literal["done", "refused", "accepted", "failed"]
 
 
 class CommandResult(OwnRecord):
-    """What became of a command in one cluster.
+    """The result of a command in one cluster.
 
-    One that is `accepted` has a second answer once its decisions have ended: done or failed.
+    A command that is `accepted` has a second result when its decisions have ended: done or failed.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -250,7 +248,7 @@ class CommandResult(OwnRecord):
     cluster: str
     kind: str
     outcome: CommandOutcome
-    text: str = Field(description="what happened, or why not")
-    rule: str | None = Field(None, description="the rule that refused it")
+    text: str = Field(description="what happened, or why nothing did")
+    rule: str | None = Field(None, description="the rule that refused the command")
     decision_ids: list[str] = []
-    at_ms: Millis = Field(description="the time of the round that answers")
+    at_ms: Millis = Field(description="time of the round that answered")

@@ -1,4 +1,4 @@
-"""What the balancer publishes: decisions on `lb-decisions`, ownership records on `lb-ownership`."""
+"""Records that the balancer publishes: decisions and ownership records."""
 
 from __future__ import annotations
 
@@ -12,56 +12,54 @@ SCHEMA_VERSION = 1
 
 DecisionKind = Literal["assign", "unload", "transfer", "split", "merge"]
 MOVES: tuple[DecisionKind, ...] = ("unload", "transfer")
-"""Kinds of decisions that take a bundle from one broker, for another one."""
+"""Kinds of decisions that move a bundle from one broker to another."""
 RESHAPES: tuple[DecisionKind, ...] = ("split", "merge")
-"""Kinds of decisions that put other bundles in a bundle's place, at the same broker."""
+"""Kinds of decisions that replace bundles by others, at the same broker."""
 OwnershipState = Literal[
     "Init", "Free", "Assigning", "Owned", "Releasing", "Splitting", "Merging", "Deleted"
 ]
-"""Init stands in the log only: on the topic it is an empty value, in the table no row.
+"""States of an ownership record: Pulsar's, and Merging, which is this project's.
 
-Merging is not Pulsar's, but this project's.
+Init is in the log only: on the topic it is an empty value, in the table there is no row.
+"""
+
+LATE_FOR_AGENTS, LATE_FOR_BALANCER = (1 / 3, 5.0), (1 / 4, 6.0)
+"""Shares of a decision's time: a decision published between them counts as late; see `expiry`.
+
+A decision published even later has expired, because it rests on old figures. The balancer's shares
+are wider than the agents': what has expired for the balancer must have expired for every agent.
 """
 
 
-LATE_FOR_AGENTS, LATE_FOR_BALANCER = (1 / 3, 5.0), (1 / 4, 6.0)
-"""Shares of a decision's time between which it was published late. What came later is not to be
-begun: it was made of what was known then. The balancer's go farther: what it holds to have expired
-must have expired for every agent, that begins by five times its time and has it once."""
-
-
 def expiry(issued_ms: int, expires_ms: int, readable_ms: int, late: tuple[float, float]) -> int:
-    """Return until when (ms) a decision may be obeyed that could be read from `readable_ms` on.
+    """Return when (ms) a decision expires that could be read from `readable_ms` on.
 
-    Its time is `expires_ms - issued_ms`. It counts from when the decision was made, and where that
-    was published `late` (shares of its time, from and to) from then: the batch that makes a
-    decision may take longer than a minute, as a job's first one does.
+    Its time is `expires_ms - issued_ms`. It counts from when the decision was made; for a decision
+    that was published `late` (shares of its time, from and to), from when it could be read. The
+    batch that makes a decision may take longer than a minute, as a job's first one does.
     """
     span_ms, (least, most) = expires_ms - issued_ms, late
     is_late = least < (readable_ms - issued_ms) / max(span_ms, 1) <= most
     return readable_ms + span_ms if is_late else expires_ms
 
 
-def _unknown(value: object) -> bool:
-    """Whether to leave a field out of the record: those that strategies need not tell."""
+def _is_none(value: object) -> bool:
+    """Return whether to leave a field out of the record."""
     return value is None
 
 
 class Candidate(OwnRecord):
-    """One broker that was considered as destination: its score, or the rule that refused it."""
+    """A broker that was considered as the destination: its score, or the rule that refused it."""
 
     broker: str
     score: float | None = Field(
-        None, description="the strategy's own measure; None stands for infinite or refused"
+        None, description="the strategy's own measure; null: infinite, or refused"
     )
     refused_by: str | None = None
 
 
 class Explain(OwnRecord):
-    """The figures behind a decision.
-
-    Usages are ratios 0..1, loads in the unit that the strategy names.
-    """
+    """The figures behind a decision. Usages are ratios; other figures are in `unit`."""
 
     saw: float | None = None
     limit: float | None = None
@@ -71,73 +69,79 @@ class Explain(OwnRecord):
     candidates: list[Candidate] = []
     cost: float | None = Field(
         None,
-        description="of the move, by the strategy's own measure: 1 is the average bundle's",
-        exclude_if=_unknown,
+        description="cost of the move by the strategy's own measure; the average bundle's is 1",
+        exclude_if=_is_none,
     )
     client_seconds: float | None = Field(
         None,
-        description="that the move takes from its bundle's clients, as the strategy has learned",
-        exclude_if=_unknown,
+        description="seconds that the bundle's clients lose by the move, as learned from moves",
+        exclude_if=_is_none,
     )
     gain: float | None = Field(
-        None, description="what the source comes down by", exclude_if=_unknown
+        None, description="what the move lowers the usage of the source by", exclude_if=_is_none
     )
     plan_moves: int | None = Field(
-        None, description="moves of the plan that this one is part of", exclude_if=_unknown
+        None,
+        description="number of moves in the plan that this one belongs to",
+        exclude_if=_is_none,
     )
     plan_fewest: int | None = Field(
-        None, description="a lower bound of what that takes at least", exclude_if=_unknown
+        None, description="a lower bound of the number of moves", exclude_if=_is_none
     )
     source_usage: float | None = Field(
-        None, description="of its source when it was approved", exclude_if=_unknown
+        None, description="usage of the source when the move was approved", exclude_if=_is_none
     )
     destination_usage: float | None = Field(
-        None, description="of its destination when it was approved", exclude_if=_unknown
+        None, description="usage of the destination when the move was approved", exclude_if=_is_none
     )
     max_usage: float | None = Field(
-        None, description="of the busiest broker then", exclude_if=_unknown
+        None,
+        description="usage of the busiest broker when the move was approved",
+        exclude_if=_is_none,
     )
     max_usage_after: float | None = Field(
         None,
-        description="of the busiest broker with it and with what was approved before it",
-        exclude_if=_unknown,
+        description="usage of the busiest broker with this move and those approved before it",
+        exclude_if=_is_none,
     )
 
 
 class Decision(OwnRecord):
-    """One decision about one bundle, complete enough to be obeyed, refused when stale, and
-    understood later."""
+    """One decision about one bundle, with all that an agent needs to obey or refuse it."""
 
     schema_version: int = SCHEMA_VERSION
     decision_id: str = Field(description="<cluster>:<seq>:<ordinal>, never used twice")
     cluster: str
-    seq: int = Field(description="the round's number within its cluster, growing for ever")
+    seq: int = Field(description="number of the round within its cluster; it grows for ever")
     epoch: int = Field(
-        description="grows at every start of the job; an agent refuses a lower one than it has seen"
+        description="number of the job's start; an agent refuses a lower one than it has seen"
     )
     kind: DecisionKind
     bundle: str
     source: str | None = Field(None, description="the broker that gives the bundle up")
-    destination: str | None = Field(None, description="the broker that takes it; None: found later")
+    destination: str | None = Field(
+        None, description="the broker that takes it; null: chosen later"
+    )
     expected_owner: str | None = Field(
         None,
-        description="who owns the bundle as far as the balancer knows; else the decision is stale",
+        description="the bundle's owner as the balancer knows it; with another one the decision is stale",
     )
     expected_version: int = Field(
         description="version of the ownership record that this decision follows"
     )
     neighbour: str | None = Field(
         None,
-        description="merge: the bundle whose range follows, which becomes one with it; the only "
-        "child is both",
-        exclude_if=_unknown,
+        description="of a merge: the bundle whose range follows; the only child covers both",
+        exclude_if=_is_none,
     )
     children: list[str] = []
     boundaries: list[int] = []
     algorithm: str | None = None
     unload_children: bool = False
-    reason: str = Field(description="Pulsar's word: Overloaded, Underloaded, Admin, Topics, ...")
-    rule: str = Field(description="this project's word for the rule that fired")
+    reason: str = Field(
+        description="Pulsar's name of the reason: Overloaded, Underloaded, Admin, Topics, ..."
+    )
+    rule: str = Field(description="the rule that led to the decision")
     strategy: str
     issued_ms: Millis
     expires_ms: Millis = Field(
@@ -148,17 +152,17 @@ class Decision(OwnRecord):
     explain: Explain = Explain()
     approved_by: str | None = Field(
         None,
-        description="who approved it, where decisions wait for approval: a sender, or a rule of "
-        "auto_approve",
-        exclude_if=_unknown,
+        description="who approved it: the sender of a command, or a rule of auto_approve; "
+        "missing: it needed no approval",
+        exclude_if=_is_none,
     )
     proposal_id: str | None = Field(
-        None, description="the proposal that was approved", exclude_if=_unknown
+        None, description="the proposal that was approved", exclude_if=_is_none
     )
 
     @property
     def bundles(self) -> tuple[str, ...]:
-        """The bundle, and what is merged with it."""
+        """Return the bundle, and the neighbour that is merged with it."""
         return (self.bundle,) if self.neighbour is None else (self.bundle, self.neighbour)
 
 
@@ -169,27 +173,26 @@ class Ownership(OwnRecord):
     bundle: str
     state: OwnershipState
     owner: str | None = Field(
-        None, description="who serves the bundle now, as far as the balancer knows"
+        None, description="the broker that serves the bundle, as far as the balancer knows"
     )
-    source: str | None = Field(None, description="who lets it go, or had it before")
-    destination: str | None = Field(None, description="who serves it, or is to")
+    source: str | None = Field(None, description="the broker that gives it up, or had it before")
+    destination: str | None = Field(None, description="the broker that serves it, or will")
     children: list[str] = Field(
         [],
-        description="what a bundle in state Splitting or Merging becomes; empty: its owner finds "
-        "them",
+        description="bundles that a bundle in state Splitting or Merging becomes; empty: its owner "
+        "chooses them",
     )
     version: int = Field(1, description="1 for a bundle's first record, then one more for each")
     force: bool = Field(
         False,
-        description="overrides what was there: the states alone would not allow this record after "
-        "the one before",
+        description="whether the record overrides the one before, whose state does not allow it",
     )
     since_ms: Millis = 0
     epoch: int = 0
     decision_id: str | None = None
     watermark: int | None = Field(
         None,
-        description="number in the log of the batch that published it: topic and table agree at "
+        description="the log's number of the batch that published it: topic and table agree at an "
         "equal watermark",
     )
 
@@ -200,7 +203,7 @@ def read_decision(value: bytes | str) -> Decision:
 
 
 def example_decision(**changes: Any) -> Decision:
-    """A plausible decision, for schemas and documentation."""
+    """Return a plausible decision, for schemas and documentation."""
     fields: dict[str, Any] = {
         "decision_id": "eu-1:42:0",
         "cluster": "eu-1",

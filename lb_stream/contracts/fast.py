@@ -1,10 +1,8 @@
-"""The same contract for the hot path: msgspec structs made from the pydantic models, field by
-field.
+"""Builds msgspec structs from the pydantic models, to decode a million bundles a second.
 
-A record that a struct takes, its model takes too, as far as fields go that somebody reads (in
-others text that isn't UTF-8, or is nested deep, isn't noticed). One that it refuses is shown to the
-model, whose error names the field, the value and what was expected. So there is one contract, and
-it is decoded at a million bundles a second.
+A struct accepts what its model accepts in the fields that are read; in other fields it does not
+notice text that isn't UTF-8, or is nested deeply. A record that a struct rejects is given to the
+model, whose error names the field, its value and what was expected. So there is one contract.
 """
 
 from __future__ import annotations
@@ -20,10 +18,10 @@ from pydantic.fields import FieldInfo
 
 @cache
 def build_struct(model: type[BaseModel], extra: tuple[str, ...] = ()) -> type[Any]:
-    """A msgspec struct with the model's attribute names, JSON names, types, limits and defaults.
+    """Build a struct with the model's attribute names, JSON names, types, limits and defaults.
 
-    `extra` names JSON fields that the model doesn't have but whose presence must be seen; they
-    decode to their raw bytes.
+    `extra`: JSON fields that the model lacks and whose presence matters; they are decoded to their
+    raw bytes.
     """
     fields: list[tuple[str, Any, Any]] = []
     names: dict[str, str] = {}
@@ -35,6 +33,7 @@ def build_struct(model: type[BaseModel], extra: tuple[str, ...] = ()) -> type[An
 
 
 def _limited(info: FieldInfo) -> Any:
+    """Return a field's type with its limits."""
     limits = {
         name: getattr(limit, name)
         for limit in info.metadata
@@ -46,18 +45,19 @@ def _limited(info: FieldInfo) -> Any:
 
 
 def _type(annotation: Any) -> Any:
-    """The struct's type for a model's: nested models become structs, limits inside annotations stay
-    with their field."""
+    """Return the struct's type for a model's: nested models become structs.
+
+    Limits inside of annotations stay with their field.
+    """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _type(arguments[0])
     if origin is Literal:
-        # which one it is, is checked by whoever tells reports apart; None (a default only) when it
-        # isn't there
+        # The value is checked where kinds of reports are distinguished; None: the field is missing.
         return str
     if origin in (Union, types.UnionType):
-        # - built at run time
-        return Union[tuple(_type(argument) for argument in arguments)]  # noqa: UP007
+        members = tuple(_type(argument) for argument in arguments)
+        return Union[members]  # noqa: UP007 (it is built at run time)
     if origin in (dict, list):
         return origin[tuple(_type(argument) for argument in arguments)]
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -65,7 +65,8 @@ def _type(annotation: Any) -> Any:
     return annotation
 
 
-def _default(info: FieldInfo) -> Any:
+def _default(info: FieldInfo) -> object:
+    """Return a field's default as msgspec takes it."""
     value = info.default
     annotation = info.annotation
     if get_origin(annotation) is Literal:
@@ -81,7 +82,8 @@ def _default(info: FieldInfo) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
+    """Return a value with models replaced by structs."""
     if isinstance(value, BaseModel):
         return build_struct(type(value))(
             **{name: _plain(getattr(value, name)) for name in type(value).model_fields}

@@ -1,5 +1,4 @@
-"""Namespaces and the policies about them, as they are brought in from a cluster that has them
-already."""
+"""Namespaces and their policies, as they are imported from an existing cluster."""
 
 from __future__ import annotations
 
@@ -12,18 +11,16 @@ from lb_stream.contracts.base import LONGEST_NAMESPACE, SERVED_NAMESPACE_PATTERN
 
 RING_END = 0xFFFFFFFF
 MOST_BUNDLES = 1 << 14
-"""Of one namespace.
+"""Maximum bundles of one namespace.
 
-Pulsar's own limit, 2^32, is none; its brokers stop to split at 128
-(loadBalancerNamespaceMaximumBundles).
+Pulsar's brokers stop splitting at 128 (loadBalancerNamespaceMaximumBundles); its limit is 2^32.
 """
 
 
 class Namespace(OwnRecord):
-    """One namespace: how its hash ring is cut into bundles, and the anti-affinity group that it is
-    in.
+    """One namespace: the boundaries of its bundles, and its anti-affinity group.
 
-    `boundaries` rise strictly from 0 to 0xffffffff: a namespace of n bundles has n + 1.
+    `boundaries` rise strictly from 0 to 0xffffffff; a namespace of n bundles has n + 1 of them.
     """
 
     name: str = Field(
@@ -48,15 +45,15 @@ class Namespace(OwnRecord):
 
     @property
     def bundles(self) -> list[str]:
-        """The names of its bundles, in the order of their ranges."""
+        """Return the names of its bundles, in the order of their ranges."""
         return [f"{self.name}/0x{low:08x}_0x{high:08x}" for low, high in pairwise(self.boundaries)]
 
 
 class NamespaceIsolation(OwnRecord):
-    """Which brokers some namespaces may use: regular expressions of namespaces and of brokers.
+    """An isolation policy: regular expressions of namespaces, and of brokers that they may use.
 
-    Of a broker each must match the whole host or, if it has a colon, the whole host:port. Secondary
-    brokers help out while fewer than `min_available` primary ones are there.
+    A broker's expression must match the whole host or, if it has a colon, the whole host:port.
+    Secondary brokers count while fewer than `min_available` primary ones are active.
     """
 
     name: str
@@ -68,7 +65,7 @@ class NamespaceIsolation(OwnRecord):
 
 
 class ClusterNamespaces(OwnRecord):
-    """All that a cluster says about its namespaces. `failure_domains`: broker → domain."""
+    """All namespaces and isolation policies of a cluster. `failure_domains`: broker → domain."""
 
     namespaces: list[Namespace] = []
     isolation: list[NamespaceIsolation] = []

@@ -1,11 +1,11 @@
-"""What brokers send on `lb-load-reports`: load reports in both documented JSON forms, heartbeats,
-acknowledgements, goodbyes.
+"""Records of `lb-load-reports`: load reports, heartbeats, acknowledgements, goodbyes.
 
 Units: rates messages/s, throughputs bytes/s, times ms since the epoch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, FiniteFloat
@@ -17,7 +17,7 @@ from lb_stream.contracts.keys import KeyModel, key
 class ResourceUsage(PulsarRecord):
     """One resource: cpu in percent of a core, memories in MiB, bandwidths in kbit/s.
 
-    Negative means "not known" and counts as it stands.
+    A negative value means unknown, and counts as it is.
     """
 
     usage: Signed = 0.0
@@ -25,7 +25,7 @@ class ResourceUsage(PulsarRecord):
 
 
 class BundleStats(PulsarRecord):
-    """Latest statistics of one bundle."""
+    """The latest statistics of one bundle."""
 
     msg_rate_in: NonNegative = 0.0
     msg_throughput_in: NonNegative = 0.0
@@ -38,6 +38,8 @@ class BundleStats(PulsarRecord):
 
 
 class _BrokerIdentity(PulsarRecord):
+    """The fields of a load report that identify the broker and its process."""
+
     web_service_url: str | None = None
     web_service_url_tls: str | None = None
     pulsar_service_url: str | None = None
@@ -52,8 +54,7 @@ class _BrokerIdentity(PulsarRecord):
 
 
 class ModularLoadReport(_BrokerIdentity):
-    """The modular manager's `LocalBrokerData`: resources at the top level, full statistics of every
-    owned bundle."""
+    """The modular manager's `LocalBrokerData`: resources, and statistics of every owned bundle."""
 
     cpu: ResourceUsage = ResourceUsage()
     memory: ResourceUsage = ResourceUsage()
@@ -73,7 +74,7 @@ class ModularLoadReport(_BrokerIdentity):
     bundles: list[str] = []
     last_bundle_gains: list[str] = []
     last_bundle_losses: list[str] = []
-    max_resource_usage: FiniteFloat | None = Field(None, description="accepted and recomputed")
+    max_resource_usage: FiniteFloat | None = Field(None, description="ignored: it is computed anew")
     load_report_type: Literal["LocalBrokerData"] = "LocalBrokerData"
 
 
@@ -81,7 +82,7 @@ _UNSET = ResourceUsage(usage=-1.0, limit=-1.0)
 
 
 class SystemResourceUsage(PulsarRecord):
-    """The five resources of a simple report; -1/-1 is "not measured yet" and reads as 0 %."""
+    """The five resources of a simple report. A usage and limit of -1, not measured yet, mean 0 %."""
 
     cpu: ResourceUsage = _UNSET
     memory: ResourceUsage = _UNSET
@@ -91,8 +92,7 @@ class SystemResourceUsage(PulsarRecord):
 
 
 class SimpleLoadReport(_BrokerIdentity):
-    """The simple manager's `LoadReport`: resources nested in `systemResourceUsage`, statistics in
-    `bundleStats`."""
+    """The simple manager's `LoadReport`: `systemResourceUsage`, and statistics in `bundleStats`."""
 
     name: str | None = None
     timestamp: Millis = 0
@@ -154,48 +154,47 @@ class BrokerLoadReport(PulsarRecord):
     start_timestamp: Millis = Field(0, description="this project's own field")
     bundles: list[str] | None = Field(
         None,
-        description="this project's own field: all bundles that are served; Pulsar's brokers don't "
-        "say",
+        description="this project's own field: all bundles that the broker serves; Pulsar's "
+        "brokers leave it out",
     )
 
 
 class TopBundle(PulsarRecord):
-    """One of a broker's heaviest bundles."""
+    """One of a broker's busiest bundles."""
 
     bundle_name: str
     stats: BundleStats = BundleStats()
 
 
 class TopBundlesReport(PulsarRecord):
-    """The extensible manager's `TopBundlesLoadData`: the heaviest bundles, from the lowest to the
-    highest. Others are served as well."""
+    """The extensible manager's `TopBundlesLoadData`: a broker's busiest bundles, the busiest last."""
 
     top_bundles_load_data: list[TopBundle]
 
 
 class Heartbeat(OwnRecord):
-    """Header `kind` = heartbeat: the broker lives.
+    """Header `kind` = heartbeat: the broker is alive.
 
-    What counts is the record's append time; `sent_ms` is for people.
+    The record's append time counts; `sent_ms` is for people.
     """
 
     sent_ms: Millis = 0
     balances: list[Annotated[str, Field(max_length=100)]] = Field(
         [],
         max_length=10,
-        description="settings by which the broker's own cluster balances beside the balancer",
+        description="settings by which the broker's own cluster balances too",
     )
     merges: bool = Field(
         False,
-        description="the broker obeys decisions to merge bundles; nobody else is sent any",
+        description="whether the broker can merge bundles; only such brokers get merges",
         exclude_if=lambda merges: not merges,
     )
 
 
 class Ack(OwnRecord):
-    """Header `kind` = ack: what an agent did with a decision.
+    """Header `kind` = ack: what an agent did about a decision.
 
-    Sent before the report that shows it.
+    It is sent before the report that shows the effect.
     """
 
     decision_id: str
@@ -203,32 +202,32 @@ class Ack(OwnRecord):
     reason: str = ""
     bundle: str | None = Field(
         None,
-        description="who owns it changes with this very record (released, acquired); unset: with "
-        "the report that shows it",
+        description="the bundle whose owner changes with this record (released, acquired); null: "
+        "it changes with the report that shows it",
     )
     sent_ms: Millis = 0
 
 
 class Goodbye(OwnRecord):
-    """Header `kind` = goodbye: the broker leaves on purpose; its bundles need new owners now."""
+    """Header `kind` = goodbye: the broker leaves on purpose, and its bundles need owners at once."""
 
     sent_ms: Millis = 0
 
 
 SplitReason = Literal["Topics", "Sessions", "MsgRate", "Bandwidth"]
-"""Pulsar's words for the limit that a bundle is above."""
+"""Pulsar's name of the limit that a bundle exceeds."""
 
 
 class SplitAsk(OwnRecord):
-    """Header `kind` = ask: an extensible manager's broker has found a bundle of its own too large
-    in several looks in a row."""
+    """Header `kind` = ask: a broker of the extensible manager asks for a split of its bundle.
+
+    It has found the bundle too large several times in a row.
+    """
 
     bundle: str
     reason: SplitReason
-    boundaries: list[int] = Field(
-        description="where its broker, which knows the topics, would cut it"
-    )
-    algorithm: str = Field(description="which found them")
+    boundaries: list[int] = Field(description="hashes at which to cut it, found among its topics")
+    algorithm: str = Field(description="the algorithm that found the boundaries")
     saw: Signed
     limit: Signed
     sent_ms: Millis = 0
@@ -242,7 +241,7 @@ LOAD_DATA_KINDS: dict[str, type[BrokerLoadReport] | type[TopBundlesReport]] = {
     "broker_load": BrokerLoadReport,
     "top_bundles": TopBundlesReport,
 }
-"""What the extensible manager's brokers write, in two records."""
+"""Kind of record of the extensible manager's brokers → its model."""
 AGENT_KINDS: dict[str, type[Heartbeat] | type[Ack] | type[Goodbye] | type[SplitAsk]] = {
     "heartbeat": Heartbeat,
     "ack": Ack,
@@ -251,11 +250,11 @@ AGENT_KINDS: dict[str, type[Heartbeat] | type[Ack] | type[Goodbye] | type[SplitA
 }
 
 
-def report_kind(fields: dict[str, Any]) -> str | None:
-    """Tell which load report a JSON object is, by the first rule that matches.
+def find_report_kind(fields: Mapping[str, object]) -> str | None:
+    """Find the kind of load report that a JSON object is; None: it is none.
 
-    Returns one of modular, simple, top_bundles, broker_load, ownership_event, or None when nothing
-    matches.
+    The first rule that matches gives it: top_bundles, broker_load, ownership_event, modular or
+    simple.
     """
     declared = fields.get("loadReportType")
     rules = (
@@ -273,7 +272,7 @@ def report_kind(fields: dict[str, Any]) -> str | None:
 
 
 class ReportConfig(KeyModel):
-    """When a broker's agent writes a report."""
+    """When a broker's agent sends a load report."""
 
     report_min_interval_ms: int = key(
         5_000,
@@ -285,7 +284,7 @@ class ReportConfig(KeyModel):
     )
     report_max_interval_ms: int = key(
         900_000,
-        "A report is written after this long even if nothing has changed.",
+        "A report is sent after this long even if nothing has changed.",
         unit="ms",
         pulsar="loadBalancerReportUpdateMaxIntervalMinutes",
         factor=60_000,
@@ -293,7 +292,7 @@ class ReportConfig(KeyModel):
     )
     report_threshold_percent: float = key(
         10,
-        "A report is written when a figure has changed by more than this: percent of the old "
+        "A report is sent when a figure has changed by more than this: percent of the old "
         "value, for usage percentage points.",
         unit="%",
         pulsar="loadBalancerReportUpdateThresholdPercentage",

@@ -1,14 +1,14 @@
-"""The published contract in `schemas/`: JSON Schema and one example of every topic's record, DDL of
-every table.
+"""Writes `schemas/`: JSON Schema and an example of each kind of record, and DDL of the tables.
 
-`python -m lb_stream.contracts.schemas` writes the files; `--check` writes nothing and exits 1
-naming those that differ.
+`python -m lb_stream.contracts.schemas` writes the files. `--check` writes nothing; it names the
+files that differ, and exits with code 1 if there are any.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,13 +44,12 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 @dataclass(frozen=True, slots=True)
 class RecordSchema:
-    """One kind of record: the name of its files, where it travels, its model, an example as it
-    stands on the topic."""
+    """One kind of record: its topic, model and example. `name`: of its files."""
 
     name: str
     topic: str
     model: type[BaseModel]
-    example: dict[str, Any]
+    example: Mapping[str, object]
 
 
 def _resource(usage: float, limit: float) -> dict[str, float]:
@@ -214,20 +213,20 @@ _OWNERSHIP = Ownership(
 
 
 class _WithoutTitles(GenerateJsonSchema):
-    """A title made from the field's name tells nobody anything."""
+    """Leaves out titles of fields: they would only repeat the fields' names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
 
-_OF_LEADER = {
+_LEADER = {
     "sent_ms": 1_767_225_621_000,
     "pipeline": "lb-stream",
     "epoch": 4,
     "host": "lb-1",
     "pid": 512,
 }
-_OF_OTHER = _OF_LEADER | {"host": "lb-2", "pid": 733}
+_STANDBY = _LEADER | {"host": "lb-2", "pid": 733}
 
 RECORDS = (
     RecordSchema("modular-report", "lb-load-reports", ModularLoadReport, _MODULAR),
@@ -242,22 +241,22 @@ RECORDS = (
         "tick",
         "lb-commands",
         Tick,
-        {"id": "tick:4:17", "kind": "tick", **_OF_LEADER, "ends": False, "to": ""},
+        {"id": "tick:4:17", "kind": "tick", **_LEADER, "ends": False, "to": ""},
     ),
     RecordSchema(
         "standby",
         "lb-commands",
         Standby,
-        {"id": "3f0a", "kind": "standby", **_OF_OTHER, "warm": True},
+        {"id": "3f0a", "kind": "standby", **_STANDBY, "warm": True},
     ),
     RecordSchema(
-        "claim", "lb-commands", Claim, {"id": "9c41", "kind": "claim", **_OF_OTHER, "forced": False}
+        "claim", "lb-commands", Claim, {"id": "9c41", "kind": "claim", **_STANDBY, "forced": False}
     ),
     RecordSchema(
         "hand-over",
         "lb-commands",
         HandOver,
-        {"id": "77d2", "kind": "hand-over", **_OF_OTHER, "to": "lb-2:733", "by": "User:ann"},
+        {"id": "77d2", "kind": "hand-over", **_STANDBY, "to": "lb-2:733", "by": "User:ann"},
     ),
     RecordSchema("command", "lb-commands", command_union(), _COMMAND),
     RecordSchema(
@@ -284,8 +283,8 @@ messages/s, throughputs bytes/s.
 A broker, or an agent beside it, takes part by following four rules:
 
 1. **Report**: send a load report, in either form, to `lb-load-reports` under the key
-   `<cluster>/<host:port>`: whenever the load has changed notably, and at once after every change of
-   the bundles that you own. A missing field takes its default; an unknown one is ignored.
+   `<cluster>/<host:port>`, when the load has changed notably, and at once after each change of the
+   bundles that you own. A missing field has its default; an unknown field is ignored.
 2. **Live**: send a heartbeat every 5 s, and a goodbye before you leave on purpose. A broker that
    sends no heartbeats is judged by its reports alone.
 3. **Obey**: read `lb-decisions` with `isolation.level=read_committed`, and act on the decisions
@@ -295,7 +294,7 @@ A broker, or an agent beside it, takes part by following four rules:
    - `split`, and you are the `source`: serve the `children` in place of the bundle. Where no
      children are named, serve those that `algorithm` finds.
    - `merge`, and you are the `source`: serve the one child in place of the bundle and its
-     `neighbour`. It comes only to those whose heartbeats say `merges`.
+     `neighbour`. Only brokers whose heartbeats say `merges` get it.
 
    Then send an ack (`released`, `acquired`, `split`, `merged`) and at once a new report: the
    report, not the ack, confirms the decision. A move is an `unload` and, once that is confirmed,
@@ -304,17 +303,15 @@ A broker, or an agent beside it, takes part by following four rules:
    you have seen, one whose `expires_ms` has passed, and an `unload`, `split` or `merge` of a bundle
    that isn't yours. A decision whose record has a timestamp later than a third of its time
    (`expires_ms - issued_ms`), and not later than five times that, was published late: its time
-   counts from that timestamp. Act once on each `decision_id`. Ignore a decision that has `dry_run`
-   set.
+   counts from that timestamp. Carry out each `decision_id` once. Ignore a decision with `dry_run`.
 
-The compacted topic `lb-ownership` says who owns what; an empty value there means that the bundle
-exists no more.
+The compacted topic `lb-ownership` has each bundle's owner; an empty value means that the bundle no
+longer exists.
 
 An operator's program sends commands to `lb-commands` and reads the answers on `lb-command-results`.
 The sender chooses a command's `id`; the same `id` sent again is answered again and not done twice.
-A command that can't be done at once is answered `accepted` first, and a second time when it has
-come about (`done`) or not (`failed`). Each addressed cluster answers for itself. `by` names the
-sender, because Kafka doesn't.
+A command that takes time has two results: `accepted`, then `done` or `failed`. Each addressed
+cluster answers for itself. `by` names the sender, because a Kafka record does not.
 """
 _HEADERS = {
     "modular-report": "`kind` = report, or none",
@@ -334,7 +331,7 @@ _KEYS = {
 
 
 def record_schema(record: RecordSchema) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of one kind of record, under the names that stand on the topic."""
+    """Build the JSON Schema (2020-12) of one kind of record, with field names as on the topic."""
     return {
         "$schema": DIALECT,
         "$id": f"{record.name}.schema.json",
@@ -343,19 +340,19 @@ def record_schema(record: RecordSchema) -> dict[str, Any]:
 
 
 def build_files() -> dict[str, str]:
-    """Every file below `schemas/`: name → content. The same code always gives the same files."""
-    made = {
+    """Build every file of `schemas/`: name → content. The same code always gives the same files."""
+    built = {
         "README.md": _readme(),
         "tables.sql": "\n".join(map(table_ddl, TABLES)),
         "views.sql": "\n".join(map(view_ddl, TABLES)),
     }
     for record in RECORDS:
-        made[f"{record.name}.schema.json"] = _json(record_schema(record))
-        made[f"examples/{record.name}.json"] = _json(record.example)
-    return made
+        built[f"{record.name}.schema.json"] = _json(record_schema(record))
+        built[f"examples/{record.name}.json"] = _json(record.example)
+    return built
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -370,18 +367,18 @@ def _readme() -> str:
 
 
 def find_differing() -> list[str]:
-    """Names of the files below `schemas/` that are missing, stale or strangers."""
-    made, folder = build_files(), FOLDER
+    """Find the files of `schemas/` that are missing, stale or superfluous."""
+    built = build_files()
     present = {
-        str(path.relative_to(folder)): path.read_text()
-        for path in folder.rglob("*")
+        str(path.relative_to(FOLDER)): path.read_text()
+        for path in FOLDER.rglob("*")
         if path.is_file()
     }
-    return sorted(name for name in {*made, *present} if made.get(name) != present.get(name))
+    return sorted(name for name in {*built, *present} if built.get(name) != present.get(name))
 
 
 def main(arguments: list[str]) -> int:
-    """Exit codes: 0 written, or nothing differs; 1 something differs; 2 wrong usage."""
+    """Run the command, and return its exit code: 0; 1 files differ; 2 wrong usage."""
     if arguments not in ([], ["--check"]):
         print("usage: python -m lb_stream.contracts.schemas [--check]", file=sys.stderr)
         return 2
@@ -395,15 +392,15 @@ def main(arguments: list[str]) -> int:
             else "schemas/ is up to date"
         )
         return 1 if names else 0
-    made = build_files()
+    built = build_files()
     for name in names:
         path = FOLDER / name
-        if name not in made:
+        if name not in built:
             path.unlink()
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(made[name])
-    print(f"{len(names)} of {len(made)} files written in {FOLDER.name}/")
+        path.write_text(built[name])
+    print(f"{len(names)} of {len(built)} files written in {FOLDER.name}/")
     return 0
 
 

@@ -1,8 +1,7 @@
 """The job's settings: where Kafka, the tables and the checkpoint are, and how the stream runs.
 
-The balancer's own settings (`[balancer]`, `[cluster.<name>]`) are checked by
-`core.config.cluster_config`; how files, environment and arguments are layered is in
-`lb_stream.io.local.configuration`.
+`lb_stream.settings.resolve` checks the balancer's own settings (`[balancer]`, `[cluster.<name>]`);
+`lb_stream.settings.load` puts the layers together.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from lb_stream.contracts.base import (
 from lb_stream.contracts.keys import KeyModel, SettingError, key, split_text
 
 SHADOW = "shadow"
-"""The section within a cluster's that holds its shadows' settings."""
+"""The section of shadows inside of a cluster's section."""
 
 Event = Literal[
     "job_down",
@@ -41,31 +40,27 @@ Event = Literal[
     "imbalance",
     "approval_wanted",
 ]
-"""What `lbctl notify` tells people, the gravest first.
-
-Those of query.health's findings, then those of query.screens.troubles.
-"""
+"""Events that `lbctl notify` reports, the gravest first: of `query.health`, then of screens."""
 
 CRASH_POINTS = {
-    "after_fence": "the job before it is shut out of publishing, the log is not read yet",
-    "in_catch_up": "what an earlier run has logged is published, not projected",
-    "on_entry": "Spark has planned the batch, nothing of it has been done",
-    "in_state": "a worker has folded its shards and written the files that their state names, the "
+    "after_fence": "the previous job can publish no more; the log is not read yet",
+    "in_catch_up": "rounds that an earlier run logged are published, but not projected",
+    "on_entry": "Spark has planned the batch; none of its work is done",
+    "in_state": "a worker has folded its shards and written the files that their state names; the "
     "state is not committed",
-    "in_decide": "a worker has written a round's files, the driver doesn't know the round",
-    "before_log": "all rounds are decided, none is logged",
-    "after_log": "the rounds are logged, nothing is published",
-    "in_transaction": "decisions and watermark are sent, the transaction is open",
-    "after_publish": "the transaction is committed, no table follows it yet",
-    "between_projections": "some tables follow the log, others don't",
-    "before_commit": "all is done, and Spark doesn't know",
+    "in_decide": "a worker has written a round's files; the driver doesn't have the round",
+    "before_log": "all rounds are decided; none is logged",
+    "after_log": "the rounds are logged; nothing is published",
+    "in_transaction": "decisions and watermark are sent; the transaction is open",
+    "after_publish": "the transaction is committed; no table is written yet",
+    "between_projections": "some tables are written, others are not",
+    "before_commit": "everything is done; Spark has not recorded it",
 }
-"""Moments at which a test may kill the job, in the order in which they come, and what is the case
-then."""
+"""Moment at which a test may kill the job → the state at that moment. They are in order of time."""
 
 
 def parse_crash_at(text: str) -> tuple[str, int]:
-    """A crash point and at which time it counts: "after_log:3", the third. Raises SettingError."""
+    """Parse "after_log:3" into the crash point and the number of its occurrence. Raises SettingError."""
     name, _, number = text.partition(":")
     if name not in CRASH_POINTS or not number.isdecimal() or int(number) < 1:
         raise SettingError("stream.crash_at", text, _CRASH_EXPECTED)
@@ -75,22 +70,21 @@ def parse_crash_at(text: str) -> tuple[str, int]:
 _CRASH_EXPECTED = f"POINT:NUMBER, as after_log:3, with a point of {', '.join(CRASH_POINTS)}"
 
 
-def _checked_crash(text: str) -> str:
+def _check_crash(text: str) -> str:
     try:
         return ":".join(map(str, parse_crash_at(text))) if text else ""
     except SettingError as error:
         raise PydanticCustomError("crash_at", "{expected}", {"expected": error.expected}) from None
 
 
-def _checked_linear(text: str) -> str:
-    if text and (trouble := find_pattern_error(text)) is not None:
-        raise PydanticCustomError(
-            "expression", "a regular expression ({trouble})", {"trouble": trouble}
-        )
+def _check_linear_pattern(text: str) -> str:
+    """Require a regular expression that RE2 takes, so that it is matched in linear time."""
+    if text and (error := find_pattern_error(text)) is not None:
+        raise PydanticCustomError("expression", "a regular expression ({error})", {"error": error})
     return text
 
 
-def _checked_pattern(text: str) -> str:
+def _check_pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
@@ -101,22 +95,18 @@ def _checked_pattern(text: str) -> str:
 
 
 class KafkaSettings(KeyModel):
-    """The Kafka cluster.
-
-    `options` are passed through to every client (kafka-python's names: security_protocol,
-    sasl_mechanism, ...).
-    """
+    """The Kafka cluster. Every client gets `options`, under kafka-python's names."""
 
     bootstrap_servers: str = key(
         "127.0.0.1:9092",
-        "host:port, or several with commas between",
+        "Addresses of brokers: host:port, or several with commas between.",
         dynamic=False,
         pattern=BOOTSTRAP_PATTERN,
     )
-    options: dict[str, Any] = key(
+    options: dict[str, object] = key(
         {},
-        "TLS and SASL settings under kafka-python's names, and sasl_oauth_token_file; the stream's "
-        "own client gets them under Kafka's",
+        "TLS and SASL settings under kafka-python's names (security_protocol, sasl_mechanism, …), "
+        "and sasl_oauth_token_file. The stream's own client gets them under Kafka's names.",
         dynamic=False,
     )
 
@@ -125,12 +115,16 @@ class TopicSettings(KeyModel):
     """Names of the topics."""
 
     reports: str = key(
-        "lb-load-reports", "load reports, heartbeats, acknowledgements", dynamic=False
+        "lb-load-reports", "Topic of load reports, heartbeats and acknowledgements.", dynamic=False
     )
-    commands: str = key("lb-commands", "commands and ticks, one partition", dynamic=False)
-    results: str = key("lb-command-results", "answers to commands", dynamic=False)
-    decisions: str = key("lb-decisions", "decisions for the brokers", dynamic=False)
-    ownership: str = key("lb-ownership", "ownership records, compacted", dynamic=False)
+    commands: str = key(
+        "lb-commands", "Topic of commands and ticks; it has one partition.", dynamic=False
+    )
+    results: str = key("lb-command-results", "Topic of commands' results.", dynamic=False)
+    decisions: str = key("lb-decisions", "Topic of decisions.", dynamic=False)
+    ownership: str = key(
+        "lb-ownership", "Topic of ownership records; it is compacted.", dynamic=False
+    )
 
 
 class StreamSettings(KeyModel):
@@ -148,19 +142,19 @@ class StreamSettings(KeyModel):
         dynamic=False,
         pattern=CLUSTER_PATTERN,
     )
-    allowed_clusters: Annotated[str, AfterValidator(_checked_pattern)] = key(
+    allowed_clusters: Annotated[str, AfterValidator(_check_pattern)] = key(
         "",
         "Regular expression of the clusters that are served. Records of others are rejected. "
         "Empty: every cluster.",
         dynamic=False,
     )
-    clusters: Annotated[str, AfterValidator(_checked_linear)] = key(
+    clusters: Annotated[str, AfterValidator(_check_linear_pattern)] = key(
         "",
         "Regular expression of the clusters that this pipeline balances. Other pipelines "
         "balance the others. Empty: every cluster.",
         dynamic=False,
     )
-    excluded_clusters: Annotated[str, AfterValidator(_checked_linear)] = key(
+    excluded_clusters: Annotated[str, AfterValidator(_check_linear_pattern)] = key(
         "",
         "Regular expression of clusters among these that other pipelines balance. Empty: none.",
         dynamic=False,
@@ -310,7 +304,7 @@ class StreamSettings(KeyModel):
         dynamic=False,
         pattern=LISTEN_PATTERN,
     )
-    crash_at: Annotated[str, AfterValidator(_checked_crash)] = key(
+    crash_at: Annotated[str, AfterValidator(_check_crash)] = key(
         "",
         "For tests. POINT:NUMBER, such as after_log:3, kills the job when it reaches that "
         "point for the third time.",
@@ -318,31 +312,32 @@ class StreamSettings(KeyModel):
     )
 
 
-def _keep(days: int, what: str) -> Any:
+def _keep(days: int, rows: str) -> Any:
+    """Declare how long rows of a table are kept. `rows`: their plural."""
     return key(
-        24 * days, f"how long {what} are kept; 0: for ever", unit="hours", dynamic=False, ge=0
+        24 * days, f"How long {rows} are kept. 0: for ever.", unit="hours", dynamic=False, ge=0
     )
 
 
 class UpkeepSettings(KeyModel):
-    """What `lbctl tables maintain` keeps.
+    """How long `lbctl tables maintain` keeps rows.
 
-    Tables that hold the present (ownership, merge_advice, bundle_averages) are not here.
+    Tables that hold the present (ownership, merge_advice, bundle_averages) have no setting here.
     """
 
-    keep_rounds_hours: int = _keep(7, "rounds, from which all else can be rebuilt and replayed,")
+    keep_rounds_hours: int = _keep(7, "rounds, from which tables are rebuilt and rounds replayed,")
     keep_decisions_hours: int = _keep(90, "decisions")
     keep_outcomes_hours: int = _keep(90, "outcomes of decisions")
     keep_refusals_hours: int = _keep(7, "refusals")
-    keep_shadow_rounds_hours: int = _keep(30, "figures of shadows' rounds")
-    keep_shadow_decisions_hours: int = _keep(30, "decisions of shadows")
+    keep_shadow_rounds_hours: int = _keep(30, "shadows' rounds")
+    keep_shadow_decisions_hours: int = _keep(30, "shadows' decisions")
     keep_broker_loads_hours: int = _keep(7, "loads of brokers")
     keep_bundle_history_hours: int = _keep(7, "loads of bundles over time")
     keep_broker_history_hours: int = _keep(7, "loads and limits of brokers over time")
-    keep_rejected_reports_hours: int = _keep(30, "records that could not be taken")
-    keep_commands_hours: int = _keep(90, "answers to commands")
-    keep_proposals_hours: int = _keep(90, "proposals, and what has become of them,")
-    keep_batches_hours: int = _keep(7, "figures of micro-batches")
+    keep_rejected_reports_hours: int = _keep(30, "rejected records")
+    keep_commands_hours: int = _keep(90, "results of commands")
+    keep_proposals_hours: int = _keep(90, "states of proposals")
+    keep_batches_hours: int = _keep(7, "durations of micro-batches")
     keep_replaced_files_hours: float = key(
         0.25,
         "How long files stay that a table no longer names. Queries that are running may still "
@@ -362,7 +357,7 @@ TargetName = Annotated[str, StringConstraints(pattern=CLUSTER_PATTERN)]
 
 
 class NotifySettings(KeyModel):
-    """Whom `lbctl notify` tells what, and how often."""
+    """To whom `lbctl notify` sends which events, and how often."""
 
     targets: dict[TargetName, str] = key(
         {},
@@ -467,7 +462,7 @@ class NotifySettings(KeyModel):
 
 
 class HookSettings(KeyModel):
-    """Whom agents ask before a move, and tell after it."""
+    """Addresses that agents ask before a move, and inform after it."""
 
     before_move: str = key(
         "",
@@ -497,7 +492,7 @@ class HookSettings(KeyModel):
 
 
 class Settings(KeyModel):
-    """Everything that the job and `lbctl tables maintain` are told."""
+    """All settings of the job, of `lbctl tables maintain`, `lbctl notify` and hooks."""
 
     kafka: KafkaSettings = KafkaSettings()
     topics: TopicSettings = TopicSettings()
@@ -506,21 +501,20 @@ class Settings(KeyModel):
     notify: NotifySettings = NotifySettings()
     hooks: HookSettings = HookSettings()
     balancer: dict[str, Any] = key(
-        {}, "settings of every cluster's balancer, under our names or Pulsar's"
+        {}, "Settings of every cluster's balancer, under our names or Pulsar's."
     )
     cluster: dict[str, dict[str, Any]] = key(
         {},
-        "[cluster.<name>]: settings of one cluster, over the general ones; "
-        "[cluster.<name>.shadow.<shadow>]: of one of its shadows",
+        "[cluster.<name>]: settings of one cluster, which override the general ones. "
+        "[cluster.<name>.shadow.<shadow>]: settings of one of its shadows.",
     )
 
     def of_cluster(self, name: str) -> dict[str, Any]:
-        """One cluster's balancer settings as they were given."""
+        """Return one cluster's balancer settings as they were given."""
         return self.balancer | {
             key: value for key, value in self.cluster.get(name, {}).items() if key != SHADOW
         }
 
     def shadows_of(self, name: str) -> dict[str, dict[str, Any]]:
-        """One cluster's shadows: the settings that each has over the cluster's, as they were
-        given."""
+        """Return a cluster's shadows → the settings that each has over the cluster's, as given."""
         return dict(self.cluster.get(name, {}).get(SHADOW, {}))

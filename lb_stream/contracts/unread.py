@@ -1,8 +1,7 @@
-"""Keys of Pulsar's load balancer that have nothing to do here: they are understood, checked, and
-told of instead of obeyed.
+"""Keys of Pulsar's load balancer that have no effect here: they are checked, and cause a warning.
 
-Each description says what the key means to Pulsar; the reason why that has no effect here is in
-`WHY`. A key of this page is named as Pulsar names it: one of ours would promise something. See
+Each description says what the key means in Pulsar; `WHY` says why it has no effect here. The keys
+have Pulsar's names only, because a name of ours would promise an effect. See
 docs/configuration-pulsar.md.
 """
 
@@ -11,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lb_stream.contracts.keys import KeyModel, key
+from lb_stream.contracts.keys import GivenSettings, KeyModel, key
 
 
 def _unread(
-    name: str, default: Any, doc: str, *, unit: str = "", dynamic: bool = False, **limits: Any
+    name: str, default: object, doc: str, *, unit: str = "", dynamic: bool = False, **limits: Any
 ) -> Any:
     return key(default, doc, unit=unit, pulsar=name, dynamic=dynamic, **limits)
 
 
 class UnreadKeys(KeyModel):
-    """What a broker.conf may hold without any effect here."""
+    """Keys that a broker.conf may hold, and that have no effect here."""
 
     loadBalancerHostUsageCheckIntervalMinutes: float = _unread(
         "loadBalancerHostUsageCheckIntervalMinutes",
@@ -41,7 +40,7 @@ class UnreadKeys(KeyModel):
     loadBalancerResourceQuotaUpdateIntervalMinutes: float = _unread(
         "loadBalancerResourceQuotaUpdateIntervalMinutes",
         15,
-        "how often the leader writes its averages down",
+        "how often the leader stores its averages",
         unit="min",
         ge=0,
     )
@@ -60,22 +59,22 @@ class UnreadKeys(KeyModel):
         "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis",
         30_000,
         "extensible manager: how long an assignment, transfer or split may stay unfinished before "
-        "the leader puts it right",
+        "the leader repairs it",
         unit="ms",
         ge=0,
     )
     loadBalancerServiceUnitStateMonitorIntervalInSeconds: float = _unread(
         "loadBalancerServiceUnitStateMonitorIntervalInSeconds",
         60,
-        "extensible manager: how often the leader looks for unfinished ones and for bundles "
-        "without an owner",
+        "extensible manager: how often the leader looks for unfinished assignments, transfers and "
+        "splits, and for bundles without an owner",
         unit="s",
         ge=0,
     )
     loadBalancerServiceUnitStateMaxConcurrentOverrides: int = _unread(
         "loadBalancerServiceUnitStateMaxConcurrentOverrides",
         64,
-        "extensible manager: how many bundles the leader puts right at a time",
+        "extensible manager: how many bundles the leader repairs at a time",
         unit="bundles",
         dynamic=True,
         ge=0,
@@ -89,52 +88,48 @@ class UnreadKeys(KeyModel):
     loadBalancerServiceUnitTableViewSyncer: str = _unread(
         "loadBalancerServiceUnitTableViewSyncer",
         "None",
-        "extensible manager: which way ownership records are copied while that place is changed",
+        "extensible manager: in which direction ownership records are copied when their place changes",
         dynamic=True,
     )
 
 
 WHY: Mapping[str, str] = {
-    "loadBalancerHostUsageCheckIntervalMinutes": "its reports are taken as they come",
-    "loadBalancerOverrideBrokerNicSpeedGbps": "a broker's reports say what its bandwidth is "
-    "limited to",
+    "loadBalancerHostUsageCheckIntervalMinutes": "every report is read when it arrives",
+    "loadBalancerOverrideBrokerNicSpeedGbps": "a broker's reports hold its limit of bandwidth",
     "loadBalancerResourceQuotaUpdateIntervalMinutes": (
-        "the averages are in the stream's state, and table bundle_averages follows with every "
-        "batch that changes them"
+        "the averages are in the stream's state, and each batch that changes them writes table "
+        "bundle_averages"
     ),
-    "topicBundleAssignmentStrategy": "the CRC-32 of a topic's name says it, as with Pulsar's "
-    "default",
-    "loadBalancerMultiPhaseBundleUnload": "how a decision is carried out towards clients is up to "
-    "the broker",
+    "topicBundleAssignmentStrategy": "the CRC-32 of a topic's name decides, as by Pulsar's default",
+    "loadBalancerMultiPhaseBundleUnload": "the broker itself carries a decision out, also "
+    "towards its clients",
     "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis": "a decision that no report confirms "
-    "is made anew after "
-    "unloading_timeout_ms",
-    "loadBalancerServiceUnitStateMonitorIntervalInSeconds": "every micro-batch looks, at least one "
-    "in each stream.tick_interval_ms",
+    "is repeated after unloading_timeout_ms",
+    "loadBalancerServiceUnitStateMonitorIntervalInSeconds": "every micro-batch looks for them, at "
+    "least once in stream.tick_interval_ms",
     "loadBalancerServiceUnitStateMaxConcurrentOverrides": "the bundles of a dead broker are all "
     "placed in the batch that finds it dead",
     "loadManagerServiceUnitStateTableViewClassName": "ownership records are in the table ownership "
     "and on the topic of topics.ownership",
-    "loadBalancerServiceUnitTableViewSyncer": "there is one place for ownership records, so "
-    "nothing is copied",
+    "loadBalancerServiceUnitTableViewSyncer": "ownership records have one place, so nothing "
+    "is copied",
 }
 """Key → why it has no effect here."""
 
 
-def describe_unread(values: UnreadKeys, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is said of those that were given: a line for each that wants something else than
-    Pulsar's default, one line for all others."""
+def describe_unread(values: UnreadKeys, given: GivenSettings) -> tuple[str, ...]:
+    """Describe the given keys: a line for each that differs from Pulsar's default, one for others."""
     fields = {name: field for name, field in UnreadKeys.model_fields.items() if name in given}
-    usual = [name for name, field in fields.items() if getattr(values, name) == field.default]
+    unchanged = [name for name, field in fields.items() if getattr(values, name) == field.default]
     lines = [
         f"{name} = {getattr(values, name)!r} has no effect here: {WHY[name]} (in Pulsar: "
         f"{field.description})"
         for name, field in fields.items()
-        if name not in usual
+        if name not in unchanged
     ]
-    if usual:
+    if unchanged:
         lines.append(
-            f"{', '.join(usual)}: Pulsar's default, and without effect here (lbctl config explain "
-            "KEY says why)"
+            f"{', '.join(unchanged)}: Pulsar's default, and without effect here (see lbctl config "
+            "explain KEY)"
         )
     return tuple(lines)

@@ -25,7 +25,7 @@ from lb_stream.contracts.reports import (
     SimpleLoadReport,
     SplitAsk,
     TopBundlesReport,
-    report_kind,
+    find_report_kind,
 )
 from lb_stream.core.model.names import parse_bundle
 
@@ -110,7 +110,7 @@ def _by_model(value: bytes, broker: str) -> ReportRecord:
     """The slow way: for records that the structs refuse or can't tell, and for their error
     messages."""
     fields = _json_object(value)
-    kind = report_kind(fields)
+    kind = find_report_kind(fields)
     if kind in LOAD_DATA_KINDS:
         load_data = _validated(LOAD_DATA_KINDS[kind], value)
         return (

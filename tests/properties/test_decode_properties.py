@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from lb_stream.contracts.reports import LOAD_DATA_KINDS, REPORT_KINDS, report_kind
+from lb_stream.contracts.reports import LOAD_DATA_KINDS, REPORT_KINDS, find_report_kind
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.records import LONGEST_BROKER
@@ -64,9 +64,9 @@ def readable(one: Wild) -> bool:
     try:
         cluster, _, broker = (one.key or b"").decode().rpartition("/")
         fields = json.loads(one.value or b"")
-        model = (REPORT_KINDS | LOAD_DATA_KINDS)[report_kind(fields) or ""].model_validate_json(
-            one.value or b""
-        )
+        model = (REPORT_KINDS | LOAD_DATA_KINDS)[
+            find_report_kind(fields) or ""
+        ].model_validate_json(one.value or b"")
         stats = getattr(model, "last_stats", None) or getattr(model, "bundle_stats", {})
         for name in [*stats, *(getattr(model, "bundles", None) or ())]:
             parse_bundle(name)

@@ -14,7 +14,7 @@ from lb_stream.agent import Refused, SplitWatch
 from lb_stream.agent.pulsar.adapter import PulsarAdapter
 from lb_stream.agent.pulsar.admin import AdminError
 from lb_stream.agent.pulsar.load_topics import LoadDataTopics
-from lb_stream.contracts.reports import SplitAsk, report_kind
+from lb_stream.contracts.reports import SplitAsk, find_report_kind
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.settings.resolve import cluster_config
@@ -70,7 +70,7 @@ def test_the_load_data_of_every_broker_is_heard_and_a_transfer_and_a_split_are_c
 
     def heard() -> bool:
         for name, adapter in brokers.items():
-            kinds[name] |= {report_kind(json.loads(value)) for value in adapter.report()}  # type: ignore[arg-type]
+            kinds[name] |= {find_report_kind(json.loads(value)) for value in adapter.report()}  # type: ignore[arg-type]
         return all("broker_load" in found for found in kinds.values()) and any(
             "top_bundles" in found for found in kinds.values()
         )

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Set
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.contracts.reports import report_kind
+from lb_stream.contracts.reports import find_report_kind
 from lb_stream.core.model.names import SYSTEM_NAMESPACE
 
 LEFT_OUT = f"{SYSTEM_NAMESPACE}/"
@@ -35,7 +35,7 @@ class LoadDataCompleter:
             completed.append(self._with_bundles(self._load, bundles))
         for record in written:
             fields = _parse_fields(record)
-            match report_kind(fields):
+            match find_report_kind(fields):
                 case "broker_load":
                     self._load = fields
                     completed.append(self._with_bundles(fields, bundles))

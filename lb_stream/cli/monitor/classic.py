@@ -170,11 +170,11 @@ def read_report(value: bytes) -> ModularLoadReport | SimpleLoadReport | None:
     """Read a load report, modular or simple. None: it is neither (see table rejected_reports)."""
     import msgspec
 
-    from lb_stream.contracts.reports import REPORT_KINDS, report_kind
+    from lb_stream.contracts.reports import REPORT_KINDS, find_report_kind
 
     try:
         fields = msgspec.json.decode(value)
-        kind = report_kind(fields) if isinstance(fields, dict) else None
+        kind = find_report_kind(fields) if isinstance(fields, dict) else None
         return REPORT_KINDS[kind].model_validate(fields) if kind in REPORT_KINDS else None
     except (msgspec.DecodeError, UnicodeDecodeError, ValidationError):
         return None

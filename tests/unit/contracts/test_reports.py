@@ -13,7 +13,7 @@ from lb_stream.contracts.reports import (
     ModularLoadReport,
     ResourceUsage,
     SimpleLoadReport,
-    report_kind,
+    find_report_kind,
 )
 
 STATS = {"msgRateIn": 1.5, "msgThroughputIn": 2048.0, "topics": 3}
@@ -40,7 +40,7 @@ STATS = {"msgRateIn": 1.5, "msgThroughputIn": 2048.0, "topics": 3}
 def test_the_first_rule_that_matches_tells_what_a_report_is(
     fields: dict[str, Any], kind: str | None
 ) -> None:
-    assert report_kind(fields) == kind
+    assert find_report_kind(fields) == kind
 
 
 def test_a_modular_report_that_says_nothing_has_every_default() -> None:

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from lb_stream.contracts import schemas
 from lb_stream.contracts.columns.comments import COMMENTS
 from lb_stream.contracts.columns.times import DURATIONS, is_time, shown_as
-from lb_stream.contracts.reports import REPORT_KINDS, report_kind
+from lb_stream.contracts.reports import REPORT_KINDS, find_report_kind
 from lb_stream.contracts.schemas import (
     FOLDER,
     RECORDS,
@@ -72,9 +72,9 @@ def test_every_example_is_read_by_its_model_without_a_field_left_over(record: Re
 @pytest.mark.parametrize("kind", REPORT_KINDS)
 def test_the_example_reports_are_told_apart_also_without_their_type(kind: str) -> None:
     (record,) = (record for record in RECORDS if record.name == f"{kind}-report")
-    assert report_kind(record.example) == kind
+    assert find_report_kind(record.example) == kind
     assert (
-        report_kind(
+        find_report_kind(
             {name: value for name, value in record.example.items() if name != "loadReportType"}
         )
         == kind

@@ -69,7 +69,7 @@ def test_a_broker_conf_with_all_of_them_at_their_defaults_is_no_configuration_at
     loaded = load(broker_conf=file, environment={})
     (warning,) = loaded.warnings
     assert warning.endswith(
-        "Pulsar's default, and without effect here (lbctl config explain KEY says why)"
+        "Pulsar's default, and without effect here (see lbctl config explain KEY)"
     )
     resolved, default = resolve(loaded.settings.of_cluster("")), resolve({})
     given, bare = resolved.config, default.config

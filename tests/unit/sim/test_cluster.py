@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lb_stream.agent.adapter import Refused
-from lb_stream.contracts.reports import ModularLoadReport, SimpleLoadReport, report_kind
+from lb_stream.contracts.reports import ModularLoadReport, SimpleLoadReport, find_report_kind
 from lb_stream.core.model.names import BUNDLE_PATTERN
 from lb_stream.sim import Load, SimBroker, SimCluster, build_cluster
 from lb_stream.sim.cluster import max_over_mean
@@ -163,7 +163,7 @@ def test_releasing_what_is_not_owned_and_acquiring_what_does_not_exist_are_error
 
 def test_a_modular_report_says_what_its_bundles_carry_in_every_field() -> None:
     report = make_report(small_cluster(), A, START + 5)
-    assert report_kind(report) == "modular"
+    assert find_report_kind(report) == "modular"
     model = ModularLoadReport.model_validate_json(json.dumps(report))
     assert (
         model.msg_rate_in,
@@ -197,7 +197,7 @@ def test_a_modular_report_says_what_its_bundles_carry_in_every_field() -> None:
 
 def test_a_simple_report_tells_the_same_in_its_own_form() -> None:
     report = make_report(small_cluster(), A, START + 5, "simple")
-    assert report_kind(report) == "simple"
+    assert find_report_kind(report) == "simple"
     model = SimpleLoadReport.model_validate_json(json.dumps(report))
     assert (model.name, model.timestamp, model.under_loaded, model.over_loaded) == (
         A,
