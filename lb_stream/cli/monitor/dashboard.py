@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from itertools import zip_longest
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from lb_stream.io.messages.shown import shown_within
 from lb_stream.io.messages.times import ago, clock, day_of, short_clock
+from lb_stream.query.lake import Row
 from lb_stream.query.snapshot import PHASES, Rows, Snapshot, measure_imbalance
-from lb_stream.query.wording import describe_outcome
+from lb_stream.query.wording import NOTHING_DECIDED, PENDING, describe_outcome
 
 WIDE = 120
 """Columns from which on there are message rates, and sections stand side by side."""
@@ -36,23 +37,40 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and its lines, the most important first. `whole`: the number of all lines."""
+    """A heading and its lines, the most important line first."""
 
     heading: str
-    lines: Sequence[Text]
-    whole: int
+    lines: Sequence[Text] = ()
 
-    def fitted(self, height: int, width: int) -> list[Text]:
+    def fit(self, height: int, width: int) -> list[Text]:
         """Return at most `height` lines: the heading, lines, a note on those left out."""
         if height <= 0:
             return []
-        room, heading = height - 1, self.heading
+        room, total, heading = height - 1, len(self.lines), self.heading
         shown = list(self.lines[:room])
-        if room == 1 and self.whole > 1:
-            heading = f"{heading}, 1 of {self.whole}"
-        elif room and len(shown) < self.whole:
-            shown = [*shown[: room - 1], Text(f"and {self.whole - room + 1} more", "dim")]
+        if room == 1 and total > 1:
+            heading = f"{heading}, 1 of {total}"
+        elif room and len(shown) < total:
+            shown = [*shown[: room - 1], Text(f"and {total - room + 1} more", "dim")]
         return [_cut(Text(heading, "bold"), width), *(_cut(line, width) for line in shown)]
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """The signs of a terminal: those of Unicode, or of ASCII where it knows no others."""
+
+    arrow: str
+    dot: str
+    dash: str
+    times: str
+    confirmed: str
+    pending: str
+    failed: str
+    cut: str
+
+
+UNICODE_SIGNS = Signs("→", "·", "–", "×", "✓", "…", "✗", "…")
+ASCII_SIGNS = Signs("->", "-", "..", "x", "+", ".", "x", "~")
 
 
 def render(snapshot: Snapshot, width: int, height: int | None, unicode: bool = True) -> list[Text]:
@@ -60,38 +78,40 @@ def render(snapshot: Snapshot, width: int, height: int | None, unicode: bool = T
 
     Without a height, all lines are returned, and none is cut.
     """
-    snapshot, wide = _with_short_names(_with_shown_names(snapshot)), width >= WIDE
-    head = _head(snapshot, width if height is not None else None, unicode)
-    decided = _decisions(snapshot, width // 2 - 1 if wide else width, unicode)
-    left = [_pending(snapshot, unicode), decided]
-    right = [_refusals(snapshot, unicode), _timings(snapshot, unicode)]
-    free = None if height is None else height - len(head) - 1
-    most = None if free is None else min(len(snapshot.brokers), max(3, free // 2 - 1))
-    table = _brokers(snapshot, width, unicode, most)
-    if height is None or free is None or most is None:
-        sections = [table, *left, *right]
-        return [
-            *head,
-            *(
-                line
-                for section in sections
-                for line in (Text(""), Text(section.heading, "bold"), *section.lines)
-            ),
-        ]
-    brokers = table.fitted(1 + most, width)
+    snapshot = _with_short_names(_with_visible_names(snapshot))
+    signs = UNICODE_SIGNS if unicode else ASCII_SIGNS
+    is_wide = width >= WIDE
+    half_width = (width - 2) // 2
+    head = _build_head(snapshot, width if height is not None else None, signs)
+    pending = _build_pending(snapshot, signs)
+    decisions = _build_decisions(snapshot, half_width if is_wide else width, signs)
+    refusals = _build_refusals(snapshot, signs)
+    timings = _build_timings(snapshot, unicode)
+    # without a height: all lines of all sections
+    if height is None:
+        lines = [*head]
+        table = _build_brokers(snapshot, width, None, unicode)
+        for section in (table, pending, decisions, refusals, timings):
+            lines += [Text(""), Text(section.heading, "bold"), *section.lines]
+        return lines
+    # the brokers get half of the height, the other sections get the rest
+    free = height - len(head) - 1
+    max_brokers = min(len(snapshot.brokers), max(3, free // 2 - 1))
+    table = _build_brokers(snapshot, width, max_brokers, unicode)
+    brokers = table.fit(1 + max_brokers, width)
     below = free - len(brokers) - 1
     lines = [*(_cut(line, width) for line in head), Text(""), *brokers, Text("")]
-    if wide:
-        half = (width - 2) // 2
-        lines += _beside(_stacked(left, below, half), _stacked(right, below, half), half)
+    if is_wide:
+        left = _stack([pending, decisions], below, half_width)
+        right = _stack([refusals, timings], below, half_width)
+        lines += _join_halves(left, right, half_width)
     else:
-        lines += _stacked(
-            [left[0], decided, right[0]] if snapshot.pending else [decided, right[0]], below, width
-        )
+        shown = [pending, decisions, refusals] if snapshot.pending else [decisions, refusals]
+        lines += _stack(shown, below, width)
     return lines[:height]
 
 
-def _with_shown_names(snapshot: Snapshot) -> Snapshot:
+def _with_visible_names(snapshot: Snapshot) -> Snapshot:
     return replace(
         snapshot,
         **{field.name: shown_within(getattr(snapshot, field.name)) for field in fields(snapshot)},
@@ -111,11 +131,13 @@ def _with_short_names(snapshot: Snapshot) -> Snapshot:
             for row in rows
         ]
 
-    parts: dict[str, Any] = {
-        name: shorten(getattr(snapshot, name))
-        for name in ("brokers", "pending", "decisions", "refusals")
-    }
-    return replace(snapshot, **parts)
+    return replace(
+        snapshot,
+        brokers=shorten(snapshot.brokers),
+        pending=shorten(snapshot.pending),
+        decisions=shorten(snapshot.decisions),
+        refusals=shorten(snapshot.refusals),
+    )
 
 
 def _shared_end(names: Sequence[str]) -> str:
@@ -140,32 +162,31 @@ def _is_bare(end: str) -> bool:
     return end[0] == "." and not any(letter.isalpha() for letter in end)
 
 
-# --- the parts ---
+# --- the head ---
 
 
-MOST_CLUSTERS = 3
+MAX_CLUSTERS = 3
 """Clusters with lines of their own at the top."""
 
 
-def _head(snapshot: Snapshot, width: int | None, unicode: bool) -> list[Text]:
+def _build_head(snapshot: Snapshot, width: int | None, signs: Signs) -> list[Text]:
     """Return the lines at the top: a warning, the first clusters, the job's batches."""
-    dot = " · " if unicode else " - "
     lines = [Text(snapshot.trouble, "red")] if snapshot.trouble else []
-    for row in snapshot.clusters[:MOST_CLUSTERS]:
-        lines.append(_cluster_line(snapshot, row, width, dot))
+    for row in snapshot.clusters[:MAX_CLUSTERS]:
+        lines.append(_build_cluster_line(snapshot, row, width, signs))
         if row["error"]:
             last_line = row["error"].strip().splitlines()[-1]
             lines.append(Text(f"its last round failed: {last_line}", "red"))
     if not snapshot.clusters:
         lines.append(Text("no round has been logged yet", "bold"))
-    if (more := len(snapshot.clusters) - MOST_CLUSTERS) > 0:
+    if (more := len(snapshot.clusters) - MAX_CLUSTERS) > 0:
         lines.append(Text(f"and {more} more clusters: --cluster NAME shows one", "dim"))
     if snapshot.timings:
-        lines.append(_batches_line(snapshot.timings, dot))
+        lines.append(_build_batches_line(snapshot.timings, signs))
     return lines
 
 
-def _cluster_line(snapshot: Snapshot, cluster: dict[str, Any], width: int | None, dot: str) -> Text:
+def _build_cluster_line(snapshot: Snapshot, cluster: Row, width: int | None, signs: Signs) -> Text:
     """Return a cluster's line. Where it doesn't fit, the round's date and time are left out."""
     name, now_ms = cluster["cluster"], cluster["now_ms"]
     brokers = [row for row in snapshot.brokers if row["cluster"] == name]
@@ -180,173 +201,182 @@ def _cluster_line(snapshot: Snapshot, cluster: dict[str, Any], width: int | None
         why = f" ({facts.suspended_by})" if facts.suspended_by else ""
         parts.insert(0, facts.state + why)
 
-    def line(end: str) -> Text:
-        return Text.assemble((name, "bold"), " ", dot.join([*parts, end]))
+    def build_line(round_time: str) -> Text:
+        text = f" {signs.dot} ".join([*parts, round_time])
+        return Text.assemble((name, "bold"), " ", text)
 
-    whole = line(f"{clock(now_ms)}, {ago(now_ms)}")
-    fits = width is None or cell_len(whole.plain) <= width
-    return whole if fits else line(ago(now_ms))
+    line = build_line(f"{clock(now_ms)}, {ago(now_ms)}")
+    fits = width is None or cell_len(line.plain) <= width
+    return line if fits else build_line(ago(now_ms))
 
 
-def _batches_line(timings: dict[str, Any], dot: str) -> Text:
-    behind = timings["lag_records"] or 0
+def _build_batches_line(timings: Row, signs: Signs) -> Text:
+    lag = timings["lag_records"] or 0
     parts = (
-        f"batches of {_ms(timings['whole'])}, at most {_ms(timings['whole_max'])}",
+        f"batches of {_format_ms(timings['whole'])}, at most {_format_ms(timings['whole_max'])}",
         f"last {ago(timings['started_ms'])}",
-        f"lag {behind} records",
+        f"lag {lag} records",
     )
-    return Text(dot.join(parts), "red" if behind else "")
+    return Text(f" {signs.dot} ".join(parts), "red" if lag else "")
 
 
-def _brokers(snapshot: Snapshot, width: int, unicode: bool, most: int | None) -> Section:
+# --- brokers ---
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerColumns:
+    """Widths of the columns of the brokers' table, in terminal cells."""
+
+    name: int
+    bar: int
+    figure: int
+    spans: tuple[str, ...]  # figures that are shown: columns of the snapshot
+
+    def build_heading(self) -> str:
+        """Return the headings of all columns."""
+        heading = f"{'broker':<{self.name}}"
+        for _, title in RESOURCES:
+            heading += f" {title[: self.bar + 2] + ' %':<{self.bar + 4}}"
+        for span in self.spans:
+            period, _, unit = span.partition("_")
+            latest = "MB/s" if unit == BYTES else "msg/s"
+            heading += f"{latest if period == 'latest' else period:>{self.figure}}"
+        return f"{heading} {'bundles':>7}"
+
+
+BYTES, MESSAGES = "bytes_per_s", "msgs_per_s"
+PERIODS = ("latest", "short", "long")
+
+
+def _build_brokers(
+    snapshot: Snapshot, width: int, max_brokers: int | None, unicode: bool
+) -> Section:
     """Return the brokers' section, ordered by name if all fit; else the busiest come first."""
-    wide, several = width >= WIDE, len(snapshot.clusters) > 1
-    names = [
-        f"{row['cluster']}/{row['broker']}" if several else row["broker"]
+    several = len(snapshot.clusters) > 1
+    rows = [
+        (f"{row['cluster']}/{row['broker']}" if several else str(row["broker"]), row)
         for row in snapshot.brokers
     ]
-    rates = 8 if wide else 6
-    longest = max(
-        (
-            len(f"{name} {row.get('state') or ''}".rstrip())
-            for name, row in zip(names, snapshot.brokers, strict=True)
-        ),
-        default=8,
-    )
-    room = width - rates * (6 if wide else 3) - 8
-    cells = next((count for count in BAR_CELLS if longest + 5 * (count + 5) <= room), BAR_CELLS[-1])
-    name_width = max(8, longest if most is None else min(longest, room - 5 * (cells + 5)))
-    heading = f"{'broker':<{name_width}}" + "".join(
-        f" {title[: cells + 2] + ' %':<{cells + 4}}" for _, title in RESOURCES
-    )
-    heading += "".join(f"{title:>{rates}}" for title in ("MB/s", "short", "long"))
-    heading += "".join(f"{title:>{rates}}" for title in ("msg/s", "short", "long")) if wide else ""
-    order = list(range(len(names)))
-    if most is not None and most < len(names):
-        order.sort(key=lambda at: (-(snapshot.brokers[at]["usage_ratio"] or 0.0), names[at]))
-    lines = [
-        _broker(snapshot.brokers[at], names[at], name_width, cells, rates, wide, unicode)
-        for at in order
-    ]
-    return Section(f"{heading} {'bundles':>7}", lines, len(lines))
+    labels = [f"{name} {row.get('state') or ''}".rstrip() for name, row in rows]
+    longest = max(map(len, labels), default=8)
+    columns = _choose_columns(width, longest, cut_names=max_brokers is not None)
+    if max_brokers is not None and max_brokers < len(rows):
+        rows.sort(key=lambda named: (-(named[1]["usage_ratio"] or 0.0), named[0]))
+    lines = [_build_broker_line(name, row, columns, unicode) for name, row in rows]
+    return Section(columns.build_heading(), lines)
 
 
-def _broker(
-    row: dict[str, Any],
-    name: str,
-    name_width: int,
-    cells: int,
-    rates: int,
-    wide: bool,
-    unicode: bool,
-) -> Text:
+def _choose_columns(width: int, longest_name: int, cut_names: bool) -> BrokerColumns:
+    """Choose the largest bars that leave space for the names; names are cut if they must be."""
+    is_wide = width >= WIDE
+    figure_width = 8 if is_wide else 6
+    units = (BYTES, MESSAGES) if is_wide else (BYTES,)
+    spans = tuple(f"{period}_{unit}" for unit in units for period in PERIODS)
+    room = width - figure_width * len(spans) - len(" bundles")
+
+    def bars_width(cells: int) -> int:
+        return len(RESOURCES) * (cells + len("  100"))
+
+    fitting = (cells for cells in BAR_CELLS if longest_name + bars_width(cells) <= room)
+    cells = next(fitting, BAR_CELLS[-1])
+    name_width = min(longest_name, room - bars_width(cells)) if cut_names else longest_name
+    return BrokerColumns(max(8, name_width), cells, figure_width, spans)
+
+
+def _build_broker_line(name: str, row: Row, columns: BrokerColumns, unicode: bool) -> Text:
     state = row.get("state") or ("" if row["alive"] else "dead")
     if state:
-        name = f"{name[: max(1, name_width - len(state) - 1)]} {state}"
-    style = "yellow" if state and row["alive"] else "" if row["alive"] else "red"
-    line = Text(_fitted(name, name_width, unicode), style)
+        name = f"{name[: max(1, columns.name - len(state) - 1)]} {state}"
+    style = "red" if not row["alive"] else "yellow" if state else ""
+    line = Text(_fit_name(name, columns.name, unicode), style)
     for resource, _ in RESOURCES:
         ratio = row[f"{resource}_ratio"] or 0.0
-        style = "red" if ratio >= HOT_RATIO else "yellow" if ratio >= WARM_RATIO else "green"
-        line.append(" ").append(bar(ratio, cells, unicode), style).append(
-            f" {min(999, round(100 * ratio)):>3}"
-        )
-    figures = [(row[f"{span}_bytes_per_s"] or 0.0) / 1e6 for span in ("latest", "short", "long")]
-    line.append("".join(f"{_number(value):>{rates}}" for value in figures))
-    if wide:
-        line.append(
-            "".join(
-                f"{_number(row[f'{span}_msgs_per_s'] or 0.0):>{rates}}"
-                for span in ("latest", "short", "long")
-            )
-        )
+        colour = "red" if ratio >= HOT_RATIO else "yellow" if ratio >= WARM_RATIO else "green"
+        line.append(" ").append(draw_bar(ratio, columns.bar, unicode), colour)
+        line.append(f" {min(999, round(100 * ratio)):>3}")
+    for span in columns.spans:
+        value = (row[span] or 0.0) / (1e6 if span.endswith(BYTES) else 1.0)
+        line.append(f"{_format_number(value):>{columns.figure}}")
     return line.append(f" {row['bundles'] or 0:>7}")
 
 
-def _pending(snapshot: Snapshot, unicode: bool) -> Section:
-    arrow = "→" if unicode else "->"
+# --- the sections below ---
+
+
+def _build_pending(snapshot: Snapshot, signs: Signs) -> Section:
     lines = []
     for row in snapshot.pending:
-        brokers = f"{row['source'] or ''} {arrow} {row['destination'] or '?'}"
+        route = f"{row['source'] or ''} {signs.arrow} {row['destination'] or '?'}"
         decision = f"{row['kind']:<8} {_cluster_prefix(snapshot, row)}{row['bundle']}"
-        lines.append(Text(f"{decision}  {brokers}, {ago(row['issued_ms'])}"))
-    return Section(f"pending: {len(lines) or 'none'}", lines, len(lines))
+        lines.append(Text(f"{decision}  {route}, {ago(row['issued_ms'])}"))
+    return Section(f"{PENDING}: {len(lines) or 'none'}", lines)
 
 
-def _decisions(snapshot: Snapshot, width: int, unicode: bool) -> Section:
+def _build_decisions(snapshot: Snapshot, width: int, signs: Signs) -> Section:
     if not snapshot.decisions:
-        return Section("nothing has been decided yet", [], 0)
+        return Section(NOTHING_DECIDED)
     day = day_of(snapshot.decisions[0]["issued_ms"])
     lines = []
     for row in snapshot.decisions:
         begin = short_clock(row["issued_ms"], day)
-        lines.append(_decision(row, begin, _cluster_prefix(snapshot, row), width, unicode))
-    return Section(f"last decisions, on {day}" if day else "last decisions", lines, len(lines))
+        prefix = _cluster_prefix(snapshot, row)
+        lines.append(_build_decision_line(row, begin, prefix, width, signs))
+    return Section(f"last decisions, on {day}" if day else "last decisions", lines)
 
 
-def _cluster_prefix(snapshot: Snapshot, row: dict[str, Any]) -> str:
+def _cluster_prefix(snapshot: Snapshot, row: Row) -> str:
     """Return a row's cluster where there are several: their brokers may have the same names."""
     return f"{row['cluster']}: " if len(snapshot.clusters) > 1 else ""
 
 
-def _decision(row: dict[str, Any], begin: str, prefix: str, width: int, unicode: bool) -> Text:
+def _build_decision_line(row: Row, begin: str, prefix: str, width: int, signs: Signs) -> Text:
     """Return a decision's line: time, outcome, cluster, decision, and the rule where it fits."""
-    arrow = "→" if unicode else "->"
-    marks = (
-        {None: ("…", "yellow"), "confirmed": ("✓", "green")}
-        if unicode
-        else {None: (".", "yellow"), "confirmed": ("+", "green")}
-    )
-    mark, style = marks.get(row["outcome"], ("✗" if unicode else "x", "red"))
-    if row["dry_run"]:
-        mark, style = "~", "dim"
-    place = {
-        "assign": f"{arrow} {row['destination']}",
-        "split": f"at {row['source']}",
-        "merge": f"at {row['source']}",
-    }.get(row["kind"], f"{row['source']} {arrow} {row['destination'] or '?'}")
-    took = "" if row["took_ms"] is None else f" {row['took_ms'] / 1000:.1f} s"
-    well = row["outcome"] in (None, "confirmed") and not row["dry_run"]
-    line = Text.assemble((f"{begin} ", "dim"), (mark, style))
-    line.append(f" {row['kind']:<8} {prefix}{row['bundle']} {place}")
-    if well:
-        line.append(took, "dim")
-    else:
+    sign, style = _choose_sign(row, signs)
+    route = f"{row['source']} {signs.arrow} {row['destination'] or '?'}"
+    if row["kind"] in ("split", "merge"):
+        route = f"at {row['source']}"
+    elif row["kind"] == "assign":
+        route = f"{signs.arrow} {row['destination']}"
+    line = Text.assemble((f"{begin} ", "dim"), (sign, style))
+    line.append(f" {row['kind']:<8} {prefix}{row['bundle']} {route}")
+    if row["dry_run"] or row["outcome"] not in (None, "confirmed"):
         line.append(f" {describe_outcome(row)}", style)
+    elif row["took_ms"] is not None:
+        line.append(f" {row['took_ms'] / 1000:.1f} s", "dim")
     rule = f" {row['rule']}"
     return line.append(rule, "dim") if cell_len(line.plain) + len(rule) <= width else line
 
 
-def _refusals(snapshot: Snapshot, unicode: bool) -> Section:
+def _choose_sign(row: Row, signs: Signs) -> tuple[str, str]:
+    """Return the sign of a decision's state, and its style."""
+    if row["dry_run"]:
+        return "~", "dim"
+    if row["outcome"] is None:
+        return signs.pending, "yellow"
+    return (signs.confirmed, "green") if row["outcome"] == "confirmed" else (signs.failed, "red")
+
+
+def _build_refusals(snapshot: Snapshot, signs: Signs) -> Section:
     lines = []
     for row in snapshot.refusals:
-        where = _where_refused(snapshot, row)
+        parts = [_where_refused(snapshot, row)]
         saw = [
-            _number(value)
+            _format_number(value)
             for value in dict.fromkeys((row["least"], row["greatest"]))
             if value is not None
         ]
-        between = "–" if unicode else ".."
-        figures = f", saw {between.join(saw)}" if saw else ""
-        figures += f", limit {_number(row['limit'])}" if row["limit"] is not None else ""
-        lines.append(
-            Text(
-                (
-                    f"{row['times']:>6} × {row['rule']}  {where}{figures} "
-                    f"{row['unit'] if figures else ''}"
-                ).rstrip()
-            )
-        )
-    if not unicode:
-        lines = [Text(line.plain.replace("×", "x")) for line in lines]
-    return Section(
-        "refusals in ten minutes, by rule" if lines else "no refusals in ten minutes",
-        lines,
-        len(lines),
-    )
+        if saw:
+            parts.append(f"saw {signs.dash.join(saw)}")
+        if row["limit"] is not None:
+            parts.append(f"limit {_format_number(row['limit'])}")
+        unit = row["unit"] if len(parts) > 1 else None
+        text = f"{row['times']:>6} {signs.times} {row['rule']}  {', '.join(parts)}"
+        lines.append(Text(f"{text} {unit}" if unit else text))
+    heading = "refusals in ten minutes, by rule" if lines else "no refusals in ten minutes"
+    return Section(heading, lines)
 
 
-def _where_refused(snapshot: Snapshot, row: dict[str, Any]) -> str:
+def _where_refused(snapshot: Snapshot, row: Row) -> str:
     """Describe at which broker a rule refused, or at how many; with the cluster if several."""
     several = len(snapshot.clusters) > 1
     if row["brokers"] > 1:
@@ -359,59 +389,64 @@ def _where_refused(snapshot: Snapshot, row: dict[str, Any]) -> str:
     return str(row["last_cluster"]) if several else "the cluster"
 
 
-def _timings(snapshot: Snapshot, unicode: bool) -> Section:
+def _build_timings(snapshot: Snapshot, unicode: bool) -> Section:
     timings = snapshot.timings
     if not timings:
-        return Section("no batches yet", [], 0)
+        return Section("no batches yet")
     known = [(phase, timings[phase]) for phase in PHASES if timings[phase] is not None]
     longest = max((value for _, value in known), default=0.0) or 1.0
     lines = [
-        Text(f"{phase:<9}{_ms(value):>9} ").append(bar(value / longest, 20, unicode), "cyan")
+        Text(f"{phase:<9}{_format_ms(value):>9} ").append(
+            draw_bar(value / longest, 20, unicode), "cyan"
+        )
         for phase, value in known
     ]
-    return Section(
-        f"a batch, median of {timings['batches']}: {_ms(timings['whole'])}", lines, len(lines)
-    )
+    heading = f"a batch, median of {timings['batches']}: {_format_ms(timings['whole'])}"
+    return Section(heading, lines)
 
 
 # --- lines ---
 
 
-def bar(ratio: float, cells: int, unicode: bool = True) -> str:
+def draw_bar(ratio: float, cells: int, unicode: bool = True) -> str:
     """Return a bar of `cells` cells, full from ratio 1 on; any ratio above 0.005 is visible."""
+    steps = 8 if unicode else 1  # per cell
+    filled = min(steps * cells, max(round(ratio * steps * cells), 1 if ratio > 0.005 else 0))
     if not unicode:
-        full = min(cells, max(round(ratio * cells), 1 if ratio > 0.005 else 0))
-        return "#" * full + "." * (cells - full)
-    eighths = min(8 * cells, max(round(ratio * 8 * cells), 1 if ratio > 0.005 else 0))
-    text = "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+        return "#" * filled + "." * (cells - filled)
+    text = "█" * (filled // 8) + (_EIGHTHS[filled % 8] if filled % 8 else "")
     return text + " " * (cells - len(text))
 
 
-def _stacked(sections: Sequence[Section], height: int, width: int) -> list[Text]:
+def _stack(sections: Sequence[Section], height: int, width: int) -> list[Text]:
     """Return sections below each other; where the height is too small, they share it."""
-    sections = [section for section in sections if section.whole or len(sections) <= 2]
+    sections = [section for section in sections if section.lines or len(sections) <= 2]
     if not sections or height <= 0:
         return []
+    # give each section one line after another, until all lines are given or the height is used up
     needs = [1 + len(section.lines) for section in sections]
+    heights = [0] * len(sections)
     room = height - (len(sections) - 1)
-    given = [0] * len(sections)
-    while room > 0 and any(given[at] < needs[at] for at in range(len(sections))):
-        for at, need in enumerate(needs):
-            if room > 0 and given[at] < need:
-                given[at], room = given[at] + 1, room - 1
+    while room > 0 and heights != needs:
+        for number, need in enumerate(needs):
+            if room > 0 and heights[number] < need:
+                heights[number] += 1
+                room -= 1
+    # an empty line between two sections
     lines: list[Text] = []
-    for section, part in zip(sections, given, strict=True):
-        lines += [Text("")] if lines and part else []
-        lines += section.fitted(part, width)
+    for section, section_height in zip(sections, heights, strict=True):
+        lines += [Text("")] if lines and section_height else []
+        lines += section.fit(section_height, width)
     return lines[:height]
 
 
-def _beside(left: list[Text], right: list[Text], half: int) -> list[Text]:
+def _join_halves(left: list[Text], right: list[Text], half_width: int) -> list[Text]:
+    """Return lines of the left and of the right half, side by side."""
     lines = []
-    for at in range(max(len(left), len(right))):
-        line = left[at].copy() if at < len(left) else Text("")
-        line.append(" " * (half + 2 - cell_len(line.plain)))
-        lines.append(line.append_text(right[at]) if at < len(right) else line)
+    for left_line, right_line in zip_longest(left, right, fillvalue=Text("")):
+        line = left_line.copy()
+        line.append(" " * (half_width + 2 - cell_len(line.plain)))
+        lines.append(line.append_text(right_line))
     return lines
 
 
@@ -422,14 +457,15 @@ def _cut(line: Text, width: int) -> Text:
     return line
 
 
-def _fitted(name: str, width: int, unicode: bool) -> str:
+def _fit_name(name: str, width: int, unicode: bool) -> str:
     """Return a name in exactly `width` columns. Its end is kept: it tells brokers apart."""
     if cell_len(name) <= width:
         return set_cell_size(name, width)
-    return ("…" if unicode else "~") + name[1 - width :]
+    signs = UNICODE_SIGNS if unicode else ASCII_SIGNS
+    return signs.cut + name[1 - width :]
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     """Return a figure with about four characters: 0.12, 12.3, 1234, 12k, 3.4M."""
     size = abs(value)
     for least, divisor, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
@@ -440,7 +476,7 @@ def _number(value: float) -> str:
     return f"{value:.1f}" if size >= 10 else f"{value:.2f}"
 
 
-def _ms(value: float | None) -> str:
+def _format_ms(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value / 1000:.1f} s" if value >= 10_000 else f"{value:.0f} ms"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from lb_stream.cli.monitor.dashboard import _shared_end, bar, render
+from lb_stream.cli.monitor.dashboard import _shared_end, draw_bar, render
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, REFUSALS, ROUNDS
 from lb_stream.query.snapshot import Snapshot, load_snapshot, measure_imbalance
@@ -411,5 +411,5 @@ def test_the_end_that_all_names_share(names: list[str], shared: str) -> None:
     ],
 )
 def test_a_bar(ratio: float, text: str) -> None:
-    assert bar(ratio, 4) == text
-    assert len(bar(ratio, 4, unicode=False)) == 4
+    assert draw_bar(ratio, 4) == text
+    assert len(draw_bar(ratio, 4, unicode=False)) == 4
