@@ -25,8 +25,9 @@ from lb_stream.io.messages.shown import shown
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, TopicPartition
+    from kafka.consumer.fetcher import ConsumerRecord
 
-OVERVIEW_EVERY_S = 60.0
+OVERVIEW_INTERVAL_S = 60.0
 
 Key = tuple[str, str]
 """A cluster and a broker of it."""
@@ -34,10 +35,10 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class BrokerFormat:
-    """How a cluster's brokers are shown."""
+    """How a cluster's brokers are shown. `extensible`: a broker's table once a minute only."""
 
     usage_profile: UsageProfile = "4.0"
-    extensible: bool = False  # tables of its brokers are shown every minute only
+    extensible: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,7 @@ def _latest(report: ModularLoadReport) -> Four:
     )
 
 
-def records(
+def read_reports(
     options: Mapping[str, Any], topic: str, since_ms: int, default_cluster: str, cluster: str | None
 ) -> Iterator[BrokerRecord | None]:
     """Yield the topic's reports since a time, then every new one, endlessly.
@@ -216,19 +217,9 @@ def records(
         while True:
             for polled in consumer.poll(timeout_ms=500).values():
                 for record in polled:
-                    key = _key(record.key, default_cluster)
-                    kind = dict(record.headers or ()).get("kind", b"report")
-                    if (
-                        key is not None
-                        and cluster in (None, key[0])
-                        and kind in (b"report", b"goodbye")
-                    ):
-                        yield BrokerRecord(
-                            key,
-                            record.value or b"" if kind == b"report" else b"",
-                            record.timestamp,
-                            caught_up,
-                        )
+                    parsed = _parse_record(record, default_cluster, caught_up)
+                    if parsed is not None and cluster in (None, parsed.key[0]):
+                        yield parsed
             caught_up = caught_up or all(
                 consumer.position(partition) >= end for partition, end in ends.items()
             )
@@ -243,16 +234,21 @@ def _seek(
     ends: dict[TopicPartition, int] = consumer.end_offsets(partitions)
     found = consumer.offsets_for_times(dict.fromkeys(partitions, since_ms))
     for partition in partitions:
-        consumer.seek(
-            partition, found[partition].offset if found.get(partition) else ends[partition]
-        )
+        first = found.get(partition)
+        consumer.seek(partition, first.offset if first else ends[partition])
     return ends
 
 
-def _key(key: bytes | None, default_cluster: str) -> Key | None:
-    """Parse a record's key into cluster and broker. None: it names no broker."""
-    cluster, _, broker = (key or b"").decode(errors="replace").rpartition("/")
-    return (cluster or default_cluster, broker) if broker else None
+def _parse_record(
+    record: ConsumerRecord, default_cluster: str, caught_up: bool
+) -> BrokerRecord | None:
+    """Parse a report or a goodbye. None: the record is of another kind, or names no broker."""
+    cluster, _, broker = (record.key or b"").decode(errors="replace").rpartition("/")
+    kind = dict(record.headers or ()).get("kind", b"report")
+    if not broker or kind not in (b"report", b"goodbye"):
+        return None
+    value = record.value or b"" if kind == b"report" else b""
+    return BrokerRecord((cluster or default_cluster, broker), value, record.timestamp, caught_up)
 
 
 def follow_reports(
@@ -270,15 +266,16 @@ def follow_reports(
     """
     shown_s: float | None = None
     for record in given:
+        # what the record changes
         change = None if record is None else monitor.take(record)
         if record is not None and record.caught_up and change is not None:
             if change != "changed":
                 print_note(f"broker {change}: {'/'.join(record.key)}")
             if change != "lost" and monitor.shown_at_change(record.key):
                 print_table(monitor.table(record.key))
-        if record is not None or (
-            shown_s is not None and time.monotonic() - shown_s < OVERVIEW_EVERY_S
-        ):
+        # all brokers, once the topic has nothing new and the last overview is old enough
+        is_recent = shown_s is not None and time.monotonic() - shown_s < OVERVIEW_INTERVAL_S
+        if record is not None or is_recent:
             continue
         for key in monitor.update_averages(read_averages()):
             print_note(shown(f"broker lost: {'/'.join(key)}"))

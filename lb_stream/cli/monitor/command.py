@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -81,25 +81,27 @@ def monitor(
             "--classic prints tables for people; lbctl monitor --json has the figures", code=2
         )
     if classic:
-        _classic(given, cluster, once)
+        _show_classic(given, cluster, once)
         return
     from lb_stream.cli.monitor.dashboard import render
 
     if json:
-        emit_json(_look(given, cluster).to_dict())
+        emit_json(_load_snapshot(given, cluster).to_dict())
         return
     screen = console()
     if screen.is_terminal and not screen.is_dumb_terminal and not once:
-        _live(given, cluster, interval)
+        _show_live(given, cluster, interval)
         return
-    lines = render(_look(given, cluster), screen.width, None, _unicode(screen.encoding))
+    lines = render(
+        _load_snapshot(given, cluster), screen.width, None, _has_unicode(screen.encoding)
+    )
     if screen.is_terminal:
         emit_rich(*lines)
     else:
         emit("".join(f"{line.plain.rstrip()}\n" for line in lines))
 
 
-def _look(given: CliSettings, cluster: str | None) -> Snapshot:
+def _load_snapshot(given: CliSettings, cluster: str | None) -> Snapshot:
     """Read the tables as they are now, and whether they are up to date. Raises CommandError."""
     from lb_stream.query.cluster_state import describe_unknown_cluster
     from lb_stream.query.health import explain_staleness
@@ -109,115 +111,104 @@ def _look(given: CliSettings, cluster: str | None) -> Snapshot:
 
     tables = given.tables
     with open_lake(tables) as lake:
-        shown = read_snapshot(lake, cluster)
+        snapshot = read_snapshot(lake, cluster)
         facts = gather_table_facts(lake, tables, given.settings)
-    text = explain_staleness(facts)
     states = tuple(state for state in facts.clusters if cluster in (None, state.cluster))
     if cluster and not states:
-        raise CommandError(
-            describe_unknown_cluster(cluster, [state.cluster for state in facts.clusters]), code=2
-        )
-    trouble = f"NOT UP TO DATE: {text}" if text and facts.demo_end is None else text
-    named = {state.cluster: state for state in states}
-    brokers = [
-        row
-        | {
-            "state": named[row["cluster"]].state_of(row["broker"])
-            if row["cluster"] in named
-            else ""
-        }
-        for row in shown.brokers
-    ]
-    return replace(shown, states=states, brokers=brokers, trouble=trouble)
+        known = [state.cluster for state in facts.clusters]
+        raise CommandError(describe_unknown_cluster(cluster, known), code=2)
+    staleness = explain_staleness(facts)
+    if staleness and facts.demo_end is None:
+        staleness = f"NOT UP TO DATE: {staleness}"
+    # the state of each broker, such as draining
+    by_cluster = {state.cluster: state for state in states}
+    brokers = []
+    for row in snapshot.brokers:
+        state = by_cluster.get(row["cluster"])
+        brokers.append(row | {"state": "" if state is None else state.state_of(row["broker"])})
+    return replace(snapshot, states=states, brokers=brokers, trouble=staleness)
 
 
-def _unicode(encoding: str) -> bool:
+def _has_unicode(encoding: str) -> bool:
     return encoding.lower().startswith("utf")
 
 
-def _live(given: CliSettings, cluster: str | None, interval_s: float) -> None:
+def _show_live(given: CliSettings, cluster: str | None, interval_s: float) -> None:
     """Show the dashboard on the whole screen until Ctrl-C.
 
     It follows the screen's size at once, and reads the tables every `interval_s`.
     """
     from deltalake.exceptions import DeltaError
-    from rich.console import Group
+    from rich.console import ConsoleDimensions, Group
     from rich.live import Live
 
     from lb_stream.cli.monitor.dashboard import render
     from lb_stream.io.local.signals import StopRequest
 
     screen = console()
-    shown, read_s, size = _look(given, cluster), time.monotonic(), (0, 0)
+    unicode = _has_unicode(screen.encoding)
+    snapshot = _load_snapshot(given, cluster)
+    read_s, size = time.monotonic(), ConsoleDimensions(0, 0)
     with StopRequest() as stop, Live(console=screen, screen=True, auto_refresh=False) as live:
         while not stop:
             due = time.monotonic() - read_s >= interval_s
             if due:
                 try:
-                    shown = _look(given, cluster)
+                    snapshot = _load_snapshot(given, cluster)
                 # Upkeep may delete a file that is just being read.
                 except (CommandError, QueryError, DeltaError, OSError) as error:
-                    shown = replace(
-                        shown,
-                        trouble=f"the tables can't be read just now: {str(error).splitlines()[0]}",
-                    )
+                    first_line = str(error).splitlines()[0]
+                    trouble = f"the tables can't be read just now: {first_line}"
+                    snapshot = replace(snapshot, trouble=trouble)
                 read_s = time.monotonic()
             if due or size != screen.size:
                 size = screen.size
-                live.update(
-                    Group(*render(shown, size[0], size[1], _unicode(screen.encoding))), refresh=True
-                )
+                lines = render(snapshot, size.width, size.height, unicode)
+                live.update(Group(*lines), refresh=True)
             time.sleep(min(0.1, interval_s))
 
 
 # --- the documented tables ---
 
 
-def _classic(given: CliSettings, cluster: str | None, once: bool) -> None:
-    from lb_stream.cli.monitor.classic import ClassicMonitor, follow_reports, records
+def _show_classic(given: CliSettings, cluster: str | None, once: bool) -> None:
+    from lb_stream.cli.monitor.classic import ClassicMonitor, follow_reports, read_reports
     from lb_stream.cli.shared.options import require_kafka, require_topics
     from lb_stream.io.local.signals import StopRequest
 
-    bootstrap, topic, settings = given.bootstrap, given.settings.topics.reports, given.settings
-    options = given.client_options(bootstrap)
-    since_ms = (
-        int(time.time() * 1000)
-        - _balancer_settings(given, cluster or settings.stream.default_cluster)["report_timeout_ms"]
-    )
+    settings, bootstrap, tables = given.settings, given.bootstrap, given.tables
+    topic, default_cluster = settings.topics.reports, settings.stream.default_cluster
+    balancer = given.of_cluster(cluster or default_cluster).config.balancer
+    since_ms = int(time.time() * 1000) - balancer.report_timeout_ms
     rights = given.rights("Read", topic)
     with require_kafka(bootstrap, given, rights), StopRequest() as stop:
         require_topics(bootstrap, given, rights)
-        read = records(options, topic, since_ms, settings.stream.default_cluster, cluster)
-        shown, tables = ClassicMonitor(lambda name: _broker_format(given, name)), given.tables
+        options = given.client_options(bootstrap)
+        read = read_reports(options, topic, since_ms, default_cluster, cluster)
+        classic_monitor = ClassicMonitor(lambda name: _find_format(given, name))
         follow_reports(
-            shown,
+            classic_monitor,
             takewhile(lambda _: not stop, read),
             lambda: _read_averages(tables),
             _print_table,
             note,
             once,
         )
-        if not shown.brokers():
-            note(
-                f"no broker has reported on {topic} at {bootstrap} recently"
-                + (f" from cluster {cluster}" if cluster else "")
-            )
+        if not classic_monitor.brokers():
+            of_cluster = f" from cluster {cluster}" if cluster else ""
+            note(f"no broker has reported on {topic} at {bootstrap} recently{of_cluster}")
 
 
 def _print_table(lines: list[str]) -> None:
     emit("\n".join(lines) + "\n")
 
 
-def _balancer_settings(given: CliSettings, cluster: str) -> dict[str, Any]:
-    """Return a cluster's balancer settings, defaults included."""
-    return given.of_cluster(cluster).config.balancer.model_dump()
-
-
-def _broker_format(given: CliSettings, cluster: str) -> BrokerFormat:
+def _find_format(given: CliSettings, cluster: str) -> BrokerFormat:
+    """Return how a cluster's brokers are shown, which its settings decide."""
     from lb_stream.cli.monitor.classic import BrokerFormat
 
-    settings = _balancer_settings(given, cluster)
-    return BrokerFormat(settings["usage_profile"], settings["load_manager"] == "extensible")
+    balancer = given.of_cluster(cluster).config.balancer
+    return BrokerFormat(balancer.usage_profile, balancer.load_manager == "extensible")
 
 
 def _read_averages(tables: Store) -> Mapping[Key, BrokerAverages]:
