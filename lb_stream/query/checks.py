@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.config.windows import Limited, closed
-from lb_stream.core.disruption.budgets import Budget, budgets
+from lb_stream.core.disruption.budgets import Budget, build_budgets
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.core.model.operator_state import OperatorState, isolation_policy
@@ -355,7 +355,7 @@ def check_budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
         if again_ms is None
         else f"; room at {clock(again_ms)}"
     )
-    used = f"{len(found.until_ms)} of {found.most}{room}"
+    used = f"{len(found.until_ms)} of {found.limit}{room}"
     yield Check(
         "limits: moves of its namespace an hour", used, not found.left and not drained, again_ms
     )
@@ -374,7 +374,7 @@ def check_full_brokers(now: Situation) -> Iterator[Check]:
 
 
 def _budgets(now: Situation) -> dict[str, Budget]:
-    return budgets(now.config.namespaces, now.memory, (), now.now_ms)
+    return build_budgets(now.config.namespaces, now.memory, (), now.now_ms)
 
 
 def check_policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:

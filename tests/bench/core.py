@@ -256,7 +256,7 @@ def _placing(view: ClusterView, settings: dict[str, Any]) -> Work:
     config = cluster_config(settings)
 
     def place() -> None:
-        state = RoundState.of(RoundInputs.of(view, config, seed=1))
+        state = RoundState.begin(RoundInputs.untouched(view, config, seed=1))
         for bundle in range(0, len(view.bundles), len(view.bundles) // PLACED):
             choice = state.place(bundle)
             if choice is not None:

@@ -7,7 +7,7 @@ from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.config.cluster_config import ClusterConfig
-from lb_stream.core.disruption.budgets import budgets
+from lb_stream.core.disruption.budgets import build_budgets
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Inbox, Round
@@ -89,5 +89,5 @@ class Cluster:
     def used(self) -> int:
         """How many moves count."""
         return len(
-            budgets(self.config.namespaces, self.memory, (), self.now_ms)["t/heavy"].until_ms
+            build_budgets(self.config.namespaces, self.memory, (), self.now_ms)["t/heavy"].until_ms
         )

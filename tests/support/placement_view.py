@@ -94,7 +94,7 @@ def state_of(
     view: ClusterView, config: ClusterConfig, seed: int | None = 1, memory: Memory | None = None
 ) -> RoundState:
     """A round about to place bundles."""
-    return RoundState.of(RoundInputs.of(view, config, seed, memory))
+    return RoundState.begin(RoundInputs.untouched(view, config, seed, memory))
 
 
 def place_and_count(state: RoundState, bundle: str) -> str | None:

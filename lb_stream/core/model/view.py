@@ -277,6 +277,11 @@ class ClusterView:
             return self.brokers.reachable
         return self.brokers.reachable & ~np.isin(self.brokers.names, list(self.policies.drained))
 
+    def find_owner(self, bundle: int) -> str | None:
+        """Return the name of a bundle's owner; None: it is unassigned, or its row is -1."""
+        owner = int(self.bundles.owner[bundle]) if bundle >= 0 else -1
+        return self.brokers.names[owner] if owner >= 0 else None
+
     def bundle_counts(self, *, system: bool = True) -> Ints:
         """Number of bundles of each broker. O(bundles).
 

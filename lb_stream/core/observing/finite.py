@@ -1,10 +1,8 @@
-"""Figures that are no numbers, or so great that their sums would be none: they would spoil every
-comparison that they enter.
+"""Brokers with figures that are NaN, infinite or beyond MAX_AMOUNT: they would spoil comparisons.
 
-The contracts refuse NaN, infinities and what is beyond MAX_AMOUNT in a report. Still, figures made
-from accepted reports may be so: a usage of 5 with a limit of 1e-46, which single precision takes
-for 0, is infinite, a usage of 0 with it is NaN, and sums may be beyond MAX_AMOUNT. So this runs in
-every round: it costs a sum over each column.
+The contracts reject such figures in reports. Figures that are computed from accepted reports may
+still be so. With a limit of 1e-46, which single precision takes for 0, a usage of 5 is infinite and
+one of 0 is NaN; sums may be beyond MAX_AMOUNT. So every round checks: it costs a sum over each column.
 """
 
 from __future__ import annotations
@@ -25,16 +23,15 @@ SPANS = ("latest", "short", "long")
 
 
 def exclude_non_finite(view: ClusterView) -> tuple[ClusterView, list[Refusal]]:
-    """The view without brokers that have a NaN, infinite or endless figure, their own or of one of
-    their bundles.
+    """Return the view without brokers of non-finite figures, and a refusal for each of them.
 
-    They are marked as not alive and their figures are 0: nothing is unloaded from them or placed on
-    them in this round, and they count in no average. Their bundles stay theirs; an unowned bundle
-    counts as idle. One refusal for each broker names its figures. O(brokers), and a sum over each
+    A broker is excluded for a figure of its own or of one of its bundles: it is marked as not alive
+    and its figures are 0. So it gets and loses no bundle in this round, and counts in no mean. An
+    unassigned bundle counts as idle. A refusal names the figures. O(brokers), and a sum over each
     column of the bundles.
     """
     bundles, broken_bundles = _zero_bundles(view.bundles)
-    wrong = dict(_find_non_finite_columns(view.brokers))
+    wrong = dict(_find_non_finite_columns(view.brokers))  # row of a broker → its figures
     if not wrong and bundles is view.bundles:
         return view, []
     owners = view.bundles.owner[broken_bundles]
@@ -57,14 +54,13 @@ def exclude_non_finite(view: ClusterView) -> tuple[ClusterView, list[Refusal]]:
 
 
 def _zero_bundles(bundles: Bundles) -> tuple[Bundles, Bools]:
-    """The bundles with 0 for what is no number, and where that was."""
+    """Return the bundles with 0 in place of non-finite rates, and the rows where that was so."""
     broken = np.zeros(len(bundles), np.bool_)
     with np.errstate(all="ignore"):
         for span in SPANS:
             for column in getattr(bundles, span).columns:
-                if (
-                    not abs(np.add.reduce(column)) <= MAX_AMOUNT
-                ):  # one pass, where nearly always nothing is wrong
+                # The sum is one pass, and nearly always shows that nothing is wrong.
+                if not abs(np.add.reduce(column)) <= MAX_AMOUNT:
                     broken |= ~(np.abs(column) <= MAX_AMOUNT)
     if not broken.any():
         return bundles, broken
@@ -75,7 +71,7 @@ def _zero_bundles(bundles: Bundles) -> tuple[Bundles, Bools]:
 
 
 def _find_non_finite_columns(brokers: Brokers) -> Iterator[tuple[int, list[str]]]:
-    """Row of each broker with a figure that is no number → which."""
+    """Yield the row of each broker that has non-finite figures, and their names."""
     pairs = chain.from_iterable(brokers.resources.values())
     columns = [
         brokers.usage,
@@ -90,13 +86,12 @@ def _find_non_finite_columns(brokers: Brokers) -> Iterator[tuple[int, list[str]]
     parts = (f"{name}_{part}" for name in brokers.resources for part in ("usage", "limit"))
     names = ["usage", *parts, *(f"{span}_{name}" for span in SPANS for name in Rates.__slots__)]
     for row in np.flatnonzero(~fine.all(axis=0)).tolist():
-        yield (
-            row,
-            [name for name, right in zip(names, fine[:, row].tolist(), strict=True) if not right],
-        )
+        figures = zip(names, fine[:, row].tolist(), strict=True)
+        yield row, [name for name, is_finite in figures if not is_finite]
 
 
 def _exclude_brokers(brokers: Brokers, rows: Bools) -> Brokers:
+    """Return the brokers with these marked as not alive, and with 0 for their figures."""
     resources = {
         name: (np.where(rows, 0.0, usage), np.where(rows, 0.0, limit))
         for name, (usage, limit) in brokers.resources.items()
@@ -113,4 +108,5 @@ def _exclude_brokers(brokers: Brokers, rows: Bools) -> Brokers:
 
 
 def _zero_rates(rates: Rates, rows: Bools) -> Rates:
+    """Return the rates with 0 in these rows."""
     return Rates(*(np.where(rows, 0.0, column) for column in rates.columns))

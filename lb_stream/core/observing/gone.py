@@ -1,7 +1,7 @@
-"""Bundles that are no load any more, although their averages are kept for a while.
+"""Bundles that are gone: they carry no load any more, though their averages are kept for a while.
 
-A split or merged bundle is another one's range now; a deleted namespace has none; a broker's own
-bundles end with it. Core and screens ask here.
+A bundle is gone when it was split or merged, when its namespace is deleted, and when it is a system
+bundle of a dead broker. The core and the screens decide it here.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from lb_stream.core.model.view import Bools, ClusterView, Rates, Rows
 def find_gone_bundles(
     unowned: Mapping[str, int], served: Iterable[str], deleted: Collection[str]
 ) -> frozenset[str]:
-    """Those of the bundles without an owner that no broker will serve again.
+    """Return the unassigned bundles that no broker will serve again.
 
-    `unowned`: bundle → when it lost its owner. `served`: the owned bundles of their namespaces.
-    `deleted`: namespaces that a command has deleted.
+    `unowned`: unassigned bundle → when it lost its owner. `served`: the owned bundles of their
+    namespaces. `deleted`: namespaces that a command has deleted.
     """
     gone = {name for name in unowned if namespace_of(name) in deleted}
     return frozenset(gone | find_superseded(unowned, served))
@@ -36,14 +36,15 @@ def find_gone_bundles(
 def clear_gone_bundles(
     known: ClusterView, view: ClusterView, deleted: Collection[str]
 ) -> ClusterView:
-    """The view in which bundles that are gone carry nothing; their averages stay in the shards.
+    """Return the view in which bundles that are gone carry no load; the shards keep their averages.
 
-    `known`: the same view, with the bundles of dead brokers still theirs: what these leave behind
-    is load that waits for another broker, but for their own system bundles.
+    `known`: the view in which dead brokers still have their bundles. Those are load that waits for
+    another broker, except system bundles.
     """
     bundles = view.bundles
-    # A bundle without a report was made by a command, or has been forgotten on its way: what has no
-    # owner either may be an earlier cut of its namespace, so only owned bundles take its place.
+    # Split and merged bundles. One that no report has named was created by a command, or has been
+    # forgotten while it moved. An unassigned bundle of the same range may be of an earlier cut of
+    # the namespace, so only owned bundles replace it.
     unnamed = np.flatnonzero(known.bundles.owner < 0)
     newer = newer_beside(known, unnamed.tolist())
     rows = {
@@ -51,15 +52,18 @@ def clear_gone_bundles(
         for row, named_ms in newer.items()
         if bundles.reported_ms[row] > 0 or named_ms == NEVER_OLD_MS
     }
+    # Bundles of deleted namespaces.
     if deleted:
         names = zip(unnamed.tolist(), bundles.names.take(unnamed).to_pylist(), strict=True)
         rows |= {row for row, name in names if namespace_of(name) in deleted}
+    # System bundles of dead brokers.
     gone = (bundles.owner < 0) & bundles.system
     gone[list(rows)] = True
     return _clear_loads(view, gone) if gone.any() else view
 
 
 def _clear_loads(view: ClusterView, rows: Bools) -> ClusterView:
+    """Return the view with 0 for all figures of these bundles."""
     bundles = view.bundles
 
     def cleared(rates: Rates) -> Rates:
@@ -78,7 +82,7 @@ def _clear_loads(view: ClusterView, rows: Bools) -> ClusterView:
 
 
 def count_topics(view: ClusterView, rows: slice) -> int:
-    """How many topics the bundles in these rows of a namespace have that are not gone."""
+    """Return how many topics a namespace's bundles have that are not gone; `rows`: its bundles."""
     topics = view.bundles.topics[rows].copy()
     unowned: Rows = rows.start + np.flatnonzero(view.bundles.owner[rows] < 0)
     topics[np.array(sorted(superseded(view, unowned.tolist())), np.intp) - rows.start] = 0

@@ -1,6 +1,6 @@
-"""Bundles that no report names, or none any more, but that exist: commands made their namespace.
+"""Bundles of namespaces that commands created, which no report names: the view gets them too.
 
-The view gets them as unowned.
+They are unassigned in the view.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,32 +20,33 @@ from lb_stream.core.model.names import Overlaps, namespace_of, parse_bundle
 from lb_stream.core.model.topics import Ring
 from lb_stream.core.model.view import Bundles, ClusterView, Rates
 
+T = TypeVar("T", bound=np.generic)
 MAX_INSERTED_SINGLY = 1_000
-"""So many names are put in their places one by one: sorting a million takes a second."""
+"""Up to so many names are inserted one by one: sorting a million takes a second."""
 
 Namespaces = Mapping[str, int | list[int]]
 """Namespace → the number of its equal bundles, or its boundaries."""
 
 
 def build_ring(namespace: str, cut: int | list[int]) -> Ring:
-    """The ring of a namespace."""
+    """Return the ring of a namespace that is cut into so many equal bundles, or at boundaries."""
     return (
         Ring.new(namespace, cut) if isinstance(cut, int) else Ring.from_boundaries(namespace, cut)
     )
 
 
 def compact_boundaries(boundaries: Sequence[int]) -> int | list[int]:
-    """Boundaries in the shortest form that `build_ring` reads."""
+    """Return boundaries in the shortest form that `build_ring` reads."""
     count = len(boundaries) - 1
-    return (
-        count if Ring.new("", count).boundaries.tolist() == list(boundaries) else list(boundaries)
-    )
+    is_equal = Ring.new("", count).boundaries.tolist() == list(boundaries)
+    return count if is_equal else list(boundaries)
 
 
 def find_missing_bundles(view: ClusterView, namespaces: Namespaces) -> list[str]:
-    """Their bundles that the view lacks, sorted.
+    """Return the bundles of these namespaces that the view lacks, sorted.
 
-    Where it has a bundle that overlaps, brokers have cut the namespace anew: that one counts.
+    A bundle is not missing if the view has one that overlaps it: brokers have cut the namespace
+    anew.
     """
     if not namespaces:
         return []
@@ -66,15 +67,15 @@ def find_missing_bundles(view: ClusterView, namespaces: Namespaces) -> list[str]
 
 @lru_cache(maxsize=1 << 16)
 def _bundle_names(namespace: str, cut: int | tuple[int, ...]) -> tuple[str, ...]:
-    """The bundles of a namespace.
+    """Return the names of a namespace's bundles.
 
-    Kept from round to round: writing 80 000 names takes a tenth of a second.
+    Cached from round to round: writing 80,000 names takes a tenth of a second.
     """
     return tuple(build_ring(namespace, cut if isinstance(cut, int) else list(cut)).names)
 
 
 def known_ranges(view: ClusterView, namespace: str) -> list[tuple[int, int]]:
-    """(lower, upper) of each bundle of the namespace in the view."""
+    """Return (lower, upper) of each bundle that the view has of a namespace."""
     return [
         parse_bundle(name)[1:]
         for name in view.bundles.names[view.bundles.rows_of_namespace(namespace)].to_pylist()
@@ -86,44 +87,41 @@ def _known_overlaps(view: ClusterView, namespace: str) -> Overlaps:
 
 
 def add_unassigned_bundles(view: ClusterView, names: Sequence[str]) -> ClusterView:
-    """The view with these bundles added: unowned, with default averages.
+    """Return the view with these bundles added: unassigned, with default averages.
 
     `names` are sorted, and none of them is in the view.
     """
     if not names:
         return view
+    # Where each row of the new columns comes from: the view's rows, then the added ones.
     joined = pa.concat_arrays([view.bundles.names, pa.array(names, pa.string())])
     if len(names) > MAX_INSERTED_SINGLY:
         order = pc.sort_indices(joined).to_numpy()
     else:
-        places = [view.bundles.first_after(name) for name in names]
-        order = np.insert(
-            np.arange(len(view.bundles)), places, np.arange(len(view.bundles), len(joined))
-        )
+        known, places = len(view.bundles), [view.bundles.first_after(name) for name in names]
+        order = np.insert(np.arange(known), places, np.arange(known, len(joined)))
+    # The columns, with the values of added bundles.
     fills = {"owner": -1, "owner_since_ms": view.now_ms}
 
-    def grown(column: NDArray[Any], fill: float) -> NDArray[Any]:
-        every: NDArray[Any] = np.append(column, np.full(len(names), fill, column.dtype))[order]
+    def grown(column: NDArray[T], fill: float) -> NDArray[T]:
+        every: NDArray[T] = np.append(column, np.full(len(names), fill, column.dtype))[order]
         return every
 
     columns: dict[str, Any] = {"names": joined.take(pa.array(order))}
     for field in fields(Bundles):
         value = getattr(view.bundles, field.name)
         if isinstance(value, Rates):
-            defaults = (
-                DEFAULT_RATES if field.name in ("short", "long") else (0.0,) * len(DEFAULT_RATES)
-            )
-            columns[field.name] = Rates(
-                *(grown(column, fill) for column, fill in zip(value.columns, defaults, strict=True))
-            )
+            averaged = field.name in ("short", "long")
+            defaults = DEFAULT_RATES if averaged else (0.0,) * len(DEFAULT_RATES)
+            pairs = zip(value.columns, defaults, strict=True)
+            columns[field.name] = Rates(*(grown(column, fill) for column, fill in pairs))
         elif field.name != "names":
             columns[field.name] = grown(value, fills.get(field.name, 0))
     return replace(view, bundles=Bundles(**columns))
 
 
 def apply_splits(namespaces: Namespaces, view: ClusterView, parents: Sequence[str]) -> Namespaces:
-    """The namespaces after the given bundles have been split: into the bundles that the view has in
-    their place."""
+    """Return the namespaces after these bundles were split into those that the view has instead."""
     changed = dict(namespaces)
     for parent in parents:
         namespace, lower, upper = parse_bundle(parent)
@@ -141,17 +139,11 @@ def apply_splits(namespaces: Namespaces, view: ClusterView, parents: Sequence[st
 
 
 def apply_merges(namespaces: Namespaces, firsts: Sequence[str]) -> Namespaces:
-    """The namespaces after each of the given bundles has become one with the bundle that
-    follows."""
+    """Return the namespaces after each of these bundles was merged with its neighbour."""
     changed = dict(namespaces)
     for first in firsts:
         namespace, _, upper = parse_bundle(first)
         if namespace in changed:
-            changed[namespace] = compact_boundaries(
-                [
-                    bound
-                    for bound in build_ring(namespace, changed[namespace]).boundaries.tolist()
-                    if bound != upper
-                ]
-            )
+            bounds = build_ring(namespace, changed[namespace]).boundaries.tolist()
+            changed[namespace] = compact_boundaries([bound for bound in bounds if bound != upper])
     return changed

@@ -1,5 +1,8 @@
-"""What a plan's moves do to brokers' usage: an order in which none of them makes the max worse, and
-whether a plan that waits still serves as well as a new one."""
+"""The loads that a plan's moves lead to.
+
+From them follows an order in which no move raises the max usage, and whether a plan that waits
+still serves as well as a new one.
+"""
 
 from __future__ import annotations
 
@@ -12,49 +15,49 @@ from lb_stream.core.model.resources import Floats
 from lb_stream.core.model.view import Bools, ClusterView, resources_used
 
 ROUNDING_TOLERANCE = 1e-6
-"""A max usage that rises by no more than this stays as it is: usages are in single precision."""
+"""A max usage that rises by no more than this has not risen: usages are in single precision."""
 USAGE_TOLERANCE = 0.02
-"""A plan that waits is kept while its brokers end no more than this above those of a new plan."""
+"""A plan that waits is kept while its max usage ends no more than this above a new plan's."""
 RELIEF_TOLERANCE = 0.05
-"""It needn't relieve a broker that a new plan would relieve by no more than this."""
+"""It need not relieve a broker that a new plan would relieve by no more than this."""
 EXTRA_MOVES_DIVISOR = 5
-"""It may have a fifth more moves than a new one, and one at least."""
+"""It may have a fifth more moves than a new plan, and one more at least."""
 
 Step = tuple[int, str, str | None]
-"""A move: the bundle's row, its source, its destination; None: not known."""
+"""A move: the bundle's row, its source, and its destination (None: not known)."""
 Group = list[int]
-"""Moves that are made together or not at all, by their places in the list of moves."""
+"""Moves that are made together or not at all, as positions in the list of moves."""
 
 
 @dataclass(slots=True)
 class LoadsAhead:
-    """Brokers' usage as moves are carried out one after another.
+    """Brokers' usage as moves are carried out one after another. Mutable.
 
-    By the load model of moves in flight. Mutable. Brokers that are dead or being drained don't
-    count in the max. Moves that aren't made for load's sake may raise it up to `tolerated`.
+    Loads follow the model of pending moves.
     """
 
     names: dict[str, int]  # broker → row
-    counted: Bools
+    counted: Bools  # brokers that count in the max: reachable, and not drained
     share: Floats  # (resources, brokers): weighted usage of each, as a ratio
     ends: list[tuple[int, int]]  # of each move: rows of source and destination; -1: not known
-    leaves: Floats  # (moves, resources): what its source comes down by
-    comes: Floats  # (moves, resources): what its destination rises by
-    not_for_load: frozenset[int] = frozenset()  # moves that keep a group apart
-    tolerated: float = 0.0  # usage
+    leaves: Floats  # (moves, resources): how much the source's usage falls
+    comes: Floats  # (moves, resources): how much the destination's usage rises
+    not_for_load: frozenset[int] = frozenset()  # moves that keep an anti-affinity group apart
+    tolerated: float = 0.0  # usage up to which those may raise the max
     usage: Floats = field(init=False)
 
     def __post_init__(self) -> None:
         self.usage = self.share.max(axis=0, initial=0.0)
 
     @staticmethod
-    def of(
+    def build(
         view: ClusterView,
         steps: Sequence[Step],
         not_for_load: frozenset[int] = frozenset(),
         tolerated: float = 0.0,
     ) -> LoadsAhead:
-        """The loads of a view, before the first of these moves. O(brokers + moves)."""
+        """Return the loads of a view before the first of these moves. O(brokers + moves)."""
+        # The rows of each move, and what its bundle uses of each resource.
         brokers = view.brokers
         names = {name: row for row, name in enumerate(brokers.names)}
         drained = np.array([name in view.policies.drained for name in brokers.names], np.bool_)
@@ -62,36 +65,39 @@ class LoadsAhead:
         rows = np.array([row for row, _, _ in steps], np.intp)
         sources, destinations = np.array(ends, np.intp).reshape(-1, 2).T
         amounts = resources_used(brokers, sources, view.bundles.short.take(rows).throughput)
+        # Each broker's weighted usage, and what a unit of a resource adds to it.
         share, per_unit = list[Floats](), list[Floats]()
         for name, weight in brokers.weights.items():
             usage, limit = brokers.resources[name]
             unit = np.divide(weight, limit, out=np.zeros(len(limit)), where=limit > 0)
             per_unit.append(np.append(unit, 0.0))  # one more: -1 is no broker
             share.append(np.nan_to_num(usage * unit))
+        # What each move changes at both of its ends.
         used = [(amounts[name], unit) for name, unit in zip(brokers.weights, per_unit, strict=True)]
         leaves = np.array([amount * unit[sources] for amount, unit in used])
         comes = np.array([amount * unit[destinations] for amount, unit in used])
         counted = brokers.reachable & ~drained
-        moved = leaves.T, comes.T
-        return LoadsAhead(names, counted, np.array(share), ends, *moved, not_for_load, tolerated)
+        return LoadsAhead(
+            names, counted, np.array(share), ends, leaves.T, comes.T, not_for_load, tolerated
+        )
 
     def copy(self) -> LoadsAhead:
-        """The same, to be gone on with in another way."""
+        """Return a copy that other moves can be applied to."""
         return replace(self, share=self.share.copy())
 
     @property
     def max_usage(self) -> float:
-        """Of the brokers that count; 0 where there is none."""
+        """The max usage of the brokers that count; 0 if there is none."""
         return float(self.usage[self.counted].max(initial=0.0))
 
-    def carry_out(self, moves: Collection[int]) -> None:
-        """Count these moves as done."""
+    def apply_moves(self, moves: Collection[int]) -> None:
+        """Count these moves as carried out."""
         for broker, share in self._shares_after(moves).items():
             self.share[:, broker] = share
             self.usage[broker] = share.max(initial=0.0)
 
     def _shares_after(self, moves: Collection[int]) -> dict[int, Floats]:
-        """Broker that these moves touch → what its usage consists of once they are done."""
+        """Return the brokers that these moves touch → their shares (resources) after the moves."""
         shares: dict[int, Floats] = {}
         for move in moves:
             source, destination = self.ends[move]
@@ -104,19 +110,19 @@ class LoadsAhead:
         return shares
 
     def leaves_from(self, broker: int, moves: Collection[int]) -> bool:
-        """Whether one of these moves takes a bundle from a broker (row)."""
+        """Whether one of these moves takes a bundle from the broker in that row."""
         return any(self.ends[move][0] == broker for move in moves)
 
     def after(self, moves: Collection[int]) -> LoadsAhead:
-        """The loads once these moves are done, too."""
+        """Return the loads after these moves."""
         ahead = self.copy()
-        ahead.carry_out(moves)
+        ahead.apply_moves(moves)
         return ahead
 
     def is_worse_after(self, moves: Collection[int]) -> bool:
-        """Whether these moves, made now, leave the busiest broker busier than the busiest is now.
+        """Whether the max usage would be higher after these moves than it is now.
 
-        O(brokers): only what they touch can have become busier than that.
+        O(brokers): only brokers that the moves touch can exceed it.
         """
         most = self.max_usage
         if self.not_for_load.issuperset(moves):
@@ -129,22 +135,24 @@ class LoadsAhead:
 
 
 def order_groups(loads: LoadsAhead, groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
-    """Groups in an order in which none makes the max worse, and those for which there is none.
+    """Order groups so that none raises the max usage; return them, and the groups that always do.
 
-    The given order is kept as far as it can be. A group that makes the max worse, whenever its turn
-    comes, is bound to the first one that makes room for it: both become one group.
+    The given order is kept as far as possible. A group that raises the max whenever its turn comes
+    is joined with the first group that makes room for it.
     """
     ahead, left = loads.copy(), list(groups)
     ordered, harmful = list[Group](), list[Group]()
-    tried = 0  # of those that are left the first so many make the max worse as loads are
+    tried = 0  # so many of the first groups left are known to raise the max now
     while left:
+        # The first group that can be next.
         places = range(tried, len(left))
         fits = next((at for at in places if not ahead.is_worse_after(left[at])), None)
         if fits is not None:
-            ahead.carry_out(left[fits])
+            ahead.apply_moves(left[fits])
             ordered.append(left.pop(fits))
             tried = 0
             continue
+        # There is none: the first group is joined with one that relieves the broker in its way.
         first = left.pop(0)
         then = ahead.after(first)
         busiest = int(np.argmax(np.where(then.counted, then.usage, -np.inf)))
@@ -160,19 +168,21 @@ def order_groups(loads: LoadsAhead, groups: Sequence[Group]) -> tuple[list[Group
 
 
 def serves_as_well(loads: LoadsAhead, waits: Group, new: Group, begun: bool) -> bool:
-    """Whether a plan that waits needs no new one in its place.
+    """Whether a plan that waits need not be replaced by a new one.
 
-    It relieves the same brokers about as far, with hardly more moves. Else each sample's noise
-    would have operators look at other moves, under other ids.
+    It relieves the same brokers about as far, with hardly more moves. If each sample's noise
+    replaced the plan, operators would see other moves under other ids all the time.
 
-    `begun`: part of it has been approved. The rest may then be more than a new plan would have.
+    `begun`: a part of the plan has been approved. The rest may then have more moves than a new plan.
     """
+    # Hardly more moves, and none of the brokers forgotten that a new plan relieves.
     sources, wanted = ({loads.ends[move][0] for move in moves} for moves in (waits, new))
     if not begun and len(waits) > len(new) + max(1, len(new) // EXTRA_MOVES_DIVISOR):
         return False
     missed = sorted(wanted - sources)
     if (loads.usage[missed] - loads.after(new).usage[missed] > RELIEF_TOLERANCE).any():
         return False
+    # Hardly a higher max usage, of the brokers that either plan touches.
     ends = {broker for move in (*waits, *new) for broker in loads.ends[move]}
     touched = sorted(ends - {-1})
     after, after_new = (loads.after(moves).usage[touched] for moves in (waits, new))

@@ -1,4 +1,4 @@
-"""Moves that are half done: the bundle has left its source and isn't at its destination yet.
+"""Moves in progress: the bundle has left its source and is not at its destination yet.
 
 A move ends when a broker has the bundle, or when none will. The assignments that bring it there are
 decisions of their own (decision 0001), with outcomes of their own.
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lb_stream.core.model.memory import Memory, MoveInProgress, Pending
+from lb_stream.core.model.memory import Memory, MoveInProgress
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.outcomes import Ending, Outcome, Settled
 
 
 @dataclass(frozen=True, slots=True)
 class MoveProgress:
-    """The outcomes to report in this round, and by bundle the moves that are still half done."""
+    """The outcomes to report in this round, and the moves still in progress, by bundle."""
 
     outcomes: tuple[Outcome, ...]
     moves: Mapping[str, MoveInProgress]
@@ -27,22 +27,30 @@ class MoveProgress:
 def follow_moves(
     view: ClusterView, memory: Memory, settled: Settled, now_ms: int, timeout_ms: int
 ) -> MoveProgress:
-    """Which moves have come to their destination with this view, and which have failed.
+    """Find the moves that this view shows at their destination, and those that have failed.
 
-    `view`: with the dead brokers' bundles unowned. `timeout_ms`: how long a released bundle has to
-    arrive.
+    `view`: without the owners of dead brokers' bundles. `timeout_ms`: how long a released bundle
+    may take to arrive.
     """
     if not memory.moves and not settled.ended:
         return MoveProgress((), {})
-    # Moves whose source has just released the bundle join those that are half done already.
+    # Moves whose source has just released the bundle join those in progress.
     moves = dict(memory.moves)
     outcomes: list[Outcome] = []
     for pending, outcome in settled.ended:
         if outcome.outcome != "released":
             outcomes.append(outcome)
         elif outcome.released_ms is not None:
-            moves[pending.bundle] = _build_move(pending, outcome.released_ms, now_ms + timeout_ms)
-    # What has become of the assignments that bring released bundles to their destinations.
+            moves[pending.bundle] = MoveInProgress(
+                decision_id=pending.decision_id,
+                kind=pending.kind,
+                source=pending.source,
+                destination=str(pending.destination),
+                issued_ms=pending.issued_ms,
+                released_ms=outcome.released_ms,
+                expires_ms=now_ms + timeout_ms,
+            )
+    # How the assignments stand that bring released bundles to their destinations.
     failed = {
         pending.bundle: outcome
         for pending, outcome in settled.ended
@@ -53,7 +61,7 @@ def follow_moves(
     assigned = {pending.bundle for pending in settled.pending if pending.kind == "assign"}
     assigned |= settled.repeated
     dead = {view.brokers.names[row] for row in np.flatnonzero(~view.brokers.alive).tolist()}
-    # Which moves have ended with that.
+    # The moves that have ended with that.
     ended: tuple[Ending, str] | None
     rows = view.bundles.rows_of(moves).tolist()
     for (bundle, move), row in zip(list(moves.items()), rows, strict=True):
@@ -61,36 +69,24 @@ def follow_moves(
         if owner >= 0:
             ended = _end_at_owner(move, view.brokers.names[owner])
         else:
-            waits = row >= 0 and (bundle in assigned or now_ms < move.expires_ms)
-            ended = _end_without_owner(move, move.destination in dead, failed.get(bundle), waits)
+            may_arrive = row >= 0 and (bundle in assigned or now_ms < move.expires_ms)
+            is_dead = move.destination in dead
+            ended = _end_without_owner(move, is_dead, failed.get(bundle), may_arrive)
         if ended is None:
             continue
         ending, detail = ended
         since_ms = int(view.bundles.owner_since_ms[row]) if owner >= 0 else now_ms
         at_ms = since_ms if since_ms >= move.issued_ms else now_ms
+        took_ms = at_ms - move.issued_ms
         outcomes.append(
-            Outcome(
-                move.decision_id,
-                bundle,
-                ending,
-                detail,
-                at_ms,
-                at_ms - move.issued_ms,
-                move.released_ms,
-            )
+            Outcome(move.decision_id, bundle, ending, detail, at_ms, took_ms, move.released_ms)
         )
         del moves[bundle]
     return MoveProgress(tuple(outcomes), moves)
 
 
-def _build_move(pending: Pending, released_ms: int, expires_ms: int) -> MoveInProgress:
-    """The move, half done."""
-    places = pending.source, str(pending.destination)
-    times = pending.issued_ms, released_ms, expires_ms
-    return MoveInProgress(pending.decision_id, pending.kind, *places, *times)
-
-
 def _end_at_owner(move: MoveInProgress, owner: str) -> tuple[Ending, str]:
+    """Return how a move has ended whose bundle has an owner again."""
     if owner == move.destination:
         return "confirmed", f"reported by {owner}"
     if owner == move.source:
@@ -99,17 +95,17 @@ def _end_at_owner(move: MoveInProgress, owner: str) -> tuple[Ending, str]:
 
 
 def _end_without_owner(
-    move: MoveInProgress, dead: bool, failed: Outcome | None, waits: bool
+    move: MoveInProgress, is_dead: bool, failed: Outcome | None, may_arrive: bool
 ) -> tuple[Ending, str] | None:
-    """Return how a move without an owner has failed; None: its bundle may arrive yet.
+    """Return how a move has failed whose bundle is unassigned; None: it is still in progress.
 
-    `dead`: its destination is. `failed`: how the bundle's assignment ended. `waits`: there is an
-    assignment, or time left for one.
+    `is_dead`: the destination is. `failed`: how the bundle's assignment ended. `may_arrive`: an
+    assignment is pending, or there is time left for one.
     """
-    if dead:
+    if is_dead:
         return "failed", f"it left {move.source}, then {move.destination} was dead"
     if failed is not None:
         return "failed", f"it left {move.source}, then {failed.outcome}: {failed.detail}"
-    if not waits:
-        return "failed", f"it left {move.source}, and nobody has reported it in time"
+    if not may_arrive:
+        return "failed", f"it left {move.source}, and no broker has reported it in time"
     return None

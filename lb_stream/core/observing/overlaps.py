@@ -1,5 +1,7 @@
-"""Bundles whose hash ranges overlap: a broker split or merged one by itself, and reports still name
-what it made beside what it had."""
+"""Bundles whose hash ranges overlap.
+
+A broker has split or merged a bundle by itself, and reports name the old bundles beside the new.
+"""
 
 from __future__ import annotations
 
@@ -14,37 +16,39 @@ from lb_stream.core.model.names import RANGE_LENGTH, namespace_of
 from lb_stream.core.model.view import Bools, Bundles, ClusterView, Ints, Rows
 
 DIGITS = 8
-"""Of one bound of a range, behind `0x`."""
+"""Digits of a range's bound, after `0x`."""
 _ENDS_IN = np.dtype([("lower", ">u8"), ("between", "S3"), ("upper", ">u8")])
 """The last characters of a bundle's name: LLLLLLLL_0xHHHHHHHH."""
 IN_LATEST_REPORT = np.iinfo(np.int64).max
+"""Weighs more than any time at which a report named a bundle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlapped:
-    """Bundles that reports make doubtful, one row for each bundle of the view."""
+    """Bundles that reports make doubtful; a row for each bundle of the view."""
 
-    # neither split nor merged: its range is another served bundle's as well, wholly or in part
+    # May not be split or merged: its range, or a part of it, is another served bundle's as well.
     reshaping: Bools
-    # not moved: what was split keeps its place, and so do two of which neither holds the other
+    # May not move: it contains another bundle, or two overlap in part.
     moving: Bools
-    beside: dict[int, int]  # of each of these rows, another bundle that it overlaps
+    beside: dict[int, int]  # row of each of these bundles → another bundle that it overlaps
 
     @staticmethod
     def none(bundles: int) -> Overlapped:
-        """No bundle of so many overlaps another."""
+        """Return that none of so many bundles overlaps another."""
         nowhere = np.broadcast_to(np.False_, bundles)
         return Overlapped(nowhere, nowhere, {})
 
 
 def find_overlaps(view: ClusterView) -> Overlapped:
-    """Compare the ranges of bundles that live brokers own.
+    """Compare the ranges of bundles that live brokers own, and return the doubtful ones.
 
-    What an owner's latest report names counts more than what it leaves out (top bundles of the
-    extensible manager name some bundles only), and of those left out the one that was named later.
-    A bundle is doubtful when another one that it overlaps counts as much or more. One inside
-    another that counts as much may move: it is a part of what was split. O(bundles).
+    A bundle that its owner's latest report names counts more than one that the report omits, as top
+    bundles do. Of two omitted ones, that counts more which was named later. A bundle is doubtful
+    when another one that it overlaps counts as much or more. One inside of another that counts as
+    much may move: it is a part of what was split. O(bundles).
     """
+    # Served bundles of namespaces in which two overlap, with their ranges and weights.
     bundles = view.bundles
     served = np.flatnonzero(np.append(view.brokers.alive, False)[bundles.owner])
     rows, namespaces = _select_overlapping_namespaces(bundles, served)
@@ -53,35 +57,37 @@ def find_overlaps(view: ClusterView) -> Overlapped:
     lower, upper = map(_parse_hex, _read_bounds(bundles.names, rows))
     named = bundles.reported_ms[rows] >= view.brokers.reported_ms[bundles.owner[rows]]
     weight = np.where(named, IN_LATEST_REPORT, bundles.reported_ms[rows])
-    one, other = _find_overlapping_pairs(namespaces, lower, upper)
-    one, other = np.concatenate([one, other]), np.concatenate([other, one])
-    doubtful = weight[other] >= weight[one]
-    one, other = one[doubtful], other[doubtful]
-    inside = (
-        (lower[other] <= lower[one]) & (upper[one] <= upper[other]) & (weight[other] == weight[one])
-    )
+    # Each overlapping pair both ways round, if the first of it is doubtful.
+    firsts, seconds = _find_overlapping_pairs(namespaces, lower, upper)
+    bundle = np.concatenate([firsts, seconds])
+    other = np.concatenate([seconds, firsts])
+    doubtful = weight[other] >= weight[bundle]
+    bundle, other = bundle[doubtful], other[doubtful]
+    is_inside = (lower[other] <= lower[bundle]) & (upper[bundle] <= upper[other])
+    is_inside &= weight[other] == weight[bundle]
+    # What may not be done with them.
     reshaping, moving = (np.zeros(len(bundles), np.bool_) for _ in range(2))
-    reshaping[rows[one]] = True
-    moving[rows[one[~inside]]] = True
-    return Overlapped(
-        reshaping, moving, dict(zip(rows[one].tolist(), rows[other].tolist(), strict=True))
-    )
+    reshaping[rows[bundle]] = True
+    moving[rows[bundle[~is_inside]]] = True
+    beside = dict(zip(rows[bundle].tolist(), rows[other].tolist(), strict=True))
+    return Overlapped(reshaping, moving, beside)
 
 
 def _select_overlapping_namespaces(bundles: Bundles, served: Rows) -> tuple[Rows, Ints]:
-    """Of the given rows those of namespaces in which two overlap, and a number for each one's
-    namespace. In the order of the rows.
+    """Select the rows of namespaces in which two bundles overlap, and number their namespaces.
 
-    Rows are sorted by name, so by lower bound within a namespace: where any two overlap, two that
-    follow one another do.
+    Rows are sorted by name, so by lower bound within a namespace. Where any two overlap, two
+    neighbouring rows do. Returns rows in their order, and the number of each one's namespace.
     """
+    # Neighbouring rows of one namespace that overlap.
     lower, upper = _read_bounds(bundles.names, served)
-    at = np.flatnonzero(lower[1:] < upper[:-1])  # also where one namespace ends and the next begins
+    at = np.flatnonzero(lower[1:] < upper[:-1])  # also at the border of two namespaces
     before, after = (
         pc.utf8_slice_codeunits(bundles.names.take(pa.array(served[at + step])), 0, -RANGE_LENGTH)
         for step in (0, 1)
     )
     at = at[pc.equal(before, after).to_numpy(zero_copy_only=False)]
+    # All rows of these namespaces.
     found: list[Rows] = []
     numbers: list[Ints] = []
     for namespace in dict.fromkeys(namespace_of(bundles.name(row)) for row in served[at].tolist()):
@@ -97,7 +103,7 @@ def _select_overlapping_namespaces(bundles: Bundles, served: Rows) -> tuple[Rows
 def _read_bounds(
     names: pa.StringArray, rows: Rows
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """The digits of both bounds, as numbers of the same order (not of the same value)."""
+    """Return the digits of both bounds as numbers: of the same order, not of the same value."""
     if not len(rows):
         return np.empty(0, np.uint64), np.empty(0, np.uint64)
     _, offsets, content = names.buffers()
@@ -109,7 +115,7 @@ def _read_bounds(
 
 
 def _parse_hex(bounds: NDArray[np.uint64]) -> Ints:
-    """The values of such digits."""
+    """Return the values of bounds from their digits."""
     digits = bounds.astype(">u8").view(np.uint8).reshape(-1, DIGITS).astype(np.int64)
     values = np.where(digits >= ord("a"), digits - ord("a") + 10, digits - ord("0"))
     found: Ints = values @ (16 ** np.arange(DIGITS - 1, -1, -1, dtype=np.int64))
@@ -117,12 +123,12 @@ def _parse_hex(bounds: NDArray[np.uint64]) -> Ints:
 
 
 def _find_overlapping_pairs(namespaces: Ints, lower: Ints, upper: Ints) -> tuple[Rows, Rows]:
-    """Every two that overlap, by position.
+    """Return the positions of every two bundles that overlap.
 
-    Sorted by namespace, lower and upper bound; each namespace is a band of its own.
+    The bundles are sorted by namespace, lower and upper bound. Each namespace is a band of its own.
     """
     band = namespaces << 33
     later = np.searchsorted(band + lower, band + upper, side="left") - np.arange(len(lower)) - 1
-    one = np.repeat(np.arange(len(lower)), later)
+    first = np.repeat(np.arange(len(lower)), later)
     starts = np.cumsum(later) - later
-    return one, one + 1 + np.arange(len(one)) - np.repeat(starts, later)
+    return first, first + 1 + np.arange(len(first)) - np.repeat(starts, later)

@@ -1,9 +1,9 @@
-"""Ownership records: what each decision, each report and each death makes of them.
+"""The ownership records that a round makes: of decisions, reports, and brokers that die or return.
 
-One state machine for all load managers (`records`: versions, and what is forced).
+One state machine serves all load managers. `records` knows versions and the records so far.
 
-Of a bundle that is where its first record says nothing is remembered; of others their version, and
-of those that nobody serves since when.
+The memory has no entry for a bundle whose first record still holds. Of the others it keeps the
+version, and for unassigned ones since when.
 
 See docs/decisions/0008-what-an-ownership-record-may-say.md.
 """
@@ -12,13 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from lb_stream.contracts.decisions import Decision, DecisionKind, OwnershipState
+from lb_stream.contracts.decisions import MOVES, Decision, DecisionKind, OwnershipState
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.view import Bools, ClusterView, Rows
-from lb_stream.core.ownership.records import OwnershipRecords, RecordedOwner, find_owner
+from lb_stream.core.ownership.records import (
+    OwnershipRecords,
+    RecordedOwner,
+    ReleasedBundle,
+)
 from lb_stream.core.ownership.unit_states import FIRST_VERSION, ServiceUnit, accepts
 
 STATES: dict[DecisionKind, OwnershipState] = {
@@ -28,330 +33,297 @@ STATES: dict[DecisionKind, OwnershipState] = {
     "split": "Splitting",
     "merge": "Merging",
 }
-"""The state of a bundle while a decision about it is under way."""
+"""The state of a bundle while a decision about it is pending."""
 
 MAX_PUBLISHED = 1_000
-"""Ownership records that one round adds on top of what has happened in it: a million at once would
-hold up every decision."""
-
+"""Records that a round may add to those of its events: a million at once would delay decisions."""
 
 SLACK_MS = 60_000
-"""Partitions are not read at the same pace: a record that is read later may have been appended so
-much earlier."""
+"""How much earlier a record may be appended that is read later: partitions are read at different
+paces."""
+
+
+class EndedDecision(NamedTuple):
+    """A decision that ended in this round, for its bundles' records."""
+
+    pending: Pending
+    replaced: bool  # other bundles have taken its bundles' place
+    at_ms: int
 
 
 @dataclass(slots=True)
 class Ledger:
-    """What happens in one round, as ownership records, in the order in which it comes about.
+    """The events of one round as ownership records, in the order in which they happen."""
 
-    `view` has the dead brokers' bundles unowned, `reported` has not. `published_to`: the last
-    bundle whose record has been told; None: all.
-    """
-
-    view: ClusterView
-    reported: ClusterView
+    view: ClusterView  # without the owners of dead brokers' bundles
+    reported: ClusterView  # with them, as reported
     records: OwnershipRecords
-    published_to: str | None
-    _rows: dict[str, int] = field(default_factory=dict)  # of bundles that are decided on
+    published_to: str | None  # the last bundle with a published record; None: all have one
+    _rows: dict[str, int] = field(default_factory=dict)  # bundle → its row in the view
 
     @staticmethod
-    def of(view: ClusterView, reported: ClusterView, memory: Memory, dry_run: bool) -> Ledger:
-        """Before the round's first record.
+    def build(view: ClusterView, reported: ClusterView, memory: Memory, dry_run: bool) -> Ledger:
+        """Return the ledger before the round's first record.
 
-        After rounds that failed whatever may have changed meanwhile counts as changed.
+        After failed rounds every owner that may have changed since counts as changed.
         """
         if memory.missed_ms is not None:
             missed = view.bundles.owner_since_ms >= memory.missed_ms - SLACK_MS
             view = replace(view, bundles=replace(view.bundles, gained=view.bundles.gained | missed))
-        return Ledger(
-            view, reported, OwnershipRecords.of(view, memory, dry_run), memory.published_to
-        )
+        records = OwnershipRecords.build(view, memory, dry_run)
+        return Ledger(view, reported, records, memory.published_to)
 
     def version(self, bundle: str, row: int) -> int:
-        """The version of the record that a decision about a bundle follows; 0: there is none.
+        """Return the version of the record that a decision about a bundle follows; 0: no record.
 
-        `row`: the bundle's in the view.
+        `row`: the bundle's row in the view.
         """
         self._rows[bundle] = row
         return self.records.version(bundle, row)
 
     def former(self, bundle: str) -> str | None:
-        """Who had the bundle before, as its record of this round says."""
+        """Return the broker that had the bundle before, as its record of this round names it."""
         return self.records.units[bundle].source if bundle in self.records.units else None
 
     # --- what has happened ---
 
-    def settle(
+    def record_events(
         self,
-        ended: Sequence[tuple[Pending, bool, int]],
-        under_way: Iterable[Pending],
+        ended: Sequence[EndedDecision],
+        pending: Iterable[Pending],
         dead_before: Collection[str],
         tombstone_delay_ms: int,
     ) -> None:
-        """What reports have shown, what decisions have come to, whose broker has died or is back,
-        and which bundles are no more.
+        """Record what reports show, how decisions ended, and which brokers died or returned.
 
-        `ended`: decisions with whether other bundles have taken their bundles' place, and when they
-        ended. `dead_before`: brokers that were dead already.
+        `dead_before`: brokers that were dead before this round. `tombstone_delay_ms`: how long a
+        bundle is unassigned before its record is deleted.
         """
-        busy = {
-            name
-            for pending in (*(one for one, _, _ in ended), *under_way)
-            for name in pending.bundles
-        }
-        self._follow_reports(busy)
-        each = [(name, *one) for one in ended for name in one[0].bundles]
-        for (name, pending, gone, at_ms), row in zip(
-            each, self.view.bundles.rows_of(name for name, *_ in each).tolist(), strict=True
-        ):
-            self._end(name, pending, row, at_ms, gone)
-        self._follow_lives(busy, dead_before)
+        still_pending = {bundle for decision in pending for bundle in decision.bundles}
+        just_ended = {bundle for decision in ended for bundle in decision.pending.bundles}
+        decided = still_pending | just_ended
+        self._follow_reports(decided)
+        bundles = [(name, decision) for decision in ended for name in decision.pending.bundles]
+        rows = self.view.bundles.rows_of(name for name, _ in bundles).tolist()
+        for (name, decision), row in zip(bundles, rows, strict=True):
+            self._record_ending(name, row, decision)
+        self._follow_deaths_and_returns(decided, dead_before)
         if not self.records.dry_run:
-            self._tell_untold(busy)
-            self._forget(busy, tombstone_delay_ms)
+            self._publish_unpublished(decided)
+            self._delete_long_unserved(decided, tombstone_delay_ms)
 
-    def _follow_reports(self, busy: Collection[str]) -> None:
-        """Bundles whose owner this batch's reports have changed; at the start, and when very many
-        are new, all owned ones in turn.
+    def _follow_reports(self, decided: Collection[str]) -> None:
+        """Record owners that this batch's reports changed, and bundles whose turn has come.
 
-        That many records take several rounds, MAX_PUBLISHED in each: `published_to` names the last
-        one so far; None: all are told.
+        `decided`: bundles of decisions, which have records of their own.
         """
-        bundles = self.view.bundles
+        bundles, records = self.view.bundles, self.records
         if self.published_to is None and not (bundles.gained.any() or bundles.appeared.any()):
             return
-        owned = bundles.owner >= 0
-        told_at_once = bundles.gained & (not self.records.new)
-        in_turn = np.empty(0, np.intp)
-        # Very many are new: all owned bundles are published in turn, from here on.
-        if (
-            self.published_to is None
-            and not self.records.dry_run
-            and np.count_nonzero(owned & bundles.appeared) > MAX_PUBLISHED
-        ):
-            self.published_to = ""
-        # This round's part of them. Those that come later in turn aren't published at once, too.
-        if self.published_to is not None and not self.records.dry_run:
-            begin = bundles.first_after(self.published_to) if self.published_to else 0
-            waiting = begin + np.flatnonzero(owned[begin:] & ~bundles.system[begin:])
-            in_turn = waiting[:MAX_PUBLISHED]
-            self.published_to = (
-                bundles.name(int(in_turn[-1])) if len(in_turn) < len(waiting) else None
-            )
-            told_at_once[begin:] &= ~(owned & bundles.appeared)[begin:]
-        # What each one's record says now.
-        for row in np.flatnonzero(_mark_rows(told_at_once, in_turn) & ~bundles.system).tolist():
-            name, owner = bundles.name(row), self.records.owner(row)
-            if name in busy:
-                continue
-            since_ms = int(bundles.owner_since_ms[row])
-            if owner is None:
-                if bundles.appeared[row]:  # made by an operator
-                    self.records.released[name], self._rows[name] = (None, since_ms), row
-                elif name not in self.records.unserved:
-                    self._lose(name, row, None, since_ms)
-            elif (
-                told_at_once[row] or name not in self.records.versions
-            ):  # else it has been told before its turn
-                self._gain(
-                    name,
-                    row,
-                    owner,
-                    since_ms,
-                    moved=bool(told_at_once[row] and not bundles.appeared[row]),
-                )
+        changed = bundles.gained & (not records.nothing_published)
+        in_turn = self._take_next_rows(changed)
+        rows = np.flatnonzero(_mark_rows(changed, in_turn) & ~bundles.system)
+        for row in rows.tolist():
+            name = bundles.name(row)
+            if name not in decided:
+                self._follow_report(name, row, bool(changed[row]))
 
-    def _follow_lives(self, busy: Collection[str], dead_before: Collection[str]) -> None:
-        """Bundles of brokers that have just died, and of those that have come back with them."""
-        brokers, reported = self.reported.brokers, self.reported.bundles
+    def _take_next_rows(self, changed: Bools) -> Rows:
+        """Return the owned bundles that are next to be published, and advance `published_to`.
+
+        In a cluster's first rounds, and when very many bundles are new, owned bundles are published
+        in the order of their names, MAX_PUBLISHED in each round. New bundles that come later in
+        this order are taken out of `changed`, in place.
+        """
+        bundles = self.view.bundles
+        if self.records.dry_run:
+            return np.empty(0, np.intp)
+        owned = bundles.owner >= 0
+        if self.published_to is None and np.count_nonzero(owned & bundles.appeared) > MAX_PUBLISHED:
+            self.published_to = ""
+        if self.published_to is None:
+            return np.empty(0, np.intp)
+        begin = bundles.first_after(self.published_to) if self.published_to else 0
+        waiting = begin + np.flatnonzero(owned[begin:] & ~bundles.system[begin:])
+        in_turn: Rows = waiting[:MAX_PUBLISHED]
+        self.published_to = bundles.name(int(in_turn[-1])) if len(in_turn) < len(waiting) else None
+        changed[begin:] &= ~(owned & bundles.appeared)[begin:]
+        return in_turn
+
+    def _follow_report(self, name: str, row: int, changed: bool) -> None:
+        """Record the owner that reports show; `changed`: it is another one than before."""
+        bundles, records, owner = self.view.bundles, self.records, self.records.owner(row)
+        since_ms, appeared = int(bundles.owner_since_ms[row]), bool(bundles.appeared[row])
+        if owner is None:
+            if appeared:  # a command has created it
+                self._release(name, row, None, since_ms)
+            elif name not in records.unserved:
+                self._record_loss(name, row, None, since_ms)
+        elif changed or name not in records.versions:  # else it was published before its turn
+            self._record_gain(name, row, owner, since_ms, moved=changed and not appeared)
+
+    def _follow_deaths_and_returns(
+        self, decided: Collection[str], dead_before: Collection[str]
+    ) -> None:
+        """Record the bundles of brokers that have just died, and of those that have returned."""
+        brokers, bundles, records = self.reported.brokers, self.reported.bundles, self.records
         alive = self.view.brokers.alive
-        if self.records.new or (not dead_before and alive.all()):
+        if records.nothing_published or (not dead_before and alive.all()):
             return
-        before = np.array([name in dead_before for name in brokers.names], np.bool_)
-        for row in self._rows_of(before & alive):
-            name, owner = reported.name(row), self.records.owner(row)
-            if (
-                name not in busy
-                and owner is not None
-                and name not in self.records.units
-                and (name in self.records.unserved or name not in self.records.versions)
-            ):
-                self._gain(name, row, owner, self.view.now_ms)
-        for row in self._rows_of(~before & ~alive):
-            if (name := reported.name(row)) not in busy:
-                self.records.released[name] = find_owner(self.reported, row), self.view.now_ms
-                self._rows[name] = row
+        was_dead = np.array([name in dead_before for name in brokers.names], np.bool_)
+        for row in self._rows_of(was_dead & alive):
+            name, owner = bundles.name(row), records.owner(row)
+            lost = name in records.unserved or name not in records.versions
+            if owner is not None and lost and name not in records.units and name not in decided:
+                self._record_gain(name, row, owner, self.view.now_ms)
+        for row in self._rows_of(~was_dead & ~alive):
+            name = bundles.name(row)
+            if name not in decided:
+                self._release(name, row, self.reported.find_owner(row), self.view.now_ms)
 
     def _rows_of(self, brokers: Bools) -> list[int]:
-        """The bundles that these brokers reported last."""
+        """Return the bundles that these brokers reported last, without system bundles."""
         if not brokers.any():
             return []
-        rows: list[int] = np.flatnonzero(
-            np.append(brokers, False)[self.reported.bundles.owner] & ~self.reported.bundles.system
-        ).tolist()
+        bundles = self.reported.bundles
+        theirs = np.append(brokers, False)[bundles.owner] & ~bundles.system
+        rows: list[int] = np.flatnonzero(theirs).tolist()
         return rows
 
-    def _tell_untold(self, busy: Collection[str]) -> None:
-        """What has changed in a dry run, MAX_PUBLISHED bundles in a round."""
-        names = sorted(self.records.unpublished)[:MAX_PUBLISHED]
-        self.records.unpublished.difference_update(names)
+    def _publish_unpublished(self, decided: Collection[str]) -> None:
+        """Publish what dry runs have changed, MAX_PUBLISHED bundles in each round."""
+        records, now_ms = self.records, self.view.now_ms
+        names = sorted(records.unpublished)[:MAX_PUBLISHED]
+        records.unpublished.difference_update(names)
         for name, row in zip(names, self.view.bundles.rows_of(names).tolist(), strict=True):
-            if name in busy:
+            if name in decided:
                 continue
-            if (owner := self.records.owner(row)) is not None:
-                self.records.write(
-                    name, row, RecordedOwner.owned(owner, self.view.now_ms), forced=True
-                )
-            elif name in self.records.unserved and name not in self.records.released:
-                last = self.records.unserved[name]
+            owner = records.owner(row)
+            if owner is not None:
+                records.write(name, row, RecordedOwner.owned(owner, now_ms), forced=True)
+            elif name in records.unserved and name not in records.released:
+                last = records.unserved[name]
                 state: OwnershipState = "Deleted" if last.state == "Deleted" else "Free"
-                self.records.write(
-                    name, row, RecordedOwner.left(state, last.source, last.since_ms), forced=True
-                )
+                entry = RecordedOwner.unserved(state, last.source, last.since_ms)
+                records.write(name, row, entry, forced=True)
 
-    def _forget(self, busy: Collection[str], tombstone_delay_ms: int) -> None:
-        """Bundles that nobody has served for long: an empty record, and nothing is remembered of
-        them."""
-        latest = self.view.now_ms - tombstone_delay_ms
+    def _delete_long_unserved(self, decided: Collection[str], tombstone_delay_ms: int) -> None:
+        """Delete the records of bundles that no broker has served for the delay."""
+        records, latest_ms = self.records, self.view.now_ms - tombstone_delay_ms
         old = [
             name
-            for name, last in self.records.unserved.items()
-            if last.since_ms <= latest and name not in busy and name not in self.records.released
+            for name, last in records.unserved.items()
+            if last.since_ms <= latest_ms and name not in decided and name not in records.released
         ]
         for name in sorted(old)[:MAX_PUBLISHED]:
-            self.records.forget(name)
+            records.delete(name)
 
-    def _end(self, name: str, pending: Pending, row: int, at_ms: int, gone: bool) -> None:
-        """What a decision has come to: its bundle is somebody's, or nobody's, or others have taken
-        its place."""
-        owner, decision_id = self.records.owner(row), pending.decision_id
-        moves = pending.kind in ("unload", "transfer")
-        if gone:
-            self.records.write(
-                name, row, RecordedOwner.left("Deleted", pending.source, at_ms, decision_id)
-            )
-        elif owner is None:
-            self._lose(
-                name,
-                row,
-                pending.former if pending.kind == "assign" else pending.source,
-                at_ms,
-                decision_id,
-            )
-        elif pending.kind == "assign":
-            self.records.write(
-                name,
-                row,
-                RecordedOwner.owned(
-                    owner, at_ms, _former_owner(pending.former, owner), decision_id
-                ),
-            )
+    def _record_ending(self, name: str, row: int, ended: EndedDecision) -> None:
+        """Record a bundle whose decision ended: owned, unassigned, or replaced by other bundles."""
+        pending, at_ms, decision_id = ended.pending, ended.at_ms, ended.pending.decision_id
+        last_owner = pending.former if pending.kind == "assign" else pending.source
+        owner = self.records.owner(row)
+        if ended.replaced:
+            entry = RecordedOwner.unserved("Deleted", pending.source, at_ms, decision_id)
+            self.records.write(name, row, entry)
+            return
+        if owner is None:
+            self._record_loss(name, row, last_owner, at_ms, decision_id)
+            return
+        if pending.kind in MOVES and owner == pending.destination:
+            # Its source has handed the bundle over by itself: no assignment was decided.
+            entry = RecordedOwner("Assigning", None, pending.source, owner, at_ms, decision_id)
+            self.records.write(name, row, entry)
+        source = None if last_owner == owner else last_owner
+        self.records.write(name, row, RecordedOwner.owned(owner, at_ms, source, decision_id))
+
+    def _record_gain(
+        self, name: str, row: int, owner: str, since_ms: int, moved: bool = False
+    ) -> None:
+        """Record that a broker serves a bundle without a decision; `moved`: another one did before.
+
+        Such a record is forced, unless it is the bundle's first.
+        """
+        records = self.records
+        known = moved or name in records.versions or name in records.unserved
+        entry = RecordedOwner.owned(owner, since_ms)
+        if known:
+            records.write(name, row, entry, forced=True)
         else:
-            if (
-                moves and owner == pending.destination
-            ):  # its broker has handed the bundle over by itself
-                self.records.write(
-                    name,
-                    row,
-                    RecordedOwner("Assigning", None, pending.source, owner, at_ms, decision_id),
-                )
-            self.records.write(
-                name,
-                row,
-                RecordedOwner.owned(
-                    owner, at_ms, _former_owner(pending.source, owner), decision_id
-                ),
-            )
+            records.write(name, row, entry, version=FIRST_VERSION)
 
-    def _gain(self, name: str, row: int, owner: str, since_ms: int, moved: bool = False) -> None:
-        """Somebody serves a bundle that no decision is about. `moved`: another one did before."""
-        known = moved or name in self.records.versions or name in self.records.unserved
-        self.records.write(
-            name,
-            row,
-            RecordedOwner.owned(owner, since_ms),
-            version=None if known else FIRST_VERSION,
-            forced=known,
-        )
-
-    def _lose(
+    def _record_loss(
         self, name: str, row: int, source: str | None, since_ms: int, decision_id: str | None = None
     ) -> None:
-        """Nobody serves a bundle any more.
+        """Record that no broker serves a bundle any more.
 
-        Where the states don't let it be Free yet, a decision of this round may take it on.
+        Where the states don't allow Free yet, a decision of this round may follow the loss.
         """
         current = self.records.unit(name, row)
         if current is not None and accepts(
             current, ServiceUnit("Free", None, source, current.version + 1), "metadata_store"
         ):
-            self.records.write(name, row, RecordedOwner.left("Free", source, since_ms, decision_id))
+            entry = RecordedOwner.unserved("Free", source, since_ms, decision_id)
+            self.records.write(name, row, entry)
         else:
-            self.records.released[name] = source, since_ms
-            self._rows[name] = row
+            self._release(name, row, source, since_ms)
+
+    def _release(self, name: str, row: int, source: str | None, since_ms: int) -> None:
+        """Note an unassigned bundle whose record a decision of this round may write."""
+        self.records.released[name] = ReleasedBundle(source, since_ms)
+        self._rows[name] = row
 
     # --- what is decided ---
 
-    def decided(self, decision: Decision) -> None:
-        """A decision's own records: of a bundle on its way, or in the middle of being split or
-        merged with its neighbour."""
+    def record_decision(self, decision: Decision) -> None:
+        """Record the bundles of a decision as in progress. Their `version` was asked for before."""
         for name in decision.bundles:
-            self._decided(name, decision)
+            self._record_in_progress(name, decision)
 
-    def _decided(self, name: str, decision: Decision) -> None:
-        """The bundle's `version` has been asked for before."""
-        row, state = self._rows[name], STATES[decision.kind]
-        source = decision.source
+    def _record_in_progress(self, name: str, decision: Decision) -> None:
+        row, state, source = self._rows[name], STATES[decision.kind], decision.source
         if decision.kind == "assign":
-            source = _former_owner(self._let_go_by(name, row), decision.destination)
-        elif self._untold_yet(name) and source is not None:
-            self.records.write(
-                name,
-                row,
-                RecordedOwner.owned(source, int(self.view.bundles.owner_since_ms[row])),
-                version=FIRST_VERSION,
-            )
-        owner = None if state == "Assigning" else decision.source
-        at_ms, decision_id = decision.issued_ms, decision.decision_id
-        self.records.write(
-            name,
-            row,
-            RecordedOwner(
-                state, owner, source, decision.destination, at_ms, decision_id, decision.children
-            ),
+            last_owner = self._last_owner(name, row)
+            source = None if last_owner == decision.destination else last_owner
+        elif source is not None and self._awaits_first_record(name):
+            entry = RecordedOwner.owned(source, int(self.view.bundles.owner_since_ms[row]))
+            self.records.write(name, row, entry, version=FIRST_VERSION)
+        entry = RecordedOwner(
+            state=state,
+            owner=None if state == "Assigning" else decision.source,
+            source=source,
+            destination=decision.destination,
+            since_ms=decision.issued_ms,
+            decision_id=decision.decision_id,
+            children=decision.children,
         )
+        self.records.write(name, row, entry)
         self.records.released.pop(name, None)
 
     def finish(self) -> None:
-        """No decision of this round has taken on what is left."""
-        for name, (source, since_ms) in self.records.released.items():
-            self.records.write(name, self._rows[name], RecordedOwner.left("Free", source, since_ms))
+        """Record the released bundles that no decision of this round is about."""
+        for name, released in self.records.released.items():
+            entry = RecordedOwner.unserved("Free", released.source, released.since_ms)
+            self.records.write(name, self._rows[name], entry)
         self.records.released.clear()
 
-    def _let_go_by(self, name: str, row: int) -> str | None:
-        """Who had a bundle that is assigned now: none, when it is Free."""
+    def _last_owner(self, name: str, row: int) -> str | None:
+        """Return the broker that a bundle to be assigned had last; None where it is Free."""
         if name in self.records.released:
-            return self.records.released[name][0]
+            return self.records.released[name].source
         current = self.records.unit(name, row)
         return None if current is None or current.state == "Free" else current.source
 
-    def _untold_yet(self, name: str) -> bool:
-        """Whether an owned bundle waits for its turn to be told."""
-        waits = self.published_to is not None and name.encode() > self.published_to.encode()
-        return (
-            waits
-            and name not in self.records.versions
-            and name not in self.records.units
-            and name not in self.records.unserved
-        )
-
-
-def _former_owner(source: str | None, owner: str | None) -> str | None:
-    """Who had a bundle before its owner, unless that is the owner itself."""
-    return None if source == owner else source
+    def _awaits_first_record(self, name: str) -> bool:
+        """Whether an owned bundle's turn to be published has not come yet."""
+        if self.published_to is None or name.encode() <= self.published_to.encode():
+            return False
+        records = self.records
+        return not (name in records.versions or name in records.units or name in records.unserved)
 
 
 def _mark_rows(rows: Bools, more: Rows) -> Bools:
+    """Return a copy of `rows` in which `more` are set."""
     result = rows.copy()
     result[more] = True
     return result

@@ -1,4 +1,4 @@
-"""Which broker serves a topic, from the ownership records of the compacted topic.
+"""Find the broker that serves a topic, by the ownership records of the compacted topic.
 
 See docs/lookups.md "Lookups".
 """
@@ -12,15 +12,15 @@ from lb_stream.contracts.decisions import OwnershipState
 from lb_stream.core.model.names import FULL_RANGE_END, parse_bundle
 
 GONE: frozenset[OwnershipState] = frozenset({"Deleted", "Init"})
-"""States of bundles that are no more: others are in their place, or none."""
+"""States of bundles that no longer exist: other bundles have taken their place, or none."""
 
 UNOWNED: frozenset[OwnershipState] = frozenset({"Free"})
-"""States in which nobody serves a bundle and nothing is decided about it."""
+"""States in which no broker serves a bundle and no decision about it is pending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One bundle and who answers for its topics. `broker` None: nobody yet."""
+    """A bundle and the broker that serves its topics; `broker` None: none does yet."""
 
     bundle: str
     state: OwnershipState
@@ -29,7 +29,7 @@ class Route:
     since_ms: int
 
     @staticmethod
-    def of(
+    def from_record(
         bundle: str,
         state: OwnershipState,
         owner: str | None,
@@ -37,37 +37,32 @@ class Route:
         version: int,
         since_ms: int,
     ) -> Route:
-        """From an ownership record: the owner also while it splits or merges the bundle; of a
-        bundle on its way whoever is to have it."""
-        return Route(
-            bundle,
-            state,
-            owner if state in ("Owned", "Splitting", "Merging") else destination,
-            version,
-            since_ms,
-        )
+        """Return the route that an ownership record gives.
+
+        The owner serves a bundle while it splits or merges it. A bundle that moves is routed to its
+        destination.
+        """
+        is_served = state in ("Owned", "Splitting", "Merging")
+        return Route(bundle, state, owner if is_served else destination, version, since_ms)
 
     @property
     def unowned(self) -> bool:
-        """Whether an owner has yet to be asked for."""
+        """Whether a lookup has to ask for an owner."""
         return self.state in UNOWNED
 
 
 @dataclass(slots=True)
 class _Namespace:
-    """The bundles of one namespace by their ranges.
-
-    `order` None: the list of those that are there has yet to be made.
-    """
+    """The bundles of one namespace by their ranges."""
 
     routes: dict[tuple[int, int], Route] = field(default_factory=dict)
-    order: list[tuple[int, int]] | None = None
+    order: list[tuple[int, int]] | None = None  # (lower, -upper), sorted; None: to be built anew
 
     def find(self, hashed: int) -> Route | None:
-        """The bundle of a hash.
+        """Return the bundle that a hash is in; None: there is none.
 
-        Where a split bundle's old record is still there, the child wins. O(log n) where bundles
-        don't overlap.
+        A child wins over the record of the bundle that was split. O(log n) where bundles don't
+        overlap.
         """
         if self.order is None:
             self.order = sorted((lower, -upper) for lower, upper in self.routes)
@@ -85,9 +80,10 @@ class Routes:
         self._clusters: dict[str, dict[str, _Namespace]] = {}
 
     def take(self, cluster: str, bundle: str, route: Route | None) -> None:
-        """Remember a bundle's last record; None, or one of a bundle that is no more, forgets it.
+        """Remember a bundle's last record, or drop the bundle.
 
-        Raises ValueError for a wrong name.
+        It is dropped by None, and by a record that says that it no longer exists. Raises ValueError
+        for a wrong name.
         """
         name, lower, upper = parse_bundle(bundle)
         namespaces = self._clusters.setdefault(cluster, {})
@@ -102,13 +98,13 @@ class Routes:
             del namespaces[name]
 
     def find(self, cluster: str, namespace: str, hashed: int) -> Route | None:
-        """The bundle that the topics of a hash are in; None: no record of it."""
+        """Return the bundle that the topics of a hash are in; None: no record names one."""
         known = self._clusters.get(cluster, {}).get(namespace)
         return None if known is None else known.find(hashed)
 
     @property
     def clusters(self) -> list[str]:
-        """Those that have a record, sorted."""
+        """The clusters that have a record, sorted."""
         return sorted(self._clusters)
 
     def __len__(self) -> int:

@@ -1,15 +1,15 @@
-"""The ownership records of one round, one after another: which version comes next, and whether the
-states let it through.
+"""The ownership records of one round, one after another: the version of each, and what is forced.
 
-Versions start at 1 and grow by one with each record. What the states alone would not let through (a
-bundle taken from a dead broker, a move that came to nothing, what brokers do by themselves) is
-forced, as the reference's repairs are.
+Versions start at 1 and grow by one with each record. A record that the states don't allow is
+forced, as the reference's repairs are: a bundle is taken from a dead broker, a move fails, brokers
+act by themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lb_stream.contracts.decisions import Ownership, OwnershipState
 from lb_stream.core.model.memory import Memory, Pending, Unserved
@@ -19,7 +19,7 @@ from lb_stream.core.ownership.unit_states import FIRST_VERSION, ServiceUnit, acc
 
 @dataclass(frozen=True, slots=True)
 class RecordedOwner:
-    """What a record says of a bundle, beside its version."""
+    """An ownership record without its version."""
 
     state: OwnershipState
     owner: str | None
@@ -33,104 +33,111 @@ class RecordedOwner:
     def owned(
         owner: str, since_ms: int, source: str | None = None, decision_id: str | None = None
     ) -> RecordedOwner:
-        """Somebody serves the bundle."""
+        """Return the record of a bundle that a broker serves; `source`: who served it before."""
         return RecordedOwner("Owned", owner, source, owner, since_ms, decision_id)
 
     @staticmethod
-    def left(
+    def unserved(
         state: OwnershipState, source: str | None, since_ms: int, decision_id: str | None = None
     ) -> RecordedOwner:
-        """Nobody serves it: Free, Deleted or Init. `source`: who did last."""
+        """Return the record of a bundle that no broker serves: Free, Deleted or Init.
+
+        `source`: the broker that served it last.
+        """
         return RecordedOwner(state, None, source, None, since_ms, decision_id)
+
+
+class ReleasedBundle(NamedTuple):
+    """An unassigned bundle without a record of that: the broker that had it, and since when."""
+
+    source: str | None
+    since_ms: int
 
 
 @dataclass(slots=True)
 class OwnershipRecords:
-    """The records so far.
+    """The records of bundles as a round has them so far.
 
-    `view` has the dead brokers' bundles unowned. `new`: nothing has ever been told.
-
-    In a dry run nothing is told; bundles whose records change meanwhile are `unpublished` and come after
-    it, unless nothing was told before it.
+    A dry run publishes no record. Bundles whose records change meanwhile are `unpublished` and
+    follow after it, unless nothing was published before it.
     """
 
-    view: ClusterView
+    view: ClusterView  # without the owners of dead brokers' bundles
     epoch: int
     dry_run: bool
-    new: bool
+    nothing_published: bool  # no record of the cluster has ever been published
     versions: dict[str, int]  # where not 1
     unserved: dict[str, Unserved]
     unpublished: set[str]
-    units: dict[str, ServiceUnit]  # of this round, and of decisions under way
-    published: list[Ownership] = field(default_factory=list)
-    released: dict[str, tuple[str | None, int]] = field(
-        default_factory=dict
-    )  # nobody's, not recorded yet: who let it go, since when
+    units: dict[str, ServiceUnit]  # of this round, and of pending decisions
+    published: list[Ownership] = field(default_factory=list)  # by this round
+    released: dict[str, ReleasedBundle] = field(default_factory=dict)
 
     @staticmethod
-    def of(view: ClusterView, memory: Memory, dry_run: bool) -> OwnershipRecords:
-        """Before the round's first record."""
-        units = {
-            pending.bundle: _pending_unit(pending, pending.version) for pending in memory.pending
-        }
-        merged = (
-            (pending, pending.neighbour)
-            for pending in memory.pending
-            if pending.neighbour is not None
-        )
-        units |= {
-            neighbour: _pending_unit(pending, memory.versions[neighbour])
-            for pending, neighbour in merged
-        }
-        new = memory.published_to == ""
+    def build(view: ClusterView, memory: Memory, dry_run: bool) -> OwnershipRecords:
+        """Return the records before the round's first one."""
+        units: dict[str, ServiceUnit] = {}
+        for pending in memory.pending:
+            units[pending.bundle] = _pending_unit(pending, pending.version)
+        for pending in memory.pending:
+            if pending.neighbour is not None:
+                version = memory.versions[pending.neighbour]
+                units[pending.neighbour] = _pending_unit(pending, version)
         return OwnershipRecords(
             view,
             memory.epoch,
             dry_run,
-            new,
-            dict(memory.versions),
-            dict(memory.unserved),
-            set(memory.unpublished),
-            units,
+            nothing_published=memory.published_to == "",
+            versions=dict(memory.versions),
+            unserved=dict(memory.unserved),
+            unpublished=set(memory.unpublished),
+            units=units,
         )
 
     def owner(self, row: int) -> str | None:
-        """Who has the bundle in that row."""
-        return find_owner(self.view, row)
+        """Return the owner of the bundle in that row; None: it is unassigned."""
+        return self.view.find_owner(row)
 
     def version(self, name: str, row: int) -> int:
-        """The version of a bundle's last record; 0: there is none.
+        """Return the version of a bundle's last record; 0: there is none.
 
-        `row`: the bundle's in the view.
+        `row`: the bundle's row in the view.
         """
         if name in self.versions:
             return self.versions[name]
         known = name in self.units or name in self.unserved or self.owner(row) is not None
-        return (
-            FIRST_VERSION
-            if known or (name in self.released and not self.view.bundles.appeared[row])
-            else 0
-        )
+        if known or self._was_released(name, row):
+            return FIRST_VERSION
+        return 0
+
+    def _was_released(self, name: str, row: int) -> bool:
+        """Whether a broker has let the bundle go; a command's new bundles never had one."""
+        return name in self.released and not self.view.bundles.appeared[row]
 
     def unit(self, name: str, row: int) -> ServiceUnit | None:
-        """A bundle's record as it is now."""
+        """Return a bundle's record as it is now; None: there is none.
+
+        `row`: the bundle's row in the view.
+        """
+        # Records of this round, of pending decisions, and of bundles that no broker serves.
         if name in self.units:
             return self.units[name]
-        if (last := self.unserved.get(name)) is not None:
+        last = self.unserved.get(name)
+        if last is not None:
             state: OwnershipState = "Deleted" if last.state == "Deleted" else "Free"
             return ServiceUnit(state, None, last.source, self.version(name, row))
+        # Any other bundle is owned. By whom is not known if this batch has changed it.
         owner, moved = self.owner(row), row >= 0 and bool(self.view.bundles.gained[row])
-        if name in self.released and not self.view.bundles.appeared[row]:
-            owner = self.released[name][0]
-        elif self.new or (
-            owner is None
-            and name not in self.versions
-            and not (moved and not self.view.bundles.appeared[row])
-        ):
+        if self._was_released(name, row):
+            owner = self.released[name].source
+        elif self.nothing_published:
             return None
-        return ServiceUnit(
-            "Owned", None if moved else owner, None, self.versions.get(name, FIRST_VERSION)
-        )
+        elif owner is None and name not in self.versions:
+            lost_by_report = moved and not self.view.bundles.appeared[row]
+            if not lost_by_report:
+                return None
+        version = self.versions.get(name, FIRST_VERSION)
+        return ServiceUnit("Owned", None if moved else owner, None, version)
 
     def write(
         self,
@@ -141,17 +148,20 @@ class OwnershipRecords:
         version: int | None = None,
         forced: bool = False,
     ) -> None:
-        """Add the bundle's next record, or its first of that version."""
-        if self.dry_run and self.new:
+        """Add the bundle's next record; `version`: its first record, of that version.
+
+        A record that the states don't allow is forced, as if `forced` were given.
+        """
+        if self.dry_run and self.nothing_published:
             return
+        # The record that it follows, and its version.
         current = None if version is not None else self.unit(name, row)
         if version is None:
-            version = (
-                FIRST_VERSION if current is None else current.version + (0 if self.dry_run else 1)
-            )
+            version = self._next_version(current)
         unit = ServiceUnit(entry.state, entry.destination, entry.source, version)
         force = forced or not accepts(current, unit, "metadata_store")
         self.units[name] = unit
+        # What is remembered of it.
         if entry.state in ("Free", "Deleted"):
             self.unserved[name] = Unserved(entry.state, entry.since_ms, entry.source)
         else:
@@ -162,21 +172,24 @@ class OwnershipRecords:
         self.unpublished.discard(name)
         if version != FIRST_VERSION or entry.state != "Owned":
             self.versions[name] = version
-        self._tell(name, entry, version, force)
+        self._publish(name, entry, version, force)
 
-    def forget(self, name: str) -> None:
-        """An empty record; nothing is remembered of the bundle."""
-        self._tell(
-            name,
-            RecordedOwner.left("Init", None, self.view.now_ms),
-            self.version(name, -1),
-            force=False,
-        )
+    def _next_version(self, current: ServiceUnit | None) -> int:
+        """Return the version of the record that follows; a dry run uses up no versions."""
+        if current is None:
+            return FIRST_VERSION
+        return current.version if self.dry_run else current.version + 1
+
+    def delete(self, name: str) -> None:
+        """Publish an empty record of a bundle, and remember nothing of it."""
+        entry = RecordedOwner.unserved("Init", None, self.view.now_ms)
+        self._publish(name, entry, self.version(name, -1), force=False)
         del self.unserved[name]
         self.versions.pop(name, None)
         self.units.pop(name, None)
 
-    def _tell(self, name: str, entry: RecordedOwner, version: int, force: bool) -> None:
+    def _publish(self, name: str, entry: RecordedOwner, version: int, force: bool) -> None:
+        """Add a record to those that this round publishes."""
         record = Ownership(
             cluster=self.view.cluster,
             bundle=name,
@@ -194,14 +207,8 @@ class OwnershipRecords:
         self.published.append(record)
 
 
-def find_owner(view: ClusterView, row: int) -> str | None:
-    """Who has the bundle in that row of a view."""
-    owner = int(view.bundles.owner[row]) if row >= 0 else -1
-    return view.brokers.names[owner] if owner >= 0 else None
-
-
 def _pending_unit(pending: Pending, version: int) -> ServiceUnit:
-    """The record that a decision has led to."""
+    """Return the record that a pending decision has led to."""
     match pending.kind:
         case "assign":
             return ServiceUnit("Assigning", pending.destination, pending.former, version)

@@ -2,8 +2,7 @@
 
 See docs/decisions/0008-what-an-ownership-record-may-say.md.
 
-Every writer and every reader applies `accepts`; of two that write the next version the first one
-wins.
+Every writer and every reader applies `accepts`. When two write the next version, the first wins.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _COMMON: Mapping[OwnershipState, frozenset[OwnershipState]] = {
     "Deleted": frozenset({"Init"}),
 }
 TRANSITIONS: Mapping[Store, Mapping[OwnershipState, frozenset[OwnershipState]]] = {
-    # A compacted topic can hide steps: after nothing anything may come.
+    # A compacted topic can hide steps: any state may come first.
     "system_topic": {
         "Init": frozenset(
             {"Free", "Owned", "Assigning", "Releasing", "Splitting", "Merging", "Deleted"}
@@ -41,7 +40,7 @@ TRANSITIONS: Mapping[Store, Mapping[OwnershipState, frozenset[OwnershipState]]] 
 }
 """Store → state → the states that may follow.
 
-What a split or merge makes begins as Owned, version 1, in both stores.
+The bundles that a split or merge makes begin as Owned, version 1, in both stores.
 """
 
 FIRST_VERSION = 1
@@ -74,8 +73,8 @@ def accepts(current: ServiceUnit | None, new: ServiceUnit | None, store: Store) 
     if new.force:
         return True
     if current is not None and _skips_versions(current, new):
-        # only a compacted topic gets here: what was between isn't known, so nothing can be held
-        # against the new one
+        # Only a compacted topic gets here. The records between are not known, so none can forbid
+        # the new one.
         return True
     before: OwnershipState = "Init" if current is None else current.state
     first_of_child = current is None and new.state == "Owned" and new.version == FIRST_VERSION
@@ -85,6 +84,7 @@ def accepts(current: ServiceUnit | None, new: ServiceUnit | None, store: Store) 
 
 
 def _version_follows(current: ServiceUnit | None, new: ServiceUnit, store: Store) -> bool:
+    """Whether a record's version may follow. In the metadata store it is the next one."""
     if current is None:
         return store == "system_topic" or new.version == FIRST_VERSION
     if current.version == _LAST_VERSION and new.version == _WRAPPED_VERSION:
@@ -95,11 +95,12 @@ def _version_follows(current: ServiceUnit | None, new: ServiceUnit, store: Store
 
 
 def _skips_versions(current: ServiceUnit, new: ServiceUnit) -> bool:
-    """Whether there were versions between the two."""
+    """Whether the two records had others between them."""
     return current.version < new.version - 1
 
 
 def _brokers_agree(current: ServiceUnit, new: ServiceUnit) -> bool:
+    """Whether source and destination of a record are those that its state requires."""
     same = current.destination == new.destination and current.source == new.source
     match current.state, new.state:
         case "Owned", ("Splitting" | "Merging"):

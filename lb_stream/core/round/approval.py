@@ -1,10 +1,10 @@
-"""Approval: a proposal is looked at again when it is approved. See docs/approval.md "Proposals"."""
+"""Approval: a proposal is checked again when it is approved. See docs/approval.md "Proposals"."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -24,95 +24,95 @@ from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.shedding.base import traits_of
 
 DIGITS = 4
-"""Of usages that the memory keeps: it is logged in every round."""
+"""Digits of usages in the memory, which every round logs."""
 STALE: Literal["stale"] = "stale"
+"""The rule of a proposal that can never be decided any more."""
 
 
-# --- what waits, and the loads that it is judged on ---
+# --- waiting proposals, and the loads that they are judged by ---
 
 
 def waiting_moves(state: RoundState) -> list[Proposal]:
-    """Those that wait, as far as their brokers have been heard, in the order of their plan."""
+    """Return the waiting moves whose brokers have reported, in the order of their plan."""
     moves = [proposal for proposal in state.responder.book.waiting if proposal.is_move]
-    heard = {proposal.proposal_id for proposal in known(state, moves)}
+    heard = {proposal.proposal_id for proposal in select_reported(state, moves)}
     unheard = {proposal.together for proposal in moves if proposal.proposal_id not in heard}
     return [proposal for proposal in moves if proposal.together not in unheard]
 
 
-def known(state: RoundState, waiting: Sequence[Proposal]) -> list[Proposal]:
-    """Those whose bundles and destinations have been reported.
+def select_reported(state: RoundState, waiting: Sequence[Proposal]) -> list[Proposal]:
+    """Return the proposals whose bundles and destinations have been reported.
 
-    After a job has lost its averages they come back one by one.
+    After a job has lost its averages, bundles and brokers come back one by one.
     """
-    names, rows = (
-        state.view.brokers.names,
-        state.view.bundles.rows_of(proposal.bundle for proposal in waiting).tolist(),
-    )
+    known = {None, *state.view.brokers.names}
+    rows = state.view.bundles.rows_of(proposal.bundle for proposal in waiting).tolist()
     return [
-        one
-        for one, row in zip(waiting, rows, strict=True)
-        if row >= 0 and (one.destination is None or one.destination in names)
+        proposal
+        for proposal, row in zip(waiting, rows, strict=True)
+        if row >= 0 and proposal.destination in known
     ]
 
 
-def groups_of(proposals: Sequence[Proposal]) -> list[list[Proposal]]:
-    """Proposals in their order, those that are approved together as one group."""
+def group_proposals(proposals: Sequence[Proposal]) -> list[list[Proposal]]:
+    """Return the proposals in their order, those that are approved together as one group."""
     groups: dict[str, list[Proposal]] = {}
     for proposal in proposals:
         groups.setdefault(proposal.together, []).append(proposal)
     return list(groups.values())
 
 
-def loads_ahead(
+def build_loads_ahead(
     state: RoundState, view: ClusterView, moves: Sequence[Proposal | Decision]
 ) -> LoadsAhead:
-    """The loads of a view, and what each of these moves changes."""
+    """Return the loads of a view, and what each of these moves would change."""
     rows = view.bundles.rows_of(move.bundle for move in moves).tolist()
-    ends = [(str(move.source), _expected(move)) for move in moves]
+    ends = [(str(move.source), _expected_destination(move)) for move in moves]
     steps = [(row, *end) for row, end in zip(rows, ends, strict=True)]
     repairs = frozenset(place for place, move in enumerate(moves) if is_repair(move))
     overloaded = state.config.balancer.overloaded_threshold_percent / 100.0
-    return LoadsAhead.of(view, steps, repairs, overloaded)
+    return LoadsAhead.build(view, steps, repairs, overloaded)
 
 
 def is_repair(move: Proposal | Decision) -> bool:
-    """Whether a move parts an anti-affinity group: it stands outside of any plan for load."""
+    """Whether a move keeps an anti-affinity group apart: it belongs to no plan for load."""
     return move.strategy == REPAIR
 
 
-def _expected(move: Proposal | Decision) -> str | None:
-    """A move's destination; where none is named, the best one of those that were considered."""
+def _expected_destination(move: Proposal | Decision) -> str | None:
+    """Return a move's destination; if it names none, the best candidate that was considered."""
     if move.destination is not None:
         return move.destination
     explain = move.explain if isinstance(move, Decision) else Explain.model_validate(move.explain)
-    return next((other.broker for other in explain.candidates if other.refused_by is None), None)
+    fitting = (other.broker for other in explain.candidates if other.refused_by is None)
+    return next(fitting, None)
 
 
-def present(state: RoundState) -> ClusterView:
-    """The loads with what is approved or ordered carried out, and nothing that isn't yet."""
+def build_present_view(state: RoundState) -> ClusterView:
+    """Return the view with approved and commanded moves carried out, and no waiting proposal."""
     pending = () if state.config.balancer.count_pending_moves else state.memory.pending
     return apply_pending_moves(
         state.view, [*pending, *state.decisions, *state.queued_moves()], True
     )
 
 
-def usage_of(loads: LoadsAhead, broker: int) -> float | None:
+def round_usage(loads: LoadsAhead, broker: int) -> float | None:
+    """Return a broker's usage as the memory keeps it; None: the broker is not known."""
     return None if broker < 0 else round(float(loads.usage[broker]), DIGITS)
 
 
-# --- what operators approve ---
+# --- approval by operators ---
 
 
 def approve(
     state: RoundState, names: Sequence[str], by: str, even_if_worse: bool
 ) -> list[BundleAnswer]:
-    """Make the decisions of these proposals as far as they still can be made.
+    """Decide these proposals, as far as they can still be decided; return an answer to each.
 
-    They are made in the order of their plan, or another one in which none makes the max worse.
-    What does so in every order is refused, unless `even_if_worse`. Returns an
-    answer to each.
+    They are decided in the order of their plan, or in another one in which none raises the max
+    usage. Proposals that raise it in every order are refused, unless `even_if_worse`.
     """
-    # What is named, and waits.
+    # The named proposals that wait.
     book = state.responder.book
     found = {name: book.find(name) for name in dict.fromkeys(names)}
     unknown = [name for name, proposal in found.items() if proposal is None]
@@ -121,81 +121,82 @@ def approve(
         for name in unknown
     ]
     asked = {proposal.together for proposal in found.values() if proposal is not None}
-    # Usage as the plan's moves are made one after another, if moves are among what is asked for.
+    # Loads as the plan's moves are carried out one after another, if any of them is asked for.
     moves = waiting_moves(state)
     loads = None
     if any(move.together in asked for move in moves):
-        loads = loads_ahead(state, present(state), moves)
+        loads = build_loads_ahead(state, build_present_view(state), moves)
     places = {move.proposal_id: place for place, move in enumerate(moves)}
-    left = [group for group in groups_of(book.waiting) if group[0].together in asked]
+    left = [group for group in group_proposals(book.waiting) if group[0].together in asked]
     while left:
-        # The first one that makes no broker worse; where there is none, the plan's first.
+        # The first group that does not raise the max; if all do, the plan's first.
         group = next((group for group in left if not _harms(loads, group, places)), None)
         harms = group is None and not even_if_worse
         group = left[0] if group is None else group
         left.remove(group)
-        mine = _places_of(group, places)
-        before = _places_of(_steps_before(moves, group), places)
-        refused = why_refused(state, group, loads, (mine, before))
+        mine = _find_places(group, places)
+        before = _find_places(_steps_before(moves, group), places)
+        refused = find_refusal(state, group, loads, (mine, before))
         if refused is None and harms and loads is not None:
-            refused = _raises_max(group, loads, mine)
+            refused = _refuse_raised_max(group, loads, mine)
         if refused is not None:
-            # What is stale never can be decided, all else waits on.
+            # A stale proposal ends; the others go on waiting.
             answers.append(refused)
             if refused.rule == STALE:
                 book.end(group[0], STALE, why=refused.text)
             continue
-        answers += _approved(state, group, by, loads, mine)
+        answers += _decide_group(state, group, by, loads, mine)
         moves = [move for move in moves if move.together != group[0].together]
     return answers
 
 
-def _places_of(proposals: Sequence[Proposal], places: Mapping[str, int]) -> Group:
-    """The places of those that are moves which wait. `places`: by their ids."""
+def _find_places(proposals: Sequence[Proposal], places: Mapping[str, int]) -> Group:
+    """Return the places of the proposals that are waiting moves; `places`: id → place."""
     return [
         places[proposal.proposal_id] for proposal in proposals if proposal.proposal_id in places
     ]
 
 
 def _harms(loads: LoadsAhead | None, group: Sequence[Proposal], places: Mapping[str, int]) -> bool:
-    """Whether these, approved now, make the busiest broker busier. Splits move nothing."""
-    return loads is not None and loads.is_worse_after(_places_of(group, places))
+    """Whether a group raises the max usage if it is approved now. Splits move nothing."""
+    return loads is not None and loads.is_worse_after(_find_places(group, places))
 
 
 def _steps_before(moves: Sequence[Proposal], group: Sequence[Proposal]) -> list[Proposal]:
-    """The steps of the same plan that wait and come before these."""
+    """Return the waiting steps of the same plan that come before a group."""
     plan, step = group[0].plan, group[0].step
     return [move for move in moves if plan is not None and move.plan == plan and move.step < step]
 
 
-def _raises_max(group: Sequence[Proposal], loads: LoadsAhead, mine: Group) -> BundleAnswer:
+def _refuse_raised_max(group: Sequence[Proposal], loads: LoadsAhead, mine: Group) -> BundleAnswer:
+    """Return the refusal of a group that raises the max usage, with what to do instead."""
     after, names = loads.after(mine), [*loads.names]
     busiest = names[int(np.argmax(np.where(after.counted, after.usage, -np.inf)))]
     bundles = ", ".join(proposal.bundle for proposal in group)
-    advice = "say --even-if-worse"
+    advice = "give --even-if-worse"
     if (plan := group[0].plan) is not None:
         advice = f"approve the plan that it is part of (lbctl approve --plan {plan}), or {advice}"
     text = (
-        f"{bundles}: by itself that would bring {busiest} to {after.max_usage:.1%}, where the "
-        f"busiest broker is at {loads.max_usage:.1%} now: {advice}; it waits on"
+        f"{bundles}: by itself that would bring {busiest} to {after.max_usage:.1%} usage, and the "
+        f"busiest broker is at {loads.max_usage:.1%} now: {advice}; the proposal still waits"
     )
     return BundleAnswer("refused", text, Refuses.RAISES_MAX.name)
 
 
-def _approved(
+def _decide_group(
     state: RoundState, group: Sequence[Proposal], by: str, loads: LoadsAhead | None, mine: Group
 ) -> list[BundleAnswer]:
-    """Decide a group that waits. Returns an answer to each. The rest of its plan has been begun."""
+    """Decide a waiting group and begin its plan; return an answer to each of its proposals."""
     book, answers = state.responder.book, list[BundleAnswer]()
     for number, proposal in enumerate(book.take(group[0])):
         figures = None if loads is None or not mine else (loads, mine[number], mine)
         decide_proposed(state, proposal, by, Explain.model_validate(proposal.explain), figures)
         to = f" for {proposal.destination}" if proposal.destination is not None else ""
         source = proposal.source
-        what = f"leaves {source}{to}" if proposal.is_move else f"is split at {source}"
-        answers.append(BundleAnswer("decided", f"{proposal.bundle} {what}"))
+        change = f"leaves {source}{to}" if proposal.is_move else f"is split at {source}"
+        answers.append(BundleAnswer("decided", f"{proposal.bundle} {change}"))
     if loads is not None and mine:
-        loads.carry_out(mine)
+        loads.apply_moves(mine)
         if (plan := group[0].plan) is not None:
             book.waiting = [
                 replace(proposal, begun=True) if proposal.plan == plan else proposal
@@ -206,109 +207,134 @@ def _approved(
 
 def decide_proposed(
     state: RoundState,
-    one: Proposal,
+    proposal: Proposal,
     by: str,
     explain: Explain,
     figures: tuple[LoadsAhead, int, Group] | None = None,
 ) -> None:
-    """Make the decision that a proposal has asked for, and tell who approved it.
+    """Make the decision of an approved proposal, and note who approved it.
 
-    `figures` of a move: the loads before it, its place and its group there.
+    `figures` of a move: the loads before it, its place among them, and its group.
     """
-    row, names = int(state.view.bundles.rows_of([one.bundle])[0]), state.view.brokers.names
+    row = int(state.view.bundles.rows_of([proposal.bundle])[0])
+    destination = None
+    if proposal.destination is not None:
+        destination = state.view.brokers.names.index(proposal.destination)
+    division = None
+    if not proposal.is_move:
+        division = Division(
+            proposal.children, proposal.boundaries, proposal.algorithm, proposal.unload_children
+        )
     if figures is not None:
-        explain = explain.model_copy(update=_at_approval(*figures))
+        explain = explain.model_copy(update=_usages_at_approval(*figures))
     state.decide(
-        one.kind,
+        proposal.kind,
         row,
-        one.source,
-        None if one.destination is None else names.index(one.destination),
-        reason=one.reason,
-        rule=Rule(one.rule, ""),
-        strategy=one.strategy,
+        proposal.source,
+        destination,
+        reason=proposal.reason,
+        rule=Rule(proposal.rule, ""),
+        strategy=proposal.strategy,
         explain=explain,
-        division=None
-        if one.is_move
-        else Division(one.children, one.boundaries, one.algorithm, one.unload_children),
+        division=division,
     )
-    made = state.decisions[-1] = state.decisions[-1].model_copy(
-        update={"approved_by": by, "proposal_id": one.proposal_id}
-    )
-    state.responder.book.news.append(
-        ProposalNews(one, "approved", by, decision_id=made.decision_id)
-    )
+    approval = {"approved_by": by, "proposal_id": proposal.proposal_id}
+    made = state.decisions[-1] = state.decisions[-1].model_copy(update=approval)
+    news = ProposalNews(proposal, "approved", by, decision_id=made.decision_id)
+    state.responder.book.news.append(news)
 
 
-def _at_approval(loads: LoadsAhead, place: int, group: Group) -> dict[str, Any]:
-    """The usages that a move is approved on."""
+def _usages_at_approval(loads: LoadsAhead, place: int, group: Group) -> dict[str, float | None]:
+    """Return the usages that a move was approved at, as fields of its explanation."""
     source, destination = loads.ends[place]
     return {
-        "source_usage": usage_of(loads, source),
-        "destination_usage": usage_of(loads, destination),
+        "source_usage": round_usage(loads, source),
+        "destination_usage": round_usage(loads, destination),
         "max_usage": round(loads.max_usage, DIGITS),
         "max_usage_after": round(loads.after(group).max_usage, DIGITS),
     }
 
 
-def why_refused(
+def find_refusal(
     state: RoundState,
     group: Sequence[Proposal],
     loads: LoadsAhead | None,
     order: tuple[Group, Group],
     places: bool = True,
 ) -> BundleAnswer | None:
-    """Why these can't be decided as things are now, if so.
+    """Return why a group can't be decided now; None: it can.
 
-    What is stale never can be; all else may be later. `order`: places of these among the loads, and
-    of the steps before them. `places`: whether placement is asked about moves whose destination is
-    yet to be found.
+    A stale group can never be decided; the others may be later. `order`: the places of the group
+    among the loads, and of the steps before it. `places`: whether placement is asked about moves
+    that name no destination.
     """
+    # Whatever it is, it waits while balancing is paused and while its bundles are not at rest.
     if state.memory.operator_state.paused:
-        return BundleAnswer(
-            "refused",
-            "the balancing is paused: lbctl clusters resume ends that",
-            Refuses.PAUSED.name,
-        )
-    for one in group:
-        if (busy := state.describe_busy(one.bundle)) is not None:
+        text = "balancing is paused: lbctl clusters resume ends that"
+        return BundleAnswer("refused", text, Refuses.PAUSED.name)
+    for proposal in group:
+        busy = state.describe_busy(proposal.bundle)
+        if busy is not None:
             return BundleAnswer("refused", busy, "in_flight")
-    if len(known(state, group)) < len(group):
-        unheard = (
-            f"no report has named {', '.join(proposal.bundle for proposal in group)} and "
-            "where it is to go yet"
-        )
-        return BundleAnswer("refused", f"{unheard}; it waits on", "unknown_bundle")
-    if (overlaps := _overlap_refused(state, group)) is not None:
+    if len(select_reported(state, group)) < len(group):
+        names = ", ".join(proposal.bundle for proposal in group)
+        text = f"no report has named {names} and the destination yet; the proposal still waits"
+        return BundleAnswer("refused", text, "unknown_bundle")
+    overlaps = _find_overlap_refusal(state, group)
+    if overlaps is not None:
         return overlaps
     if not group[0].is_move:
-        return _split_refused(state, group[0])
-    names = state.view.brokers.names
-    if silent := [
-        proposal.destination
-        for proposal in group
-        if proposal.destination
-        and not state.view.brokers.speaking[names.index(proposal.destination)]
-    ]:
-        return BundleAnswer(
-            "refused", f"{', '.join(silent)} is silent now; it waits on", "inactive_destination"
-        )
-    rows = [int(row) for row in state.view.bundles.rows_of(proposal.bundle for proposal in group)]
-    for one, row in zip(group, rows, strict=True):
-        wrong = _not_allowed(state, one, row, places)
-        # of several, another bundle makes room for it
-        if wrong is None and len(group) == 1 and loads is not None:
-            wrong = _shifts_overload(state, one, loads, order)
-        if wrong is not None:
-            return BundleAnswer("refused", f"{one.bundle} stays at {one.source}: {wrong}", STALE)
-    bundles = [proposal.bundle for proposal in group]
-    moves = [(row, int(state.view.bundles.owner[row])) for row in rows]
-    return _said(
-        bundles, build_holds(state).refusal(bundles) or MoveBudget.of(state).refusal(moves)
+        return _find_split_refusal(state, group[0])
+    # Moves: silent destinations; what rules forbid; windows, budgets and limits.
+    return (
+        _find_silent_refusal(state, group)
+        or _find_stale_refusal(state, group, loads, order, places)
+        or _find_limit_refusal(state, group)
     )
 
 
-def _overlap_refused(state: RoundState, group: Sequence[Proposal]) -> BundleAnswer | None:
-    """Why these wait on whose ranges other served bundles have by now, too; None: there is none."""
+def _find_silent_refusal(state: RoundState, group: Sequence[Proposal]) -> BundleAnswer | None:
+    """Return the refusal of moves to brokers that are silent now; None: there is none."""
+    brokers = state.view.brokers
+    destinations = (proposal.destination for proposal in group if proposal.destination)
+    silent = [name for name in destinations if not brokers.speaking[brokers.names.index(name)]]
+    if not silent:
+        return None
+    text = f"{', '.join(silent)} is silent now; the proposal still waits"
+    return BundleAnswer("refused", text, "inactive_destination")
+
+
+def _find_stale_refusal(
+    state: RoundState,
+    group: Sequence[Proposal],
+    loads: LoadsAhead | None,
+    order: tuple[Group, Group],
+    places: bool,
+) -> BundleAnswer | None:
+    """Return the refusal of a group with a move that can never be decided; None: there is none."""
+    rows = state.view.bundles.rows_of(proposal.bundle for proposal in group).tolist()
+    for proposal, row in zip(group, rows, strict=True):
+        reason = _explain_forbidden(state, proposal, row, places)
+        if reason is None and loads is not None and len(group) == 1:
+            # In a larger group another bundle makes room for it.
+            reason = _explain_shifted_overload(state, proposal, loads, order)
+        if reason is not None:
+            text = f"{proposal.bundle} stays at {proposal.source}: {reason}"
+            return BundleAnswer("refused", text, STALE)
+    return None
+
+
+def _find_limit_refusal(state: RoundState, group: Sequence[Proposal]) -> BundleAnswer | None:
+    """Return the refusal of moves that a window, budget or limit forbids now; None: none does."""
+    bundles = [proposal.bundle for proposal in group]
+    rows = state.view.bundles.rows_of(bundles).tolist()
+    moves = [(row, int(state.view.bundles.owner[row])) for row in rows]
+    found = build_holds(state).refusal(bundles) or MoveBudget.build(state).refusal(moves)
+    return None if found is None else _answer_refusal(bundles, found)
+
+
+def _find_overlap_refusal(state: RoundState, group: Sequence[Proposal]) -> BundleAnswer | None:
+    """Return the refusal of a group with a bundle that overlaps another one now; None: none does."""
     for proposal in group:
         row = int(state.view.bundles.rows_of([proposal.bundle])[0])
         overlapped = state.overlapped
@@ -317,110 +343,99 @@ def _overlap_refused(state: RoundState, group: Sequence[Proposal]) -> BundleAnsw
     return None
 
 
-def _said(names: Sequence[str], found: Refusal | None) -> BundleAnswer | None:
-    if found is None:
-        return None
-    figures = (
-        ""
-        if found.least is None or found.limit is None
-        else f" {found.least:.0f}, allowed {found.limit:.0f} {found.unit}"
-    )
-    return BundleAnswer(
-        "refused",
-        f"{', '.join(names)}: {found.rule.replace('_', ' ')}{figures}; it waits on",
-        found.rule,
-    )
+def _answer_refusal(bundles: Sequence[str], found: Refusal) -> BundleAnswer:
+    """Return a refusal of balancing as the answer to an approval."""
+    figures = ""
+    if found.least is not None and found.limit is not None:
+        figures = f" {found.least:.0f}, allowed {found.limit:.0f} {found.unit}"
+    reason = f"{found.rule.replace('_', ' ')}{figures}"
+    text = f"{', '.join(bundles)}: {reason}; the proposal still waits"
+    return BundleAnswer("refused", text, found.rule)
 
 
-def _not_allowed(state: RoundState, proposal: Proposal, row: int, places: bool) -> str | None:
-    """Why settings, rules or placement don't have a bundle moved any more.
+def _explain_forbidden(state: RoundState, proposal: Proposal, row: int, places: bool) -> str | None:
+    """Explain why settings, rules or placement forbid a move now; None: they allow it.
 
     `places`: whether placement is asked.
     """
-    if not state.config.balancer.shedding_enabled:
+    config, namespace = state.config.balancer, namespace_of(proposal.bundle)
+    # Settings.
+    if not config.shedding_enabled:
         return "shedding_enabled is false"
-    if (
-        namespace := namespace_of(proposal.bundle)
-    ) in state.config.balancer.shedding_excluded_namespaces:
+    if namespace in config.shedding_excluded_namespaces:
         return f"{namespace} is excluded (shedding_excluded_namespaces)"
+    # Without a destination: what placement would choose now.
     if proposal.destination is None:
         if not places:
             return None
         choice = state.place(row)
         if choice is None:
             return "no broker may take it"
-        keeps = choice.destination == int(state.view.bundles.owner[row])
-        return (
-            f"{proposal.source} is the best broker for it by now ({Refuses.PLACEMENT_KEEPS_OWNER})"
-            if keeps
-            else None
-        )
-    view, to = state.view, state.view.brokers.names.index(proposal.destination)
-    if (policy := state.candidates.find_refusing_policy(row, to, state.targets)) is not None:
+        if choice.destination == int(state.view.bundles.owner[row]):
+            rule = Refuses.PLACEMENT_KEEPS_OWNER
+            return f"{proposal.source} is the best broker for it now ({rule})"
+        return None
+    # With a destination: whether it may still have the bundle.
+    destination = state.view.brokers.names.index(proposal.destination)
+    policy = state.candidates.find_refusing_policy(row, destination, state.targets)
+    if policy is not None:
         return f"{proposal.destination} may not have it ({policy})"
-    if (
-        view.policies.group_of(namespace)
-        and not (state.candidates.allowed_by_rules(row, state.targets)[0] == to).any()
-    ):
-        return f"{proposal.destination} may not have it ({Refuses.ANTI_AFFINITY})"
+    if state.view.policies.group_of(namespace):
+        allowed = state.candidates.allowed_by_rules(row, state.targets)[0]
+        if not (allowed == destination).any():
+            return f"{proposal.destination} may not have it ({Refuses.ANTI_AFFINITY})"
     return None
 
 
-def _shifts_overload(
+def _explain_shifted_overload(
     state: RoundState, proposal: Proposal, loads: LoadsAhead, order: tuple[Group, Group]
 ) -> str | None:
-    """Why a move would only shift the overload, even if the steps before it were made, too."""
+    """Explain that a move would only shift the overload, even after the steps before it."""
     mine, before = order
-    source, to = loads.ends[mine[0]]
-    if proposal.destination is None or to < 0:
+    source, destination = loads.ends[mine[0]]
+    if proposal.destination is None or destination < 0:
         return None
-    after = min(float(loads.after(moves).usage[to]) for moves in (mine, [*before, *mine]))
+    ways = (mine, [*before, *mine])
+    after = min(float(loads.after(moves).usage[destination]) for moves in ways)
     compared = loads.max_usage
     if _goes_by_relief(state):
         compared = float(state.view.brokers.usage[source])
     most = max(state.config.balancer.overloaded_threshold_percent / 100.0, compared)
-    too_hot = (
-        f"{proposal.destination} would be at {after:.0%} usage with it ({Refuses.SHIFTS_OVERLOAD})"
-    )
-    return too_hot if after > most + ROUNDING_TOLERANCE else None
+    if after <= most + ROUNDING_TOLERANCE:
+        return None
+    rule = Refuses.SHIFTS_OVERLOAD
+    return f"{proposal.destination} would be at {after:.0%} usage with it ({rule})"
 
 
 def _goes_by_relief(state: RoundState) -> bool:
-    """Whether a pass itself makes no broker hotter than the one that is relieved.
+    """Whether a pass may fill brokers up to the usage of the one that is relieved.
 
-    What it may plan must not be stale as soon as it is planned.
+    A move that a pass may plan must not be stale as soon as it is planned.
     """
     counts = state.config.balancer.count_pending_moves and preselects(state)
     return counts and not traits_of(state.config.shedder).chooses_destination
 
 
-def _split_refused(state: RoundState, proposal: Proposal) -> BundleAnswer | None:
-    config, view = state.config.splitting, state.view
+def _find_split_refusal(state: RoundState, proposal: Proposal) -> BundleAnswer | None:
+    """Return why a split can't be decided now; None: it can."""
+    config, bundles = state.config.splitting, state.view.bundles
     if not config.split_enabled:
-        return BundleAnswer(
-            "refused", f"{proposal.bundle} stays whole: split_enabled is false", STALE
-        )
-    splitting = [other.bundle for other in state.memory.pending if other.kind == "split"]
-    splitting += [other.bundle for other in state.decisions if other.kind == "split"]
-    if len(splitting) >= config.max_splits_in_flight:
-        return _said(
-            [proposal.bundle],
-            refusal(
-                Refuses.SPLITS_IN_FLIGHT,
-                None,
-                saw=[len(splitting)],
-                limit=config.max_splits_in_flight,
-            ),
-        )
+        text = f"{proposal.bundle} stays whole: split_enabled is false"
+        return BundleAnswer("refused", text, STALE)
+    # Splits that are pending or new.
+    splitting = [pending.bundle for pending in state.memory.pending if pending.kind == "split"]
+    splitting += [decision.bundle for decision in state.decisions if decision.kind == "split"]
+    limit = config.max_splits_in_flight
+    if len(splitting) >= limit:
+        found = refusal(Refuses.SPLITS_IN_FLIGHT, None, saw=[len(splitting)], limit=limit)
+        return _answer_refusal([proposal.bundle], found)
+    # Bundles of its namespace, each split counted as one more.
     namespace = namespace_of(proposal.bundle)
-    count = int(
-        np.count_nonzero(view.bundles.owner[view.bundles.rows_of_namespace(namespace)] >= 0)
+    owned = bundles.owner[bundles.rows_of_namespace(namespace)] >= 0
+    count = int(np.count_nonzero(owned)) + sum(
+        namespace_of(name) == namespace for name in splitting
     )
-    count += sum(namespace_of(name) == namespace for name in splitting)
     if count + max(1, len(proposal.children) - 1) > config.namespace_max_bundles:
-        return BundleAnswer(
-            "refused",
-            f"{proposal.bundle} stays whole: {namespace} has {count} bundles, as many as allowed",
-            STALE,
-        )
+        text = f"{proposal.bundle} stays whole: {namespace} has {count} bundles, which is the limit"
+        return BundleAnswer("refused", text, STALE)
     return None

@@ -31,54 +31,43 @@ def assign_unowned(state: RoundState) -> None:
     if not len(rows):
         return
     rows = _system_last(state, rows)
-    # Bundles that get no owner now: split ones, those of deleted namespaces, those that have been
-    # decided because a lookup asked for them, and those that only a lookup may ask for.
     gone = superseded(view, rows.tolist())
     decided = {decision.bundle for decision in state.decisions}
-
-    def is_left_alone(row: int, name: str) -> bool:
-        if row in gone or name in decided:
-            return True
-        if config.assign_unowned == "on_lookup" and not _by_reservation(state, name):
-            return True
-        return namespace_of(name) in state.memory.operator_state.deleted
-
-    ordered = {
-        bundle for waiting in state.memory.operator_state.waiting for bundle in waiting.bundles
-    }
-    lately = sum(count for _, count in count_recent_assignments(state))
-    waiting: dict[str, int] = {}  # bundle → ms until it may be tried again
+    waiting_commands = state.memory.operator_state.waiting
+    commanded = {bundle for waiting in waiting_commands for bundle in waiting.bundles}
+    recent = sum(count for _, count in count_recent_assignments(state))
+    backing_off: dict[str, int] = {}  # bundle → ms until it may be tried again
     too_many: list[str] = []
     for row in rows.tolist():
+        # Split bundles, those that a lookup's command has assigned, and those left to a lookup.
         name = view.bundles.name(row)
-        if is_left_alone(row, name):
+        if row in gone or name in decided or _is_left_alone(state, name):
             continue
-        # One whose assignment has just failed waits for its back-off.
+        # A bundle whose assignment has just failed waits for its back-off.
         retry = state.inputs.retries.get(name)
         if retry is not None and retry.kind == "assign" and state.now_ms < retry.not_before_ms:
-            waiting[name] = retry.not_before_ms - state.now_ms
+            backing_off[name] = retry.not_before_ms - state.now_ms
             continue
-        # Orphans, of which no move or command has made an unowned bundle, come so many a minute.
-        led_to_by_a_move = name in state.reserved or name in state.inputs.released
-        orphan = not led_to_by_a_move and name not in ordered
-        if orphan and lately >= config.max_assignments_per_minute:
+        # Orphans, which neither a move nor a command has released, are limited in a minute.
+        is_moved = name in state.reserved or name in state.inputs.released
+        is_orphan = not is_moved and name not in commanded
+        if is_orphan and recent >= config.max_assignments_per_minute:
             too_many.append(name)
             continue
-        lately += assign(state, row, name, name in ordered) and orphan
+        recent += assign(state, row, name, name in commanded) and is_orphan
     if too_many:
-        limit = config.max_assignments_per_minute
-        state.refusals.append(
-            refusal(Refuses.ASSIGNMENTS_PER_MINUTE, None, too_many, saw=[lately], limit=limit)
-        )
-    if waiting:
-        state.refusals.append(
-            refusal(Refuses.BACK_OFF, None, waiting, saw=waiting.values(), limit=0)
-        )
+        rule, limit = Refuses.ASSIGNMENTS_PER_MINUTE, config.max_assignments_per_minute
+        state.refusals.append(refusal(rule, None, too_many, saw=[recent], limit=limit))
+    if backing_off:
+        waits_ms = backing_off.values()
+        state.refusals.append(refusal(Refuses.BACK_OFF, None, backing_off, saw=waits_ms, limit=0))
 
 
 def count_recent_assignments(state: RoundState) -> tuple[tuple[int, int], ...]:
-    """Of each round of the last minute, this one included: when, and how many orphans it gave an
-    owner. A dry run's don't count."""
+    """Return (time, orphans that got an owner) of the last minute's rounds, and of this one.
+
+    Assignments of a dry run don't count.
+    """
     kept = tuple(entry for entry in state.memory.assigned if state.now_ms - entry[0] < MINUTE_MS)
     count = sum(
         decision.kind == "assign" and decision.reason == UNOWNED and not decision.dry_run
@@ -87,23 +76,32 @@ def count_recent_assignments(state: RoundState) -> tuple[tuple[int, int], ...]:
     return (*kept, (state.now_ms, count)) if count else kept
 
 
-def _by_reservation(state: RoundState, name: str) -> bool:
-    """Whether the destination that a bundle's unload has named can have it.
+def _is_left_alone(state: RoundState, name: str) -> bool:
+    """Whether a bundle gets no owner now: a lookup is to ask for it, or its namespace is deleted."""
+    if state.config.balancer.assign_unowned == "on_lookup" and not _has_reservation(state, name):
+        return True
+    return namespace_of(name) in state.memory.operator_state.deleted
 
-    If not, it is left to the next lookup like any other.
+
+def _has_reservation(state: RoundState, name: str) -> bool:
+    """Whether the destination that a bundle's unload named may have it.
+
+    If it may not, the reservation ends: the bundle is left to the next lookup.
     """
     reserved = state.reserved.get(name)
-    if reserved is None or _reserved_row(state, name) is not None:
-        return reserved is not None
+    if reserved is None:
+        return False
+    if _find_reserved_broker(state, name) is not None:
+        return True
     state.refusals.append(refusal(Refuses.LEFT_TO_LOOKUP, reserved, [name]))
     del state.reserved[name]
     return False
 
 
-def _reserved_row(state: RoundState, name: str) -> int | None:
-    """The destination that the bundle's unload has named, if that one lives, speaks, isn't drained.
+def _find_reserved_broker(state: RoundState, name: str) -> int | None:
+    """Return the row of the destination that a bundle's unload named, if it may still have it.
 
-    Nor may a policy of an operator forbid it that has come into force since the unload was decided.
+    It must be alive, not silent and not drained, and no policy that was set since may forbid it.
     """
     brokers, reserved = state.view.brokers, state.reserved.get(name)
     if reserved is None or reserved not in brokers.names or reserved in state.view.policies.drained:
@@ -117,38 +115,35 @@ def _reserved_row(state: RoundState, name: str) -> int | None:
 
 
 def _system_last(state: RoundState, rows: Rows) -> Rows:
+    """Return the rows in their order, those of pulsar/system last."""
     system = state.view.bundles.rows_of_namespace(SYSTEM_NAMESPACE)
     is_system = (rows >= system.start) & (rows < system.stop)
     return np.concatenate([rows[~is_system], rows[is_system]])
 
 
-def _is_moved(state: RoundState, name: str, ordered: bool) -> bool:
-    """Whether the bundle has no owner because this balancer or an operator had it moved."""
-    return ordered or name in state.inputs.released
-
-
 def find_too_few_brokers(state: RoundState) -> Refusal | None:
-    """A new cluster waits for some brokers, so that the first one doesn't get everything."""
+    """Return the refusal while a new cluster waits for more brokers; None: it has enough.
+
+    Else its first broker would get all bundles.
+    """
     alive = int(np.count_nonzero(state.view.brokers.alive))
     first_ms = state.now_ms if state.memory.first_ms is None else state.memory.first_ms
-    waits = (
-        alive < state.config.balancer.min_brokers
-        and state.now_ms - first_ms < FIRST_ASSIGNMENT_WAIT_MS
-    )
-    return (
-        refusal(Refuses.MIN_BROKERS, None, saw=[alive], limit=state.config.balancer.min_brokers)
-        if waits
-        else None
-    )
+    limit = state.config.balancer.min_brokers
+    if alive < limit and state.now_ms - first_ms < FIRST_ASSIGNMENT_WAIT_MS:
+        return refusal(Refuses.MIN_BROKERS, None, saw=[alive], limit=limit)
+    return None
 
 
-def assign(state: RoundState, row: int, name: str, ordered: bool) -> bool:
-    """Decide who gets one bundle: whom its unload named, else the best.
+def assign(state: RoundState, row: int, name: str, commanded: bool) -> bool:
+    """Decide a bundle's owner: the destination that its unload named, else the best broker.
 
-    `ordered`: an operator wanted it. False: nobody may have it.
+    `commanded`: a command moves the bundle. Returns False if no broker may have it.
     """
-    destination = _reserved_row(state, name)
-    moved = "Admin" if ordered else "Overloaded"
+    # The reason names what released the bundle.
+    released_by = "Admin" if commanded else "Overloaded"
+    is_released = commanded or name in state.inputs.released
+    # The destination that its unload named.
+    destination = _find_reserved_broker(state, name)
     repeated = name in state.inputs.settled.repeated
     if destination is not None:
         state.decide(
@@ -156,12 +151,13 @@ def assign(state: RoundState, row: int, name: str, ordered: bool) -> bool:
             row,
             None,
             destination,
-            reason=moved if _is_moved(state, name, ordered) else UNOWNED,
+            reason=released_by if is_released else UNOWNED,
             rule=Decides.REPEATED if repeated else Decides.RELEASED,
             strategy=state.config.shedder.name,
             explain=Explain(unit=""),
         )
         return True
+    # The best broker. Those that have failed are tried last.
     retry = state.inputs.retries.get(name)
     choice = state.place(row, avoid=retry.avoid if retry is not None else ())
     if choice is None:
@@ -177,7 +173,7 @@ def assign(state: RoundState, row: int, name: str, ordered: bool) -> bool:
         row,
         None,
         choice.destination,
-        reason=moved if name in state.reserved or _is_moved(state, name, ordered) else UNOWNED,
+        reason=released_by if is_released or name in state.reserved else UNOWNED,
         rule=Decides.UNOWNED,
         strategy=state.config.placement.name,
         explain=explain,

@@ -1,6 +1,6 @@
-"""`decide`: one pass over one cluster.
+"""`decide`: one round of one cluster, from a view and a memory to decisions and a new memory.
 
-Everything it knows comes in, everything it does comes out.
+Its stages follow one another: observe, settle, answer commands, place, split, shed, record.
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lb_stream.contracts.reports import SplitAsk
-from lb_stream.core.commands.responder import Received
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.assign import assign_unowned, find_too_few_brokers
 from lb_stream.core.round.merge import advise_merges
 from lb_stream.core.round.observe import Inbox, observe
-from lb_stream.core.round.operator_moves import drain, move_queued, obey_moves
+from lb_stream.core.round.operator_moves import decide_commands, drain, move_queued
 from lb_stream.core.round.proposing import propose
 from lb_stream.core.round.record import Round, record
 from lb_stream.core.round.settle import settle
@@ -27,16 +26,17 @@ __all__ = ["Inbox", "Round", "decide"]
 
 
 def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfig) -> Round:
-    """Settle what is pending, obey operators, give unowned bundles an owner, split too large ones,
-    unload from hot brokers.
+    """Make one round of a cluster.
 
-    Pure: the same arguments give the same round, bit for bit. `view` must be sorted by name (`view_of` sees to that); the time is the
-    view's, chance follows from the cluster's name and the round's number. `config`: the settings in force
-    (`lb_stream.settings.overrides` does the commands that change them).
+    Pure: the same arguments give the same round, bit for bit. The time is the view's. Chance
+    follows from the cluster's name and the round's number.
+
+    `view`: sorted by name, as `view_of` returns it. `config`: the settings in force; commands that
+    change them are applied before (`lb_stream.settings.overrides`).
     """
-    seen = observe(view, memory, inbox, config)
-    state = settle(seen, inbox.acks)
-    answer(state, seen.commands)
+    observed = observe(view, memory, inbox, config)
+    state = settle(observed, inbox.acks)
+    decide_commands(state, observed.commands)
     if may_decide(state):
         place(state)
         if state.config.balancer.mode == "approve":
@@ -47,25 +47,18 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     return record(state, memory)
 
 
-def answer(state: RoundState, commands: Iterable[Received]) -> None:
-    """Decide what operators have ordered, and answer each command.
-
-    Why nothing may be decided now is an answer, too.
-    """
-    obey_moves(state, commands, state.inputs.alive.suspended)
-
-
 def may_decide(state: RoundState) -> bool:
-    """Whether the balancer may decide anything of its own accord in this round."""
+    """Whether the balancer may decide anything by itself in this round; if not, refuse it."""
     if state.inputs.alive.suspended is not None:
-        return False  # the suspension itself is among the refusals, whenever it is due to be told
-    if (few := find_too_few_brokers(state)) is not None:
-        state.refusals.append(few)
-    return few is None
+        return False  # the suspension is refused whenever that is due
+    too_few = find_too_few_brokers(state)
+    if too_few is not None:
+        state.refusals.append(too_few)
+    return too_few is None
 
 
 def place(state: RoundState) -> None:
-    """Do what operators have queued, give owners to bundles without one, empty drained brokers.
+    """Decide queued moves, assign unassigned bundles, empty drained brokers, unload children.
 
     This goes on while balancing is switched off.
     """
@@ -76,20 +69,20 @@ def place(state: RoundState) -> None:
 
 
 def balance(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
-    """Split what is too large; when a pass is due, move groups apart and shed."""
+    """Split and shed: what the balancer does by itself, and what approval holds back."""
     split(state, asks)
     shed(state)
 
 
 def split(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
-    """Split what is too large, by its figures or by its broker's."""
+    """Split bundles that are too large, by this job's judgement or by that of their brokers."""
     if state.config.balancer.enabled:
         split_too_large(state)
         split_as_asked(state, asks)
 
 
 def shed(state: RoundState) -> None:
-    """Move groups apart and unload from hot brokers when that is due."""
+    """When a pass is due: move anti-affinity groups apart, then unload from hot brokers."""
     if state.config.balancer.enabled and shedding_is_due(state):
         state.shed = True
         move_groups_apart(state)

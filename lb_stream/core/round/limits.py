@@ -1,5 +1,4 @@
-"""How much may move at a time: limits on moves under way and within a minute, whoever wants
-them."""
+"""Limits on moves: how many may be pending, and how much may move in a minute, whoever wants it."""
 
 from __future__ import annotations
 
@@ -19,86 +18,78 @@ MINUTE_MS = 60_000
 
 @dataclass(slots=True)
 class MoveBudget:
-    """What moves already: by broker, in the last minute, and with how many bytes/s."""
+    """What moves already, of which the limits leave room for the rest. Mutable."""
 
     state: RoundState
-    in_flight: Counter[str | None]
-    lately: int
-    load: float
+    pending: Counter[str | None]  # broker → moves out of it that are pending
+    recent: int  # moves of the last minute
+    recent_load: float  # their bytes/s
 
     @staticmethod
-    def of(state: RoundState) -> MoveBudget:
-        """As things stand, what was decided in this round included."""
-        under_way = [pending.source for pending in state.memory.pending if pending.kind in MOVES]
+    def build(state: RoundState) -> MoveBudget:
+        """Return what moves now, with what this round has decided so far."""
+        pending = [pending.source for pending in state.memory.pending if pending.kind in MOVES]
         decided = [decision.source for decision in state.decisions if decision.kind in MOVES]
-        lately = count_recent_moves(state)
-        return MoveBudget(
-            state,
-            Counter(under_way + decided),
-            sum(moves for _, moves, _ in lately),
-            sum(load for _, _, load in lately),
-        )
+        recent = count_recent_moves(state)
+        moves, load = sum(count for _, count, _ in recent), sum(load for _, _, load in recent)
+        return MoveBudget(state, Counter(pending + decided), moves, load)
 
     @staticmethod
     def unused(state: RoundState) -> MoveBudget:
-        """As if nothing moved: what it refuses has no room at any time."""
+        """Return the budget without any moves: what it refuses will never have room."""
         return MoveBudget(state, Counter(), 0, 0.0)
 
     def refusal(self, moves: Sequence[tuple[int, int]]) -> Refusal | None:
-        """The limit that all of these moves (rows of bundle and source) together would exceed, if
-        any."""
+        """Return the limit that these moves would exceed together; None: they may be decided.
+
+        `moves`: rows of bundle and source.
+        """
         config, view = self.state.config.balancer, self.state.view
         names = [view.bundles.name(bundle) for bundle, _ in moves]
-        total = sum(self.in_flight.values())
-        if total + len(moves) > config.max_moves_in_flight:
-            return refusal(
-                Refuses.MOVES_IN_FLIGHT, None, names, saw=[total], limit=config.max_moves_in_flight
-            )
+        # Pending moves, of the cluster and of each source.
+        pending, limit = sum(self.pending.values()), config.max_moves_in_flight
+        if pending + len(moves) > limit:
+            return refusal(Refuses.MOVES_IN_FLIGHT, None, names, saw=[pending], limit=limit)
         limit = config.max_moves_in_flight_per_broker
         for source, count in Counter(view.brokers.names[source] for _, source in moves).items():
-            if self.in_flight[source] + count > limit:
-                return refusal(
-                    Refuses.MOVES_IN_FLIGHT_OF_BROKER,
-                    source,
-                    names,
-                    saw=[self.in_flight[source]],
-                    limit=limit,
-                )
-        if self.lately + len(moves) > config.max_moves_per_minute:
-            return refusal(
-                Refuses.MOVES_PER_MINUTE,
-                None,
-                names,
-                saw=[self.lately],
-                limit=config.max_moves_per_minute,
-            )
-        most = config.max_moved_mb_per_minute
-        if (
-            most is not None
-            and self.load + sum(self._load(bundle) for bundle, _ in moves) > most * MB
-        ):
-            return refusal(Refuses.MOVED_PER_MINUTE, None, names, saw=[self.load], limit=most * MB)
+            pending = self.pending[source]
+            if pending + count > limit:
+                rule = Refuses.MOVES_IN_FLIGHT_OF_BROKER
+                return refusal(rule, source, names, saw=[pending], limit=limit)
+        # Moves of the last minute, and the load that they moved.
+        limit = config.max_moves_per_minute
+        if self.recent + len(moves) > limit:
+            return refusal(Refuses.MOVES_PER_MINUTE, None, names, saw=[self.recent], limit=limit)
+        limit_mb = config.max_moved_mb_per_minute
+        if limit_mb is not None:
+            load, most = sum(self._load(bundle) for bundle, _ in moves), limit_mb * MB
+            if self.recent_load + load > most:
+                rule = Refuses.MOVED_PER_MINUTE
+                return refusal(rule, None, names, saw=[self.recent_load], limit=most)
         return None
 
     def take(self, bundle: int, source: int) -> None:
         """Count one more move."""
-        self.in_flight[self.state.view.brokers.names[source]] += 1
-        self.lately += 1
-        self.load += self._load(bundle)
+        self.pending[self.state.view.brokers.names[source]] += 1
+        self.recent += 1
+        self.recent_load += self._load(bundle)
 
     def _load(self, bundle: int) -> float:
+        """Return a bundle's throughput (bytes/s, short-term average)."""
         short = self.state.view.bundles.short
         return float(short.throughput_in[bundle] + short.throughput_out[bundle])
 
 
 def build_holds(state: RoundState) -> Holds:
-    """What keeps bundles from being moved by balancing, as things stand in this round."""
-    return Holds.of(state.config, state.memory, state.decisions, state.now_ms)
+    """Return what keeps balancing from moving bundles, as things stand in this round."""
+    return Holds.build(state.config, state.memory, state.decisions, state.now_ms)
 
 
 def count_recent_moves(state: RoundState) -> tuple[tuple[int, int, float], ...]:
-    """Of each round of the last minute with moves, this one included: when, how many, and their
-    bytes/s. A dry run's don't count."""
+    """Return (time, moves, their bytes/s) of the last minute's rounds with moves, and of this one.
+
+    Moves of a dry run don't count.
+    """
     kept = tuple(entry for entry in state.memory.moved if state.now_ms - entry[0] < MINUTE_MS)
     names = [
         decision.bundle

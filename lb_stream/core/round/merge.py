@@ -1,7 +1,6 @@
-"""Merges: the look for bundles that could be one, which decides nothing, and what operators have
-ordered.
+"""Merges that operators command, and the advice on bundles that could be merged.
 
-Nothing is merged otherwise. See docs/splitting.md "Merge advice" and docs/commands.md "Merges".
+Nothing else merges bundles. See docs/splitting.md "Merge advice" and docs/commands.md "Merges".
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ STRATEGY = "operator"
 
 
 def advise_merges(state: RoundState) -> None:
-    """Look when that is due and a report has come: most rounds only find that it isn't."""
+    """Look for bundles that could be merged, if that is due and a report has come."""
     config, memory = state.config.splitting, state.memory
     if not config.merge_advice_enabled or not _is_due(state, config.merge_advice_after_ms // LOOKS):
         return
@@ -30,6 +29,7 @@ def advise_merges(state: RoundState) -> None:
 
 
 def _is_due(state: RoundState, interval_ms: int) -> bool:
+    """Whether the interval has passed since the last look, and this batch has new samples."""
     memory = state.memory
     last_ms = memory.first_ms if memory.merges_sought_ms is None else memory.merges_sought_ms
     return (
@@ -39,8 +39,8 @@ def _is_due(state: RoundState, interval_ms: int) -> bool:
     )
 
 
-def merges_after(state: RoundState) -> MergeLook:
-    """What is to be remembered and told of merges after this round, looked or not."""
+def find_merges_after(state: RoundState) -> MergeLook:
+    """Return what this round remembers and advises about merges, whether it has looked or not."""
     if state.merges is not None:
         return state.merges
     if not state.config.splitting.merge_advice_enabled:
@@ -49,38 +49,39 @@ def merges_after(state: RoundState) -> MergeLook:
 
 
 def advised_pairs(state: RoundState, namespace: str, most: int) -> list[tuple[int, int]]:
-    """The rows of the pairs of a namespace that people are advised to merge, in the order of their
-    ranges."""
+    """Return the rows of the pairs of a namespace that people are advised to merge, by range.
+
+    `most`: of so many pairs.
+    """
     advised = sorted(
-        (first, one.neighbour) for first, one in state.memory.mergeable.items() if one.advised_ms
+        (bundle, mergeable.neighbour)
+        for bundle, mergeable in state.memory.mergeable.items()
+        if mergeable.advised_ms and namespace_of(bundle) == namespace
     )
-    names = [name for pair in advised if namespace_of(pair[0]) == namespace for name in pair][
-        : 2 * most
-    ]
+    names = [name for pair in advised[:most] for name in pair]
     rows = state.view.bundles.rows_of(names).reshape(-1, 2)
     return [(low, high) for low, high in rows.tolist() if low >= 0 and high >= 0]
 
 
 def explain_overlap(state: RoundState, row: int) -> BundleAnswer:
-    """Why a bundle is left alone whose range another served one has, too: which one, at whom."""
+    """Return the refusal of a bundle that overlaps another served one: which one, at which broker."""
     bundles, brokers = state.inputs.reported.bundles, state.view.brokers.names
     beside = state.overlapped.beside[row]
     text = (
         f"{bundles.name(row)} overlaps {bundles.name(beside)}, which "
-        f"{brokers[int(bundles.owner[beside])]} reports:"
-        " one of them was split or merged; ask again when reports name only what there is now"
+        f"{brokers[int(bundles.owner[beside])]} reports: "
+        "one of them was split or merged; ask again when reports name only bundles that exist"
     )
     return BundleAnswer("refused", text, Refuses.OVERLAPS.name)
 
 
 def merge(state: RoundState, low: int, high: int) -> BundleAnswer:
-    """Have their owner make one bundle of two, or say why that can't be.
+    """Decide that the owner of two bundles merges them, or return why it can't.
 
-    Nothing is under way with either.
-
-    Policies are a namespace's: those of both are the same.
+    `low`, `high`: rows of the bundles, about which no decision is pending. Policies need no look:
+    they are the namespace's, so the same for both.
     """
-    # Whether the two are neighbours, and free.
+    # The two are neighbours, and served.
     bundles, brokers = state.view.bundles, state.view.brokers.names
     first, second = bundles.name(low), bundles.name(high)
     (namespace, lower, end), (_, begin, upper) = parse_bundle(first), parse_bundle(second)
@@ -97,11 +98,11 @@ def merge(state: RoundState, low: int, high: int) -> BundleAnswer:
     for name, row in ((first, low), (second, high)):
         if bundles.owner[row] < 0:
             return BundleAnswer(
-                "refused", f"nobody owns {name}: merge it when it is served", "unowned"
+                "refused", f"{name} is unassigned: merge it when it is served", "unowned"
             )
         if state.overlapped.reshaping[row]:
             return explain_overlap(state, row)
-    # Whether one broker has both, and can merge them.
+    # One broker has both, and can merge them.
     owner, other = brokers[int(bundles.owner[low])], brokers[int(bundles.owner[high])]
     if owner != other:
         return BundleAnswer(
@@ -115,8 +116,9 @@ def merge(state: RoundState, low: int, high: int) -> BundleAnswer:
             "has no merge)"
         )
         return BundleAnswer("refused", text, "cannot_merge")
+    # The decision, which the records of both bundles follow.
     merged = bundle_name(namespace, lower, upper)
-    state.ledger.version(second, high)  # it will be asked to write that bundle's record, too
+    state.ledger.version(second, high)
     division = Division((merged,), neighbour=second)
     state.decide(
         "merge",

@@ -1,5 +1,4 @@
-"""The first stage: which settings and orders are in force, which bundles there are, and who is
-alive."""
+"""The first stage of a round: what operators have set, which bundles exist, who is alive."""
 
 from __future__ import annotations
 
@@ -27,55 +26,51 @@ from lb_stream.core.observing.liveness import Liveness, judge_liveness
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """What came in beside the reports. `caught_up`: the job has read all that was there when it started.
-
-    `commands`: without those about settings, which are done before the round and have `answers`.
-    """
+    """What a round gets beside the view of its cluster."""
 
     acks: tuple[Ack, ...] = ()
-    caught_up: bool = True
+    caught_up: bool = True  # the job has read everything that was there when it started
+    # Without the commands about settings: those are applied before the round, and have `answers`.
     commands: tuple[Received, ...] = ()
-    asks: tuple[tuple[str, SplitAsk], ...] = ()  # which broker asks for which split
-    balances: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # broker → settings by which its cluster balances by itself
-    merging: Mapping[str, bool] = field(
-        default_factory=dict
-    )  # broker → whether its agent can merge bundles, where it says something new
+    asks: tuple[tuple[str, SplitAsk], ...] = ()  # a broker, and the split that it asks for
+    # Broker → the settings by which its cluster balances by itself.
+    balances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Broker → whether its agent can merge bundles; brokers that say something new.
+    merging: Mapping[str, bool] = field(default_factory=dict)
     answers: tuple[CommandAnswer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A cluster before any decision of this round.
-
-    `memory` has what commands have laid down so far; `before` is the memory without. `known` has the operators' policies
-    and bundles; `alive.view` is the same with the dead marked and their bundles unowned, and without
-    the load of bundles that are gone.
-    """
+    """A cluster before any decision of this round."""
 
     config: ClusterConfig
-    before: Memory
-    memory: Memory
-    known: ClusterView
-    alive: Liveness
-    responder: CommandResponder  # has answered all commands but those below
-    commands: tuple[Received, ...]  # to unload, split, merge and assign
+    before: Memory  # as the last round left it
+    memory: Memory  # with what this round's commands have set
+    known: ClusterView  # with operators' policies and the bundles of created namespaces
+    alive: Liveness  # its view is `known` without dead brokers' owners and gone bundles' loads
+    responder: CommandResponder  # has answered all commands except those below
+    commands: tuple[Received, ...]  # to unload, split, merge, assign and approve
 
 
 def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfig) -> Observed:
-    """Take the commands that count for the whole round, wherever in the batch they stood; then see
-    who and what is there."""
-    memory = _published(memory, view)
+    """Apply the commands that count for the whole round; then find its bundles and live brokers.
+
+    Such commands count wherever in the batch they stood.
+    """
+    # What operators have set, with this batch's commands.
+    memory = _mark_published(memory, view)
     book, answers = ProposalBook(list(memory.proposals)), list(inbox.answers)
     responder = CommandResponder(memory.operator_state, book, memory.pending, answers)
-    view = _weighed(view, config.balancer.weights)
+    view = _with_weights(view, config.balancer.weights)
     commands = apply_state_commands(responder, view, inbox.commands, config)
     forget_ended(responder, view)
+    # The bundles that exist, and what heartbeats say of brokers.
     wanted = bool(inbox.commands) or config.balancer.assign_unowned == "eager"
     known = apply_operator_state(view, responder.operator_state, wanted)
-    known = add_unassigned_bundles(known, _forgotten(known, memory))
-    balances, merging = _who_balances(memory, inbox, known), _who_merges(memory, inbox, known)
+    known = add_unassigned_bundles(known, _find_forgotten(known, memory))
+    balances = _find_self_balancing(memory, inbox, known)
+    merging = _find_merging(memory, inbox, known)
     after = memory
     if (responder.operator_state, balances, merging) != (
         memory.operator_state,
@@ -85,6 +80,7 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
         after = replace(
             memory, operator_state=responder.operator_state, balances=balances, merging=merging
         )
+    # The brokers that are alive.
     alive = judge_liveness(known, after, config.balancer, inbox.caught_up, responder.declared)
     alive = replace(
         alive, view=clear_gone_bundles(known, alive.view, responder.operator_state.deleted)
@@ -92,10 +88,10 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
     return Observed(config, memory, after, known, alive, responder, commands)
 
 
-def _published(memory: Memory, view: ClusterView) -> Memory:
-    """The memory once the decisions of the last round have been published.
+def _mark_published(memory: Memory, view: ClusterView) -> Memory:
+    """Return the memory with the last round's decisions as published.
 
-    A batch follows when the one before it has been.
+    A batch begins only when the decisions of the one before it are published.
     """
     last = f"{view.cluster}:{memory.seq}:"
     pending = tuple(
@@ -105,17 +101,21 @@ def _published(memory: Memory, view: ClusterView) -> Memory:
     return memory if pending == memory.pending else replace(memory, pending=pending)
 
 
-def _weighed(view: ClusterView, weights: Mapping[str, float]) -> ClusterView:
-    """The view with usages by these weights: it may have been made for other settings."""
+def _with_weights(view: ClusterView, weights: Mapping[str, float]) -> ClusterView:
+    """Return the view with usages by these weights: it may have been built with others."""
     if view.brokers.weights == weights:
         return view
     usage = max_weighted_usage(view.brokers.resources, weights)
     return replace(view, brokers=replace(view.brokers, usage=usage, weights=weights))
 
 
-def _who_balances(memory: Memory, inbox: Inbox, view: ClusterView) -> dict[str, tuple[str, ...]]:
-    """Brokers whose own cluster balances by itself, as their agents said last, with the settings
-    that make it so."""
+def _find_self_balancing(
+    memory: Memory, inbox: Inbox, view: ClusterView
+) -> dict[str, tuple[str, ...]]:
+    """Return the brokers whose cluster balances by itself → the settings that make it so.
+
+    As their agents' last heartbeats say.
+    """
     known = {**memory.balances, **inbox.balances}
     return {
         broker: known[broker]
@@ -124,39 +124,27 @@ def _who_balances(memory: Memory, inbox: Inbox, view: ClusterView) -> dict[str, 
     }
 
 
-def _who_merges(memory: Memory, inbox: Inbox, view: ClusterView) -> tuple[str, ...]:
-    """Brokers whose agents can merge bundles, as they said last."""
+def _find_merging(memory: Memory, inbox: Inbox, view: ClusterView) -> tuple[str, ...]:
+    """Return the brokers whose agents can merge bundles, as their last heartbeats say."""
     if not memory.merging and not inbox.merging:
         return ()
     known = {**dict.fromkeys(memory.merging, True), **inbox.merging}
     return tuple(broker for broker in view.brokers.names if known.get(broker, False))
 
 
-def _forgotten(view: ClusterView, memory: Memory) -> list[str]:
-    """Bundles on their way that the shards have forgotten, because no report has named them for the
-    retention time.
+def _find_forgotten(view: ClusterView, memory: Memory) -> list[str]:
+    """Return the moving bundles that the shards no longer have, sorted.
 
-    They aren't lost before the decision about them expires, and those that this balancer had
-    released not before somebody has them.
+    No report has named them for the retention time. They are known until the decision about them
+    expires; bundles that this balancer released, until a broker has them.
     """
+    deleted = memory.operator_state.deleted
     moves = (
         pending.bundle
         for pending in memory.pending
         if pending.kind not in RESHAPES and view.now_ms < pending.expires_ms
     )
-    moving = sorted(
-        {
-            *moves,
-            *memory.reserved,
-            *(
-                name
-                for name in memory.released
-                if namespace_of(name) not in memory.operator_state.deleted
-            ),
-        }
-    )
-    return [
-        name
-        for name, row in zip(moving, view.bundles.rows_of(moving).tolist(), strict=True)
-        if row < 0
-    ]
+    released = (name for name in memory.released if namespace_of(name) not in deleted)
+    moving = sorted({*moves, *memory.reserved, *released})
+    rows = zip(moving, view.bundles.rows_of(moving).tolist(), strict=True)
+    return [name for name, row in rows if row < 0]

@@ -1,9 +1,8 @@
-"""Unloads, splits and merges that operators have commanded: checked like all others, decided with
-the reason Admin.
+"""Unloads, splits, merges and assignments that operators command. Their reason is Admin.
 
-Back-off, the grace period after an unload, thresholds and a namespace's maximum of bundles don't
-hold an operator up; limits on moves under way, policies and what is under way already do. What
-limits leave no room for is refused, or queued where the command says so. See docs/commands.md.
+Back-off, the grace period, thresholds and a namespace's maximum of bundles do not apply to them.
+Limits on moves, policies and pending decisions do. A move that limits leave no room for is refused,
+or queued if the command says so. See docs/commands.md.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lb_stream.contracts.commands import MOST_QUEUED
-from lb_stream.contracts.decisions import Explain
+from lb_stream.contracts.decisions import Decision, Explain
 from lb_stream.core.commands.apply import destination_of
 from lb_stream.core.commands.base import MoveCommand, named
 from lb_stream.core.commands.responder import BundleAnswer, Received
 from lb_stream.core.filters.candidates import superseded
+from lb_stream.core.model.memory import Pending
 from lb_stream.core.model.names import bundle_name, is_system_bundle, namespace_of, parse_bundle
 from lb_stream.core.model.operator_state import Waiting
 from lb_stream.core.model.policies import describe_no_match
@@ -46,21 +46,19 @@ STRATEGY = "operator"
 STATUS_RULES = {400: "bad_request", 404: "not_found", 409: "not_served", 412: "precondition_failed"}
 
 
-def obey_moves(state: RoundState, commands: Iterable[Received], suspended: Refusal | None) -> None:
-    """Decide what was commanded and answer each command.
+def decide_commands(state: RoundState, commands: Iterable[Received]) -> None:
+    """Decide what operators command, and answer each command.
 
-    `suspended`: why nothing may be decided now, if so.
+    While the cluster is suspended nothing is decided, and that is the answer.
     """
-    # the second of two in one batch is answered as the first was
+    suspended = state.inputs.alive.suspended
     for received in state.responder.new(commands):
         command, before = received.command, len(state.decisions)
         if not isinstance(command, MoveCommand):
             raise TypeError(f"{command.kind} makes no decisions")
         if suspended is not None:
-            text = (
-                f"nothing is decided while {suspended.rule.replace('_', ' ')} is seen: "
-                f"{named(suspended.subjects)}"
-            )
+            reason = suspended.rule.replace("_", " ")
+            text = f"nothing is decided while brokers are silent ({reason}): {named(suspended.subjects)}"
             answers = [BundleAnswer("refused", text, suspended.rule)]
         else:
             answers = command.decide(OperatorMoves(state, str(received.head["by"])))
@@ -69,24 +67,20 @@ def obey_moves(state: RoundState, commands: Iterable[Received], suspended: Refus
 
 @dataclass(frozen=True, slots=True)
 class OperatorMoves:
-    """What a command that makes decisions is handed: the round's bundles, and what may be done with
-    them.
-
-    `by`: who sent the command.
-    """
+    """What a command that makes decisions works with: the round's bundles, and what it may decide."""
 
     state: RoundState
-    by: str
+    by: str  # who sent the command
 
     def refused(self, rule: str, text: str) -> BundleAnswer:
-        """Return that nothing is decided: which rule refuses it, and why."""
+        """Return the answer that a rule refuses the command, and why."""
         return BundleAnswer("refused", text, rule)
 
     def nothing(self, text: str) -> BundleAnswer:
-        """Return that there is nothing to decide."""
+        """Return the answer that there is nothing to decide."""
         return BundleAnswer("nothing", text)
 
-    # what there is
+    # --- the bundles and brokers that exist ---
 
     def rows_of(self, namespace: str) -> list[int]:
         """Return the rows of a namespace's bundles."""
@@ -94,11 +88,11 @@ class OperatorMoves:
         return list(range(rows.start, rows.stop))
 
     def unknown_namespace(self, namespace: str) -> BundleAnswer:
-        """Refuse a command about a namespace without known bundles."""
+        """Return the refusal of a command about a namespace without known bundles."""
         return _unknown_namespace(namespace)
 
     def find_bundle(self, namespace: str, given: str) -> int | BundleAnswer:
-        """Return the row of a bundle that is given by its range, or why there is none."""
+        """Return the row of a bundle that is given by its range, or the refusal if there is none."""
         return _find_bundle(self.state, namespace, given)
 
     def reachable_brokers(self) -> dict[str, int]:
@@ -107,25 +101,25 @@ class OperatorMoves:
         return {brokers.names[row]: row for row in np.flatnonzero(brokers.reachable).tolist()}
 
     def served_or_moving(self, rows: Iterable[int]) -> list[int]:
-        """Return the rows of the bundles that have an owner, or are on their way to one."""
+        """Return the rows of the bundles that have an owner, or are moving to one."""
         bundles = self.state.view.bundles
         return [row for row in rows if bundles.owner[row] >= 0 or bundles.in_flight[row]]
 
-    # what may be done
+    # --- what may be decided ---
 
     def unload(
         self, rows: Iterable[int], destination: int | None, *, queue: bool, command_id: str
     ) -> list[BundleAnswer]:
-        """Decide moves. `queue`: what limits leave no room for waits for it."""
+        """Decide moves of bundles. `queue`: moves that limits leave no room for wait for it."""
         state = self.state
         queue = queue and not state.config.balancer.dry_run
-        room = MoveBudget.of(state)
+        room = MoveBudget.build(state)
         answers = [_unload_bundle(state, row, destination, room, queue) for row in rows]
-        _take_place_of_queued(state, answers, command_id)
-        return _as_queue_has_room(state, answers)
+        _replace_queued(state, answers, command_id)
+        return _limit_queue(state, answers)
 
     def bundle_of_topic(self, namespace: str, topic: str) -> str | BundleAnswer:
-        """Return the range of the bundle that a topic is in, or why there is none."""
+        """Return the range of the bundle that a topic is in, or the refusal if there is none."""
         bundles = self.state.view.bundles
         rows = _present_rows(self.state, namespace)
         if not len(rows):
@@ -142,69 +136,71 @@ class OperatorMoves:
         return _pending(state, low) or _pending(state, high) or merge(state, low, high)
 
     def merge_advised(self, namespace: str, most: int) -> list[BundleAnswer]:
-        """Decide merges of pairs of a namespace that people are advised to merge."""
+        """Decide merges of so many pairs of a namespace that people are advised to merge."""
         pairs = advised_pairs(self.state, namespace, most)
         if pairs:
             return [self.merge(low, high) for low, high in pairs]
-        looks = self.state.config.splitting.merge_advice_enabled
-        why = "" if looks else ", merge_advice_enabled is false"
+        enabled = self.state.config.splitting.merge_advice_enabled
+        why = "" if enabled else " (merge_advice_enabled is false)"
         text = f"no bundles of {namespace} are advised to be merged{why}: nothing to do"
         return [BundleAnswer("nothing", text)]
 
     def assign(self, namespace: str, given: str) -> BundleAnswer:
-        """Give a bundle that is given by its range an owner."""
+        """Decide an owner for a bundle that is given by its range."""
         row = self.find_bundle(namespace, given)
         return _assign(self.state, row) if isinstance(row, int) else row
 
     def approve(self, proposals: Sequence[str], even_if_worse: bool) -> list[BundleAnswer]:
-        """Make the decisions of these proposals, as far as they still can be made."""
+        """Decide these proposals, as far as they can still be decided."""
         return approve(self.state, proposals, self.by, even_if_worse)
 
 
 def drain(state: RoundState) -> None:
-    """Unload what is left on drained brokers, and the bundles of deleted namespaces, as far as the
-    limits leave room."""
+    """Unload drained brokers and the bundles of deleted namespaces, as far as limits allow."""
     operator_state, view = state.memory.operator_state, state.view
     for broker in operator_state.drained:
         if broker in view.brokers.names:
             row = view.brokers.names.index(broker)
-            # what was split elsewhere goes by itself
+            # A bundle that was split elsewhere goes by itself.
             free = state.free_bundles() & ~state.overlapped.moving
             mine = np.flatnonzero(free & (view.bundles.owner == row))
             _unload_all(state, mine.tolist(), Decides.DRAINED)
     for namespace in operator_state.deleted:
         mine = np.zeros(len(view.bundles), np.bool_)
         mine[view.bundles.rows_of_namespace(namespace)] = True
-        served = (
-            mine & state.free_bundles() & np.append(view.brokers.alive, False)[view.bundles.owner]
-        )
-        _unload_all(state, np.flatnonzero(served).tolist(), Decides.NAMESPACE_DELETED)
+        is_served = np.append(view.brokers.alive, False)[view.bundles.owner]
+        rows = np.flatnonzero(mine & state.free_bundles() & is_served)
+        _unload_all(state, rows.tolist(), Decides.NAMESPACE_DELETED)
 
 
 def _unload_all(state: RoundState, rows: list[int], rule: Rule) -> None:
-    room, refused = MoveBudget.of(state), list[Refusal]()
+    """Decide unloads of these bundles until a limit is reached.
+
+    A drained broker's bundles need a candidate. The unload names it, too, if a lookup would assign
+    the bundle: the drained broker might take it back.
+    """
+    names_destination = preselects(state) or state.config.balancer.assign_unowned == "on_lookup"
+    room, refused = MoveBudget.build(state), list[Refusal]()
     for row in rows:
-        source = int(state.view.bundles.owner[row])
-        full = room.refusal([(row, source)])
-        choice = state.place(row) if full is None and rule is Decides.DRAINED else None
-        if full is not None:
-            refused.append(full)
+        source, destination = int(state.view.bundles.owner[row]), None
+        exceeded = room.refusal([(row, source)])
+        if exceeded is not None:
+            refused.append(exceeded)
             break
-        if choice is None and rule is Decides.DRAINED:
-            refused += state.no_candidate(row, state.view.brokers.names[source])
-            continue
-        named_now = (
-            preselects(state) or state.config.balancer.assign_unowned == "on_lookup"
-        )  # at a lookup its broker may take it back
-        _decide_unload(
-            state, row, choice.destination if choice is not None and named_now else None, rule
-        )
+        if rule is Decides.DRAINED:
+            choice = state.place(row)
+            if choice is None:
+                refused += state.no_candidate(row, state.view.brokers.names[source])
+                continue
+            destination = choice.destination if names_destination else None
+        _decide_unload(state, row, destination, rule)
         room.take(row, source)
     if state.view.brokers.sampled.any():
         state.refusals += refused
 
 
 def _decide_unload(state: RoundState, row: int, destination: int | None, rule: Rule) -> None:
+    """Decide an unload, or a transfer if the manager is extensible and has a destination."""
     transfer = destination is not None and state.config.balancer.load_manager == "extensible"
     source = state.view.brokers.names[int(state.view.bundles.owner[row])]
     state.decide(
@@ -225,7 +221,7 @@ def _unknown_namespace(namespace: str) -> BundleAnswer:
 
 
 def _find_bundle(state: RoundState, namespace: str, given: str) -> int | BundleAnswer:
-    """Return the row of a bundle given by its range, or why there is none."""
+    """Return the row of a bundle that is given by its range, or the refusal if there is none."""
     bundles = state.view.bundles
     try:
         parsed = parse_bundle(f"{namespace}/{given.lower()}")
@@ -248,8 +244,7 @@ def _find_bundle(state: RoundState, namespace: str, given: str) -> int | BundleA
 
 
 def _pending(state: RoundState, row: int) -> BundleAnswer | None:
-    """The decision about the bundle that is not confirmed yet, as a reason to decide nothing else.
-    The decision about the bundle that is not confirmed yet, as a reason to decide nothing else."""
+    """Return the refusal of a bundle with a pending decision or a queued move; None: it has none."""
     busy = state.describe_busy(state.view.bundles.name(row))
     return None if busy is None else BundleAnswer("refused", busy, "in_flight")
 
@@ -257,19 +252,21 @@ def _pending(state: RoundState, row: int) -> BundleAnswer | None:
 def _unload_bundle(
     state: RoundState, row: int, destination: int | None, room: MoveBudget, queue: bool
 ) -> BundleAnswer:
-    """Decide one move, and say what has become of it. `queue`: for want of room it is to wait."""
+    """Decide one move, and return the answer. `queue`: the move may wait until limits allow it."""
+    # Bundles that can't move: system bundles, pending ones, unassigned ones, overlapping ones.
     view, name = state.view, state.view.bundles.name(row)
     if view.bundles.system[row]:
         return _system_bundle(name)
-    if state.under_way(name) is not None:  # a move that is queued makes room for this one
+    if state.find_pending(name) is not None:  # a queued move does not count: this one replaces it
         return BundleAnswer("refused", str(state.describe_busy(name)), "in_flight")
     owner = int(view.bundles.owner[row])
     if owner < 0:
         if state.config.balancer.load_manager == "extensible":
-            return BundleAnswer("refused", f"nobody owns {name}", "unowned")
-        return BundleAnswer("nothing", f"nobody owns {name}: nothing to do")
+            return BundleAnswer("refused", f"{name} is unassigned", "unowned")
+        return BundleAnswer("nothing", f"{name} is unassigned: nothing to do")
     if state.overlapped.moving[row]:
         return explain_overlap(state, row)
+    # Destinations that may not have it.
     if destination is not None:
         wanted = view.brokers.names[destination]
         if destination == owner and state.describe_busy(name) is not None:
@@ -277,44 +274,48 @@ def _unload_bundle(
             return BundleAnswer("nothing", kept, bundle=name)
         if destination == owner:
             return BundleAnswer("refused", f"{wanted} owns {name} already", "destination_is_owner")
-        if (
-            policy := state.candidates.find_refusing_policy(row, destination, state.targets)
-        ) is not None:
-            return BundleAnswer(
-                "refused", f"{wanted} may not have {name}: {policy.replace('_', ' ')}", policy
-            )
+        policy = state.candidates.find_refusing_policy(row, destination, state.targets)
+        if policy is not None:
+            text = f"{wanted} may not have {name}: {policy.replace('_', ' ')}"
+            return BundleAnswer("refused", text, policy)
+    # Limits, for which the move may wait.
     to = "" if destination is None else f" for {view.brokers.names[destination]}"
     leaves = f"{name} leaves {view.brokers.names[owner]}{to}"
-    if (full := room.refusal([(row, owner)])) is not None:
-        if queue:
-            return BundleAnswer("queued", leaves, None, name, full)
-        return BundleAnswer("refused", f"{name}: {_describe_limit(full)}", full.rule)
+    exceeded = room.refusal([(row, owner)])
+    if exceeded is not None and queue:
+        return BundleAnswer("queued", leaves, None, name, exceeded)
+    if exceeded is not None:
+        return BundleAnswer("refused", f"{name}: {_describe_limit(exceeded)}", exceeded.rule)
     room.take(row, owner)
     _decide_unload(state, row, destination, Decides.UNLOAD_COMMAND)
     return BundleAnswer("decided", leaves, None, name)
 
 
-def _describe_limit(full: Refusal) -> str:
-    return f"{full.rule.replace('_', ' ')} {full.least:.0f}, allowed {full.limit:.0f} {full.unit}"
+def _describe_limit(exceeded: Refusal) -> str:
+    """Describe a limit on moves: its name, what counts in it, and what it allows."""
+    name = exceeded.rule.replace("_", " ")
+    return f"{name} {exceeded.least:.0f}, allowed {exceeded.limit:.0f} {exceeded.unit}"
 
 
-# --- moves that wait for room within the limits ---
+# --- queued moves: they wait until limits allow them ---
 
 
 def move_queued(state: RoundState) -> None:
-    """Decide the moves in the queue that limits leave room for now, in the order of their commands.
+    """Decide the queued moves that limits allow now, in the order of their commands.
 
-    What waits on counts as carried out, for balancing and for placement: nothing else takes its
-    room at its destination. What can't be any more fails.
+    The others count as carried out, for balancing and placement: no other bundle takes their room
+    at the destination. A move that is no longer possible fails.
     """
     if not state.queued_moves():
         return
-    queue = _Queue.of(state)
+    # The moves that end in this round.
+    queue = _Queue.build(state)
     waiting = tuple(
         queue.move(command) if command.queued else command
         for command in state.responder.operator_state.waiting
     )
     state.responder.change(waiting=waiting)
+    # The others, whose room is kept.
     rows = queue.rows
     brokers = {name: row for row, name in enumerate(state.view.brokers.names)}
     for move in state.queued_moves():
@@ -326,26 +327,25 @@ def move_queued(state: RoundState) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Queue:
-    """What a look at the queue needs to know, and the limits that held moves up."""
+    """The queued moves of a round, and the limits that hold some of them up."""
 
     state: RoundState
     room: MoveBudget
-    rows: Mapping[str, int]  # of the bundles that are queued
-    busy: frozenset[str]  # bundles that decisions under way are about
+    rows: Mapping[str, int]  # queued bundle → its row
+    pending: frozenset[str]  # bundles with a decision that is pending or new
     held: list[Refusal]
 
     @staticmethod
-    def of(state: RoundState) -> _Queue:
-        """As things stand in this round."""
+    def build(state: RoundState) -> _Queue:
+        """Return the queue as it stands in this round."""
         names = [move.bundle for move in state.queued_moves()]
         rows = dict(zip(names, state.view.bundles.rows_of(names).tolist(), strict=True))
-        pending = (name for pending in state.memory.pending for name in pending.bundles)
-        decided = (name for decision in state.decisions for name in decision.bundles)
-        busy = frozenset((*pending, *decided))
-        return _Queue(state, MoveBudget.of(state), rows, busy, [])
+        decisions: list[Pending | Decision] = [*state.memory.pending, *state.decisions]
+        pending = frozenset(name for decision in decisions for name in decision.bundles)
+        return _Queue(state, MoveBudget.build(state), rows, pending, [])
 
     def move(self, waiting: Waiting) -> Waiting:
-        """Decide what there is room for of one command's moves; what is left of it."""
+        """Decide the moves of one command that limits allow; return the command with the rest."""
         answers = {bundle: self._move(bundle, destination_of(waiting)) for bundle in waiting.queued}
         ends = {bundle: answer for bundle, answer in answers.items() if answer.outcome != "queued"}
         failed = [name for name, answer in ends.items() if answer.outcome == "refused"]
@@ -359,27 +359,30 @@ class _Queue:
         )
 
     def _move(self, bundle: str, wanted: str | None) -> BundleAnswer:
-        """What becomes of one move in this round."""
+        """Decide one move, fail it, or let it wait. `wanted`: its destination, if it has one."""
         state, brokers, row = self.state, self.state.view.brokers, self.rows[bundle]
         waits = BundleAnswer("queued", "")
+        # Moves that are no longer possible.
         if state.config.balancer.dry_run:
-            return BundleAnswer("refused", "decisions aren't published any more (dry run)")
+            return BundleAnswer("refused", "decisions are no longer published (dry run)")
         if row < 0:
-            return BundleAnswer("refused", "no report names it any more")
+            return BundleAnswer("refused", "no report names the bundle any more")
         if namespace_of(bundle) in state.responder.operator_state.deleted:
             return BundleAnswer("refused", f"{namespace_of(bundle)} is deleted")
         destination = None
         if wanted is not None:
             if wanted not in brokers.names or not brokers.alive[brokers.names.index(wanted)]:
-                return BundleAnswer("refused", f"{wanted} is not alive any more")
+                return BundleAnswer("refused", f"{wanted} is no longer alive")
             destination = brokers.names.index(wanted)
             if not brokers.speaking[destination]:
                 return waits
+        # Moves that wait for their bundle, and those that have nothing to do.
         owner = int(state.view.bundles.owner[row])
-        if bundle in self.busy or owner < 0 or state.overlapped.moving[row]:
+        if bundle in self.pending or owner < 0 or state.overlapped.moving[row]:
             return waits
         if owner == destination:
             return BundleAnswer("nothing", "")
+        # Moves that limits allow.
         answer = _unload_bundle(state, row, destination, self.room, queue=True)
         if answer.held_by is not None:
             self.held.append(answer.held_by)
@@ -388,42 +391,46 @@ class _Queue:
         return answer
 
 
-def _take_place_of_queued(
-    state: RoundState, answers: Iterable[BundleAnswer], command_id: str
-) -> None:
-    """Take moves out of the queue about whose bundles a later command has said something else."""
+def _replace_queued(state: RoundState, answers: Iterable[BundleAnswer], command_id: str) -> None:
+    """Take the bundles of a later command out of the queue."""
     later = {answer.bundle for answer in answers if answer.bundle}
-    operator_state = state.responder.operator_state
-    if not any(later.intersection(waiting.queued) for waiting in operator_state.waiting):
+    before = state.responder.operator_state.waiting
+    if not any(later.intersection(waiting.queued) for waiting in before):
         return
-    waiting = []
-    for one in operator_state.waiting:
-        old = [bundle for bundle in one.queued if bundle in later]
-        kept = tuple(bundle for bundle in one.queued if bundle not in later)
-        failed = tuple(f"{bundle}: the command {command_id} came after it" for bundle in old)
-        waiting.append(replace(one, queued=kept, failures=one.failures + failed) if old else one)
-    state.responder.change(waiting=tuple(waiting))
+    after: list[Waiting] = []
+    for waiting in before:
+        kept = tuple(bundle for bundle in waiting.queued if bundle not in later)
+        failed = tuple(
+            f"{bundle}: the command {command_id} came after it"
+            for bundle in waiting.queued
+            if bundle in later
+        )
+        after.append(replace(waiting, queued=kept, failures=waiting.failures + failed))
+    state.responder.change(waiting=tuple(after))
 
 
-def _as_queue_has_room(state: RoundState, wanted: list[BundleAnswer]) -> list[BundleAnswer]:
-    """The answers; refused is what would wait for ever, and what the queue has no place for."""
-    left, unused = MOST_QUEUED - len(state.queued_moves()), MoveBudget.unused(state)
+def _limit_queue(state: RoundState, wanted: list[BundleAnswer]) -> list[BundleAnswer]:
+    """Return the answers, with refusals in place of moves that would wait forever or are too many.
+
+    A move waits forever if a limit does not allow it even when no other bundle moves.
+    """
+    places, unused = MOST_QUEUED - len(state.queued_moves()), MoveBudget.unused(state)
     answers = list[BundleAnswer]()
     for answer in wanted:
         if answer.outcome != "queued":
             answers.append(answer)
             continue
         row = int(state.view.bundles.rows_of([answer.bundle])[0])
-        never = unused.refusal([(row, int(state.view.bundles.owner[row]))])
-        left -= never is None
-        full = f"{answer.bundle}: moves of {MOST_QUEUED} bundles wait for room, as many as may"
-        if never is not None:
-            text = f"{answer.bundle}: {_describe_limit(never)}"
-            answers.append(BundleAnswer("refused", text, never.rule))
-        elif left < 0:
-            answers.append(BundleAnswer("refused", full, "too_many_queued"))
+        exceeded = unused.refusal([(row, int(state.view.bundles.owner[row]))])
+        if exceeded is not None:
+            text = f"{answer.bundle}: {_describe_limit(exceeded)}"
+            answers.append(BundleAnswer("refused", text, exceeded.rule))
+        elif places <= 0:
+            text = f"{answer.bundle}: {MOST_QUEUED} moves are queued already, which is the limit"
+            answers.append(BundleAnswer("refused", text, "too_many_queued"))
         else:
             answers.append(answer)
+            places -= 1
     return answers
 
 
@@ -431,12 +438,13 @@ def _as_queue_has_room(state: RoundState, wanted: list[BundleAnswer]) -> list[Bu
 
 
 def _split(state: RoundState, request: SplitRequest) -> BundleAnswer:
+    """Decide a split that an operator commands, and return the answer."""
     view, config = state.view, state.config
     rows = _present_rows(state, request.namespace)
     if not len(rows):
         return _unknown_namespace(request.namespace)
 
-    # which bundle, and how
+    # Which bundle it is, and how it is split.
     names = [view.bundles.name(row) for row in rows.tolist()]
     bundles = NamespaceBundles(
         names,
@@ -453,16 +461,18 @@ def _split(state: RoundState, request: SplitRequest) -> BundleAnswer:
         rule = STATUS_RULES.get(result.status, f"status_{result.status}")
         return BundleAnswer("refused", result.detail, rule)
 
-    # whether it can be split now
+    # Whether it can be split now.
     name = bundle_name(*result.cut.parent)
     row = int(rows[names.index(name)])
     if (pending := _pending(state, row)) is not None:
         return pending
     if view.bundles.owner[row] < 0:
-        return BundleAnswer("refused", f"nobody owns {name}: split it when it is served", "unowned")
+        text = f"{name} is unassigned: split it when it is served"
+        return BundleAnswer("refused", text, "unowned")
     if state.overlapped.reshaping[row]:
         return explain_overlap(state, row)
 
+    # The decision.
     source = view.brokers.names[int(view.bundles.owner[row])]
     state.decide(
         "split",
@@ -493,6 +503,7 @@ def _present_rows(state: RoundState, namespace: str) -> Rows:
 
 
 def _assign(state: RoundState, row: int) -> BundleAnswer:
+    """Decide an owner for a bundle that a lookup or an operator asks for, and return the answer."""
     view, bundles, name = state.view, state.view.bundles, state.view.bundles.name(row)
     if bundles.system[row]:
         return _system_bundle(name)
@@ -505,19 +516,20 @@ def _assign(state: RoundState, row: int) -> BundleAnswer:
     if (few := find_too_few_brokers(state)) is not None:
         text = f"{few.rule}: a new cluster waits for {few.limit:.0f} brokers"
         return BundleAnswer("refused", text, few.rule)
-    if not assign(state, row, name, ordered=False):
+    if not assign(state, row, name, commanded=False):
         why = _describe_isolation(state, name)
         return BundleAnswer("refused", f"no broker may have {name} now{why}", "no_candidate")
-    return BundleAnswer("decided", f"{name} is to be {state.decisions[-1].destination}'s")
+    return BundleAnswer("decided", f"{name} goes to {state.decisions[-1].destination}")
 
 
 def _system_bundle(name: str) -> BundleAnswer:
+    """Return the refusal of a command about a system bundle."""
     text = f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker"
     return BundleAnswer("refused", text, "system_namespace")
 
 
 def _describe_isolation(state: RoundState, bundle: str) -> str:
-    """That the bundle's isolation policy matches no broker that lives, if so, to end a sentence."""
+    """Describe an isolation policy that matches no live broker, to end a sentence; else ""."""
     view = state.view
     live = [view.brokers.names[row] for row in np.flatnonzero(view.brokers.reachable).tolist()]
     policy = view.policies.isolation_of(namespace_of(bundle))
@@ -526,7 +538,7 @@ def _describe_isolation(state: RoundState, bundle: str) -> str:
 
 
 def _bundle_of_topic(namespace: str, topic: str, names: list[str]) -> str | BundleAnswer:
-    """The range of the bundle that a topic is in."""
+    """Return the range of the bundle that a topic is in, or the refusal if there is none."""
     try:
         other, hashed = namespace_of_topic(topic), topic_hash(topic)
     except ValueError as error:
@@ -544,8 +556,7 @@ def _bundle_of_topic(namespace: str, topic: str, names: list[str]) -> str | Bund
                 return name.rpartition("/")[2]
     return BundleAnswer(
         "refused",
-        f"no bundle of {namespace} is known that the topic {topic} (hash 0x{hashed:08x}) would be "
-        "in",
+        f"no known bundle of {namespace} has the topic {topic} (hash 0x{hashed:08x})",
         "unknown_bundle",
     )
 
@@ -553,50 +564,49 @@ def _bundle_of_topic(namespace: str, topic: str, names: list[str]) -> str | Bund
 def _answer(
     state: RoundState, received: Received, answers: list[BundleAnswer], before: int
 ) -> None:
-    """Give a command one answer from those about each bundle.
+    """Answer a command from the answers about its bundles.
 
-    `before`: how many decisions there were.
+    `before`: how many decisions the round had before this command.
     """
     decisions = state.decisions[before:]
     queued = [answer for answer in answers if answer.outcome == "queued"]
     ids = [decision.decision_id for decision in decisions]
     command = received.command
     assert isinstance(command, MoveCommand)
-    text = _summed(answers, command.about)
+    text = _summarise(answers, command.about)
     rule = next((answer.rule for answer in answers if answer.rule is not None), None)
     if command.is_answered_at_once or not (decisions or queued):
         is_refused = any(answer.outcome == "refused" for answer in answers)
         state.responder.answer(received, "refused" if is_refused else "done", text, rule, ids)
     elif state.config.balancer.dry_run:
-        state.responder.answer(
-            received, "done", f"dry run, nothing is published: {text}", rule, ids
-        )
+        text = f"dry run, nothing is published: {text}"
+        state.responder.answer(received, "done", text, rule, ids)
     else:
         state.responder.answer(received, "accepted", text + _describe_queued(queued), rule, ids)
-        waiting = Waiting(
-            received.head,
-            text,
-            tuple(bundle for decision in decisions for bundle in decision.bundles),
-            tuple(ids),
-            queued=tuple(answer.bundle for answer in queued),
-        )
+        # The command waits until its decisions have ended.
+        bundles = tuple(bundle for decision in decisions for bundle in decision.bundles)
+        names = tuple(answer.bundle for answer in queued)
+        waiting = Waiting(received.head, text, bundles, tuple(ids), queued=names)
         state.responder.change(waiting=(*state.responder.operator_state.waiting, waiting))
 
 
 def _describe_queued(queued: list[BundleAnswer]) -> str:
-    """That some of a command's moves wait, and for what, to end a sentence."""
+    """Describe the limit that queued moves wait for, to end a sentence; "": there are none."""
     if not queued or queued[0].held_by is None:
         return ""
-    waits = "it waits" if len(queued) == 1 else f"{len(queued)} of them wait"
-    return f"; {waits} for room: {_describe_limit(queued[0].held_by)}"
+    limit = _describe_limit(queued[0].held_by)
+    if len(queued) == 1:
+        return f"; the move is queued until limits allow it: {limit}"
+    return f"; {len(queued)} moves are queued until limits allow them: {limit}"
 
 
-def _summed(answers: list[BundleAnswer], what: str) -> str:
+def _summarise(answers: list[BundleAnswer], about: str) -> str:
+    """Return one text for the answers about bundles; `about`: what was done, as "unloaded"."""
     if len(answers) == 1:
         return answers[0].text
     decided = [answer for answer in answers if answer.outcome in ("decided", "queued")]
     rules = Counter(answer.rule for answer in answers if answer.outcome == "refused")
-    parts = [f"{len(decided)} of {len(answers)} {what}"]
+    parts = [f"{len(decided)} of {len(answers)} {about}"]
     firsts = {
         rule: next(answer.text for answer in answers if answer.rule == rule) for rule in rules
     }

@@ -1,5 +1,4 @@
-"""The last stage: the round as it is logged, with its ownership records and what the next round
-must know."""
+"""The last stage of a round: its ownership records, and the memory that the next one begins with."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from lb_stream.contracts.decisions import Decision, Ownership
 from lb_stream.core.commands.progress import Progress, update_command_progress
 from lb_stream.core.commands.proposal_book import ProposalNews
 from lb_stream.core.commands.responder import CommandAnswer
-from lb_stream.core.disruption.budgets import counting, limited_namespaces
+from lb_stream.core.disruption.budgets import limited_namespaces, select_counted
 from lb_stream.core.model.memory import Memory, MoveInProgress, Pending
 from lb_stream.core.model.refusals import Refusal, merged, refusal
 from lb_stream.core.model.rules import Refuses
@@ -19,7 +18,7 @@ from lb_stream.core.observing.move_progress import follow_moves
 from lb_stream.core.observing.outcomes import Outcome, find_unserved_since
 from lb_stream.core.round.assign import count_recent_assignments
 from lb_stream.core.round.limits import count_recent_moves
-from lb_stream.core.round.merge import merges_after
+from lb_stream.core.round.merge import find_merges_after
 from lb_stream.core.round.shed import observe_moves
 from lb_stream.core.round.state import RoundState
 from lb_stream.core.shedding.base import NOTHING, Unloads
@@ -28,61 +27,62 @@ from lb_stream.core.splitting.merging import MergeAdvice, MergeLook
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One decision pass: what was decided and refused, what earlier decisions came to, and what the
-    next round must know.
-
-    `view` is what the strategies saw, with moves in flight carried out.
-    """
+    """One round: what it decided, refused and answered, and what the next one remembers."""
 
     cluster: str
     seq: int
     now_ms: int
     decisions: tuple[Decision, ...]
-    outcomes: tuple[Outcome, ...]
-    ownership: tuple[Ownership, ...]
+    outcomes: tuple[Outcome, ...]  # of earlier decisions
+    ownership: tuple[Ownership, ...]  # records to publish
     refusals: tuple[Refusal, ...]
     memory: Memory
-    view: ClusterView
+    view: ClusterView  # what strategies saw: with pending moves carried out
     results: tuple[CommandAnswer, ...] = ()  # of commands
     proposed: Unloads = NOTHING  # what the shedder wanted; not logged
-    merge_advice: tuple[MergeAdvice, ...] = ()  # what is new about it
-    proposals: tuple[ProposalNews, ...] = ()  # what has become of each that something has become of
+    merge_advice: tuple[MergeAdvice, ...] = ()  # that is new or withdrawn
+    proposals: tuple[ProposalNews, ...] = ()  # that are new or have changed
 
 
 def record(state: RoundState, before: Memory) -> Round:
-    """Close the round.
+    """Return the finished round.
 
-    `before`: the memory that it began with. A dry run remembers no decision and tells of no
+    `before`: the memory that it began with. A dry run remembers no decision and publishes no
     ownership record.
     """
-    inputs, ledger = state.inputs, state.ledger
-    state.refusals += _clash(state, before.balances)
-    for decision in state.decisions if not state.config.balancer.dry_run else ():
-        ledger.decided(decision)
+    inputs, ledger, config = state.inputs, state.ledger, state.config.balancer
+    state.refusals += _refuse_two_balancers(state, before.balances)
+    # Ownership records of the decisions, and of released bundles without one.
+    if not config.dry_run:
+        for decision in state.decisions:
+            ledger.record_decision(decision)
     ledger.finish()
-    places = state.config.balancer.assign_unowned == "eager"
-    progress = Progress(
-        inputs.reported,
-        inputs.settled,
-        state.decisions,
-        state.reserved.keys(),
-        places,
-        state.responder.operator_state,
+    # What the commands come to that wait for decisions.
+    update_command_progress(
+        state.responder,
+        Progress(
+            inputs.reported,
+            inputs.settled,
+            state.decisions,
+            state.reserved.keys(),
+            config.assign_unowned == "eager",
+            state.responder.operator_state,
+        ),
     )
-    update_command_progress(state.responder, progress)
-    timeout_ms = state.config.balancer.unloading_timeout_ms
-    arrivals = follow_moves(
+    # Moves in progress, of which the shedder may learn; and the memory.
+    timeout_ms = config.unloading_timeout_ms
+    progress = follow_moves(
         inputs.alive.view, state.memory, inputs.settled, state.now_ms, timeout_ms
     )
-    observe_moves(state, arrivals.outcomes)
-    merges = merges_after(state)
-    memory = _memory_after(state, arrivals.moves, merges)
+    observe_moves(state, progress.outcomes)
+    merges = find_merges_after(state)
+    memory = _build_memory(state, progress.moves, merges)
     return Round(
         cluster=state.view.cluster,
         seq=memory.seq,
         now_ms=state.now_ms,
         decisions=tuple(state.decisions),
-        outcomes=arrivals.outcomes,
+        outcomes=progress.outcomes,
         ownership=tuple(ledger.records.published),
         refusals=merged(state.refusals),
         memory=memory,
@@ -94,35 +94,39 @@ def record(state: RoundState, before: Memory) -> Round:
     )
 
 
-def _clash(state: RoundState, before: Mapping[str, tuple[str, ...]]) -> list[Refusal]:
-    """Two balancers on one cluster: told when that begins or changes, and with every shedding
-    pass."""
-    now = state.memory.balances
-    if (
-        state.config.balancer.dry_run
-        or not now
-        or not (state.shed or now != before or not state.memory.clashing)
-    ):
+def _refuse_two_balancers(
+    state: RoundState, before: Mapping[str, tuple[str, ...]]
+) -> list[Refusal]:
+    """Return the refusal that another balancer moves this cluster's bundles, if it is due.
+
+    That is when it begins or changes, and in every shedding pass.
+    """
+    balancing = state.memory.balances
+    if state.config.balancer.dry_run or not balancing:
         return []
-    return [refusal(Refuses.BALANCES_ITSELF, None, now, limit=0)]
+    if state.shed or balancing != before or not state.memory.clashing:
+        return [refusal(Refuses.BALANCES_ITSELF, None, balancing, limit=0)]
+    return []
 
 
-def _memory_after(
+def _build_memory(
     state: RoundState, moves: Mapping[str, MoveInProgress], merges: MergeLook
 ) -> Memory:
-    """`moves`: those that are half done."""
+    """Return what the next round remembers; `moves`: bundle → its move in progress."""
     inputs, ledger, memory, now_ms = state.inputs, state.ledger, state.memory, state.now_ms
     dry_run, alive = state.config.balancer.dry_run, inputs.alive
-    new = () if dry_run else tuple(_pending_after(state, moves))
-    spending = (
-        ()
-        if dry_run
-        else counting(state.decisions, limited_namespaces(state.config.namespaces), memory)
-    )
-    assigned = {
-        decision.bundle
-        for decision in state.decisions
-        if decision.kind == "assign" and not decision.dry_run
+    # The decisions of this round, which a dry run does not remember.
+    pending, spending, assigned = memory.pending, memory.spending, set[str]()
+    if not dry_run:
+        limited = limited_namespaces(state.config.namespaces)
+        counted = select_counted(state.decisions, limited, memory)
+        pending += tuple(_build_pending(state, moves))
+        spending += tuple(decision.decision_id for decision in counted)
+        assigned = {made.bundle for made in state.decisions if made.kind == "assign"}
+    reserved = {
+        bundle: destination
+        for bundle, destination in state.reserved.items()
+        if bundle not in assigned
     }
     # Everything else is as the stages have left it.
     return replace(
@@ -130,15 +134,11 @@ def _memory_after(
         seq=memory.seq + 1,
         first_ms=now_ms if memory.first_ms is None else memory.first_ms,
         last_shed_ms=now_ms if state.shed else memory.last_shed_ms,
-        pending=memory.pending + new,
+        pending=pending,
         recently_unloaded=inputs.recently_unloaded,
         unloaded_brokers=inputs.unloaded_brokers,
         retries=inputs.retries,
-        reserved={
-            bundle: destination
-            for bundle, destination in state.reserved.items()
-            if bundle not in assigned
-        },
+        reserved=reserved,
         moves=moves,
         versions=ledger.records.versions,
         unserved=ledger.records.unserved,
@@ -154,7 +154,7 @@ def _memory_after(
         operator_state=state.responder.operator_state,
         moved=count_recent_moves(state),
         strategies=state.strategies_after(),
-        spending=memory.spending + tuple(decision.decision_id for decision in spending),
+        spending=spending,
         mergeable=merges.pairs,
         merges_sought_ms=merges.at_ms,
         proposals=tuple(state.responder.book.waiting),
@@ -162,8 +162,8 @@ def _memory_after(
     )
 
 
-def _pending_after(state: RoundState, moves: Mapping[str, MoveInProgress]) -> Iterator[Pending]:
-    """The round's decisions as those that no report has confirmed. `moves`: those half done."""
+def _build_pending(state: RoundState, moves: Mapping[str, MoveInProgress]) -> Iterator[Pending]:
+    """Yield the round's decisions as pending ones; `moves`: bundle → its move in progress."""
     ledger, known = state.ledger, state.ledger.reported
     starts = state.inputs.reported.brokers.starts()  # of the brokers' processes
     rows = known.bundles.rows_of(decision.bundle for decision in state.decisions).tolist()

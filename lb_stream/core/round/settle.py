@@ -1,10 +1,8 @@
-"""The second stage: what earlier decisions have come to, and what this round has to know of
-them."""
+"""The second stage of a round: settle earlier decisions, and build what this round decides on."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -12,19 +10,23 @@ from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.decisions import RESHAPES
 from lb_stream.contracts.reports import Ack
 from lb_stream.core.commands.proposals import end_proposals
-from lb_stream.core.disruption.budgets import limited_namespaces, spent_after
+from lb_stream.core.disruption.budgets import limited_namespaces, settle_spending
 from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.filters.preallocation import count, counted_assignments
 from lb_stream.core.model.chance import seed_of
-from lb_stream.core.model.memory import Memory, Retry
+from lb_stream.core.model.memory import Memory, Pending, Retry
 from lb_stream.core.model.names import namespace_of
-from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.view import ClusterView, apply_pending_moves
 from lb_stream.core.observing import outcomes
 from lb_stream.core.observing.finite import exclude_non_finite
 from lb_stream.core.observing.liveness import Liveness
-from lb_stream.core.observing.outcomes import Settled, retry_after_failure, retry_after_restart
-from lb_stream.core.ownership.ledger import Ledger
+from lb_stream.core.observing.outcomes import (
+    Outcome,
+    Settled,
+    retry_after_failure,
+    retry_after_restart,
+)
+from lb_stream.core.ownership.ledger import EndedDecision, Ledger
 from lb_stream.core.placement.learn_quotas import while_others_run, with_quotas
 from lb_stream.core.round.observe import Observed
 from lb_stream.core.round.shed import observe_loads
@@ -32,28 +34,29 @@ from lb_stream.core.round.state import RoundInputs, RoundState
 
 
 def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
-    """End the decisions that reports, acknowledgements and time have ended.
-
-    What comes back is ready for the first decision.
-    """
+    """End decisions by reports, acknowledgements and time; return the round before its first one."""
     memory, config, alive = seen.memory, seen.config.balancer, seen.alive
     now_ms = alive.view.now_ms
-    settled = outcomes.settle_decisions(alive.view, memory, acks, now_ms)
-    ledger = Ledger.of(alive.view, seen.known, memory, config.dry_run)
+    # The outcomes of earlier decisions, and the ownership records that follow from them.
+    settled = outcomes.settle_decisions(alive.view, memory, acks)
+    ledger = Ledger.build(alive.view, seen.known, memory, config.dry_run)
     ended = [
-        (pending, pending.kind in RESHAPES and outcome.outcome == "confirmed", outcome.at_ms)
+        EndedDecision(pending, _replaces_bundles(pending, outcome), outcome.at_ms)
         for pending, outcome in settled.ended
     ]
-    ledger.settle(ended, settled.pending, memory.dead, config.tombstone_delay_ms)
-    reported, view, quotas, not_finite = _views(seen, settled)
-    spent, spending = spent_after(
-        memory, settled, limited_namespaces(seen.config.namespaces), now_ms
-    )
+    ledger.record_events(ended, settled.pending, memory.dead, config.tombstone_delay_ms)
+    # The views that the round decides on, and the memory with what has ended.
+    reported, not_finite = exclude_non_finite(alive.view)
+    reported, quotas = _with_quotas(reported, memory, config)
+    view = apply_pending_moves(reported, settled.pending, config.count_pending_moves)
+    limited = limited_namespaces(seen.config.namespaces)
+    spent, spending = settle_spending(memory, settled, limited, now_ms)
     after = memory
     if settled.ended or (quotas, spent, spending) != (memory.quotas, memory.spent, memory.spending):
         after = replace(
             memory, pending=settled.pending, quotas=quotas, spent=spent, spending=spending
         )
+    recently_unloaded = _recently_unloaded(memory, settled, config, now_ms)
     inputs = RoundInputs(
         reported=reported,
         view=view,
@@ -62,13 +65,13 @@ def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
         seed=seed_of(view.cluster, memory.seq + 1),
         alive=alive,
         settled=settled,
-        recently_unloaded=_recently_unloaded(memory, settled, config, now_ms)
-        | _moved_by_others(alive, config, now_ms),
+        recently_unloaded=recently_unloaded | _moved_by_others(alive, config, now_ms),
         retries=_retries(memory, settled, now_ms, config),
         reserved=_reserved(memory, settled, alive.view),
         released=_released(memory, settled, alive.view),
         unloaded_brokers=_unloaded_brokers(memory, settled, reported, now_ms),
     )
+    # The round before its first decision: proposals end, strategies see the loads.
     state = RoundState(inputs, ledger, seen.responder, refusals=[*not_finite, *alive.refusals])
     state.approvals = tuple(approval for approval in memory.approvals if approval[1] > now_ms)
     end_proposals(seen.responder.book, alive.view, seen.config, memory.operator_state)
@@ -78,55 +81,46 @@ def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
 
 
 def count_preallocated(state: RoundState) -> None:
-    """Show placement what was placed and no report has named yet, where that isn't in the view."""
-    config = state.config.balancer
+    """Show placement the bundles that were placed and not reported yet, unless the view has them."""
+    config, inputs = state.config.balancer, state.inputs
     if not config.count_pending_moves:
-        count(
-            counted_assignments(
-                state.inputs.reported, state.inputs.settled.pending, config.preallocation_release
-            ),
-            state.targets,
-            state.candidates,
+        placed = counted_assignments(
+            inputs.reported, inputs.settled.pending, config.preallocation_release
         )
+        count(placed, state.targets, state.candidates)
 
 
-def _views(
-    seen: Observed, settled: Settled
-) -> tuple[ClusterView, ClusterView, dict[str, Any], list[Refusal]]:
-    """The two views that a round goes on with: as reported, and with moves in flight carried out.
+def _replaces_bundles(pending: Pending, outcome: Outcome) -> bool:
+    """Whether a decision has ended with other bundles in its bundles' place."""
+    return pending.kind in RESHAPES and outcome.outcome == "confirmed"
 
-    Then what the simple manager has learned, and which figures are no numbers.
-    """
-    config, remembered = seen.config.balancer, seen.memory.quotas
-    reported, not_finite = exclude_non_finite(seen.alive.view)
-    quotas = while_others_run(remembered, reported.now_ms)
+
+def _with_quotas(
+    view: ClusterView, memory: Memory, config: BalancerConfig
+) -> tuple[ClusterView, dict[str, object]]:
+    """Return the view with the quotas that the simple manager learns, and what to remember."""
     if config.load_manager == "simple":
-        reported, quotas = with_quotas(reported, remembered)
-    return (
-        reported,
-        apply_pending_moves(reported, settled.pending, config.count_pending_moves),
-        quotas,
-        not_finite,
-    )
+        return with_quotas(view, memory.quotas)
+    return view, while_others_run(memory.quotas, view.now_ms)
 
 
 def _recently_unloaded(
     memory: Memory, settled: Settled, config: BalancerConfig, now_ms: int
 ) -> dict[str, int]:
-    """Bundle → when it was seen to have left its source, within the grace period (one of exactly
-    its length still counts)."""
+    """Return the bundles that have left their source within the grace period → when.
+
+    A period of exactly that length still counts.
+    """
     grace_start = now_ms - config.shedding_grace_period_ms
     kept = {bundle: at for bundle, at in memory.recently_unloaded.items() if at >= grace_start}
     return kept | {pending.bundle: now_ms for pending in settled.released}
 
 
 def _moved_by_others(alive: Liveness, config: BalancerConfig, now_ms: int) -> dict[str, int]:
-    """In a dry run: bundles that changed hands in this batch.
+    """Return the bundles that another balancer moved in this batch → when; only in a dry run.
 
-    Somebody else balances, and leaves alone what it has moved; so do we.
-
-    While brokers are dead it may be failover, after which the others' balancer leaves nothing
-    alone.
+    The other balancer leaves alone what it has just moved, and so must this one. While brokers are
+    dead the moves may be failover, after which the other balancer leaves nothing alone.
     """
     if not config.dry_run or alive.dead:
         return {}
@@ -140,20 +134,20 @@ def _moved_by_others(alive: Liveness, config: BalancerConfig, now_ms: int) -> di
 def _unloaded_brokers(
     memory: Memory, settled: Settled, view: ClusterView, now_ms: int
 ) -> dict[str, int]:
-    """Broker → when a move was last seen to have left it, as long as the broker is known."""
+    """Return the known brokers → when a bundle last left one of them by a move."""
     left = {pending.source: now_ms for pending in settled.released if pending.source is not None}
-    return {
-        broker: at
-        for broker, at in (dict(memory.unloaded_brokers) | left).items()
-        if broker in view.brokers.names
-    }
+    latest = {**memory.unloaded_brokers, **left}
+    return {broker: at_ms for broker, at_ms in latest.items() if broker in view.brokers.names}
 
 
 def _retries(
     memory: Memory, settled: Settled, now_ms: int, config: BalancerConfig
 ) -> dict[str, Retry]:
-    """Bundle → its failures in a row: remembered while the next attempt is under way, and for the
-    grace period (one time-out at least)."""
+    """Return the bundles whose last decisions failed → when each may be decided again.
+
+    A failure is remembered while the next attempt is pending, and for the grace period, which is at
+    least one time-out.
+    """
     timeout_ms = config.unloading_timeout_ms
     oldest_ms = now_ms - max(config.shedding_grace_period_ms, timeout_ms)
     trying = {bundle for pending in memory.pending for bundle in pending.bundles}
@@ -178,16 +172,16 @@ def _retries(
 
 
 def _reserved(memory: Memory, settled: Settled, view: ClusterView) -> dict[str, str]:
-    """Released bundle → the destination that its unload named.
+    """Return the released bundles → the destination that each one's unload named.
 
-    A one-shot affinity, kept until a round can assign the bundle. So it is with a bundle whose
-    destination was restarted and is asked again. A bundle whose namespace is deleted goes nowhere.
+    It is kept until a round can assign the bundle. The same holds of a bundle whose destination was
+    restarted and is asked again. Bundles of deleted namespaces are left out.
     """
     released = {
-        one.bundle: str(one.destination)
-        for one, outcome in settled.ended
+        pending.bundle: str(pending.destination)
+        for pending, outcome in settled.ended
         if outcome.outcome == "released"
-        or (one.kind == "assign" and one.bundle in settled.repeated)
+        or (pending.kind == "assign" and pending.bundle in settled.repeated)
     }
     every = {**memory.reserved, **released}
     rows = zip(every.items(), view.bundles.rows_of(every).tolist(), strict=True)
@@ -200,20 +194,18 @@ def _reserved(memory: Memory, settled: Settled, view: ClusterView) -> dict[str, 
 
 
 def _released(memory: Memory, settled: Settled, view: ClusterView) -> frozenset[str]:
-    """Bundles that this balancer had released and that nobody has taken yet; none that has been
-    split, or whose namespace is deleted."""
-    every = {*memory.released, *(pending.bundle for pending in settled.released)}
-    if not every:
+    """Return the bundles that moves of this balancer released, and that are still unassigned.
+
+    Bundles that were split, or whose namespace is deleted, are left out.
+    """
+    released = {*memory.released, *(pending.bundle for pending in settled.released)}
+    if not released:
         return frozenset()
-    rows = {
-        name: row
-        for name, row in zip(every, view.bundles.rows_of(every).tolist(), strict=True)
-        if row >= 0
-    }
-    waiting = {name: row for name, row in rows.items() if view.bundles.owner[row] < 0}
-    gone = superseded(view, waiting.values())
+    rows = zip(released, view.bundles.rows_of(released).tolist(), strict=True)
+    unassigned = {name: row for name, row in rows if row >= 0 and view.bundles.owner[row] < 0}
+    gone, deleted = superseded(view, unassigned.values()), memory.operator_state.deleted
     return frozenset(
         name
-        for name, row in waiting.items()
-        if row not in gone and namespace_of(name) not in memory.operator_state.deleted
+        for name, row in unassigned.items()
+        if row not in gone and namespace_of(name) not in deleted
     )

@@ -117,7 +117,7 @@ def unload_from_hot(state: RoundState) -> None:
     state.refusals += unloads.refusals or _nothing_proposed(state, seen)
     if state.config.balancer.count_pending_moves and preselects(state):
         state.relieved = frozenset(proposal.source for proposal in unloads.proposals)
-    room = MoveBudget.of(state)
+    room = MoveBudget.build(state)
     for proposals in _exchanges(unloads.proposals):
         if _has_room(state, proposals, holds, room) and _by_rules(state, proposals):
             before = len(state.decisions)
@@ -545,7 +545,7 @@ class _Repair:
 
     def _move_away(self, member: int, place: int, eligible: Bools) -> list[Refusal]:
         """Decide moves of all bundles that a namespace has at a place. Returns why one can't go."""
-        state, bundles, room = self.state, self.state.view.bundles, MoveBudget.of(self.state)
+        state, bundles, room = self.state, self.state.view.bundles, MoveBudget.build(self.state)
         mine = np.arange(len(bundles))[bundles.rows_of_namespace(self.namespaces[member])]
         sources = np.append(self.place_of == place, False)[bundles.owner[mine]]
         mine = mine[sources & ~np.append(self.stays, True)[bundles.owner[mine]]]

@@ -257,7 +257,8 @@ def _unload_child(state: RoundState, row: int) -> Refusal | None:
     name, owner = state.view.bundles.name(row), int(state.view.bundles.owner[row])
     source = state.view.brokers.names[owner]
     if (
-        limit := build_holds(state).refusal([name]) or MoveBudget.of(state).refusal([(row, owner)])
+        limit := build_holds(state).refusal([name])
+        or MoveBudget.build(state).refusal([(row, owner)])
     ) is not None:
         return limit
     choice = state.place(row)

@@ -1,4 +1,4 @@
-"""A round while it is being made: what the stages of `decide` share. It lives within one call."""
+"""The state that the stages of a round share. It lives within one call of `decide`."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from lb_stream.core.placement.base import Best, PlacementContext, Targets
 from lb_stream.core.shedding.base import NOTHING, Unloads
 from lb_stream.core.splitting.merging import MergeLook
 
-MOST_CANDIDATES_SHOWN = 20
-LEAST_REFUSED_SHOWN = 3
-"""Of each filter, however many candidates there are."""
+MAX_CANDIDATES_SHOWN = 20
+MIN_REFUSED_SHOWN = 3
+"""Brokers that are shown for each filter, however many candidates there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The placement strategy was asked about `candidates` and answered `best` (rows)."""
+    """One call of the placement strategy: it was given `candidates` and returned `best` (rows)."""
 
     candidates: Rows
     best: Rows
@@ -42,9 +42,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A destination and what it was chosen from."""
+    """A destination, and the candidates that it was chosen from."""
 
-    destination: int
+    destination: int  # a row
     candidates: list[Candidate]
     score: float
     unit: str  # of the score
@@ -53,93 +53,81 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """What a split or merge makes of its bundle.
+    """The bundles that a split or merge makes."""
 
-    No children: its owner finds them by the algorithm.
-    """
-
-    children: tuple[str, ...]
+    children: tuple[str, ...]  # none: the bundle's owner finds them by the algorithm
     boundaries: tuple[int, ...] = ()
     algorithm: str | None = None
     unload_children: bool = False
-    neighbour: str | None = None  # of a merge
+    neighbour: str | None = None  # of a merge: the other bundle
 
 
 @dataclass(frozen=True, slots=True)
 class RoundInputs:
-    """What a round decides on: observed and settled before its first decision, and changed by
-    none."""
+    """What a round decides on, as it is before the first decision. No decision changes it."""
 
-    reported: ClusterView  # dead brokers marked, moves in flight still where they were
-    view: ClusterView  # the same with moves in flight carried out: what strategies see
-    memory: (
-        Memory  # with what commands have laid down; `pending` are the decisions that are still open
-    )
+    reported: ClusterView  # dead brokers marked; pending moves not carried out
+    view: ClusterView  # what strategies see: the same with pending moves carried out
+    memory: Memory  # with what commands have set; `pending` holds the decisions still pending
     config: ClusterConfig
-    seed: int | None  # None: no chance, always the first
+    seed: int | None  # of draws among equals; None: the first is taken
     alive: Liveness
     settled: Settled
-    recently_unloaded: Mapping[str, int]  # bundle → when
+    recently_unloaded: Mapping[str, int]  # bundle → when it left its source
     retries: Mapping[str, Retry]
     reserved: Mapping[str, str]  # released bundle → the destination that its unload named
-    released: frozenset[str]  # bundles that this balancer had released and nobody has taken yet
+    released: frozenset[str]  # bundles that this balancer released, still unassigned
     unloaded_brokers: Mapping[str, int]  # broker → when a move out of it was last confirmed
 
     @staticmethod
-    def of(
+    def untouched(
         view: ClusterView, config: ClusterConfig, seed: int | None, memory: Memory | None = None
     ) -> RoundInputs:
-        """Those of a cluster in which nothing has been decided yet."""
-        alive, settled = Liveness(view, (), None), Settled((), ())
+        """Return the inputs of a cluster in which no decision is pending and none has ended."""
         return RoundInputs(
-            view,
-            view,
-            memory or Memory(),
-            config,
-            seed,
-            alive,
-            settled,
-            {},
-            {},
-            {},
-            frozenset(),
-            {},
+            reported=view,
+            view=view,
+            memory=memory or Memory(),
+            config=config,
+            seed=seed,
+            alive=Liveness(view, (), None),
+            settled=Settled((), ()),
+            recently_unloaded={},
+            retries={},
+            reserved={},
+            released=frozenset(),
+            unloaded_brokers={},
         )
 
 
 @dataclass(slots=True)
 class RoundState:
-    """What the round has decided, refused and answered so far, and how its choices count in the
-    next ones."""
+    """What a round has decided, refused and answered so far, and what its next choices count."""
 
     inputs: RoundInputs
     ledger: Ledger
-    responder: CommandResponder  # where commands are answered
+    responder: CommandResponder  # answers commands
     decisions: list[Decision] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
+    # The shedding pass.
+    shed: bool = False  # it was due
+    looked: bool = False  # the shedder has judged the loads, and waits for nothing
+    proposed: Unloads = NOTHING  # what the shedder wants
     relieved: frozenset[int] = (
         frozenset()
-    )  # brokers that bundles leave in this round, and that are spared in it
-    shed: bool = False
-    looked: bool = False  # the shedder has looked at the loads, and waits for nothing
-    proposed: Unloads = NOTHING  # by the shedder
-    merges: MergeLook | None = None  # what a look for bundles to merge has found
-    exchanges: list[tuple[str, ...]] = field(
-        default_factory=list
-    )  # bundles whose moves belong together
+    )  # brokers that are unloaded, and get no bundle if avoidable
+    exchanges: list[tuple[str, ...]] = field(default_factory=list)  # bundles that move together
+    # Other stages.
+    merges: MergeLook | None = None  # found by this round's look for bundles to merge
     dequeued: set[str] = field(default_factory=set)  # bundles whose queued moves have been decided
-    approvals: tuple[
-        tuple[str, int, int], ...
-    ] = ()  # as the memory has them: what rules have approved within the last hour
-    reserved: dict[str, str] = field(
-        init=False
-    )  # the inputs', without those that are left to the next lookup
+    # What rules of auto_approve have approved within the last hour, as the memory has it.
+    approvals: tuple[tuple[str, int, int], ...] = ()
+    # The inputs' reservations, without bundles that are left to the next lookup.
+    reserved: dict[str, str] = field(init=False)
     targets: Targets = field(init=False)
     candidates: Candidates = field(init=False)
-    _overlapped: Overlapped | None = None  # once asked for
-    _strategies: dict[str, Any] = field(
-        default_factory=dict
-    )  # strategy → its memory, where it has been used in this round
+    _overlapped: Overlapped | None = None  # when it has been asked for
+    _strategies: dict[str, Any] = field(default_factory=dict)  # strategy → its memory, once used
     _candidates_shown: dict[tuple[str, float | None, str | None], Candidate] = field(
         default_factory=dict
     )
@@ -150,20 +138,16 @@ class RoundState:
         self.candidates = Candidates(self.view, self.config.balancer, self.refusals)
 
     @staticmethod
-    def of(inputs: RoundInputs) -> RoundState:
-        """Before the first decision, with nothing recorded and nothing answered."""
-        ledger = Ledger.of(
-            inputs.view, inputs.reported, inputs.memory, inputs.config.balancer.dry_run
-        )
+    def begin(inputs: RoundInputs) -> RoundState:
+        """Return a round before its first decision, with nothing recorded and nothing answered."""
+        dry_run = inputs.config.balancer.dry_run
+        ledger = Ledger.build(inputs.view, inputs.reported, inputs.memory, dry_run)
         return RoundState(inputs, ledger, CommandResponder(inputs.memory.operator_state))
 
     def fork(self, inputs: RoundInputs) -> RoundState:
-        """The same round with other inputs.
+        """Return the same round with other inputs, which have the same rows.
 
-        What is decided there is decided there only; refusals and what strategies learn are this
-        one's.
-
-        The rows of bundles and brokers must be the same.
+        Decisions of the fork are its own. Refusals and memories of strategies are this round's.
         """
         other = RoundState(inputs, self.ledger, self.responder, list(self.decisions), self.refusals)
         other._strategies = self._strategies
@@ -181,57 +165,52 @@ class RoundState:
 
     @property
     def memory(self) -> Memory:
-        """What was remembered when the round began, with what its commands have laid down."""
+        """The memory that the round began with, with what its commands have set."""
         return self.inputs.memory
 
     @property
     def now_ms(self) -> int:
-        """The round's time."""
+        """The time of the round."""
         return self.inputs.view.now_ms
 
     def place(self, bundle: int, avoid: Collection[str] = ()) -> Choice | None:
-        """Find a destination for a bundle; None when there is no candidate at all.
+        """Choose a destination for a bundle (row); None: there is no candidate.
 
-        Those to `avoid` are asked when nobody else may have it.
-
-        When the modular manager's choice is overloaded the strategy is asked again, about all that
-        policies allow.
+        `avoid`: brokers that get it only if no other broker may. When the modular manager's choice
+        is overloaded, the strategy is called again with all brokers that policies allow.
         """
         pool = self.candidates.pool_for(bundle, self.targets)
         if avoid:
             failed = np.array([name in avoid for name in self.view.brokers.names], np.bool_)
-            others, steps = (
-                self.candidates.allowed_by_rules(bundle, self.targets)
-                if failed[pool.kept].all()
-                else (pool.kept, pool.steps)
-            )
+            others, steps = pool.kept, pool.steps
+            if failed[others].all():
+                others, steps = self.candidates.allowed_by_rules(bundle, self.targets)
             if not failed[others].all():
-                willing = others[~failed[others]]
-                return self.place_among(
-                    bundle, willing, (*steps, (FilteredBy.FAILED_BEFORE.name, others, willing))
-                )
+                rest = others[~failed[others]]
+                step = FilteredBy.FAILED_BEFORE.name, others, rest
+                return self.place_among(bundle, rest, (*steps, step))
         return self._choose(bundle, (pool.kept, pool.steps), (pool.allowed, pool.policy_steps))
 
     def place_among(
         self, bundle: int, rows: Rows, steps: Steps, refused: Choice | None = None
     ) -> Choice | None:
-        """One of these brokers, which rules and wishes have left.
+        """Choose a destination among the brokers that rules and wishes have left.
 
-        `refused`: the choice that they didn't leave.
+        `steps`: how they were filtered. `refused`: an earlier choice that they excluded.
         """
         even, more = self.candidates.prefer_even(bundle, rows, self.targets)
         choice = self._choose(bundle, (even, steps + more), (rows, steps))
-        return (
-            choice
-            if choice is None or refused is None
-            else replace(choice, calls=refused.calls + choice.calls)
-        )
+        if choice is None or refused is None:
+            return choice
+        return replace(choice, calls=refused.calls + choice.calls)
 
     def _choose(
         self, bundle: int, first: tuple[Rows, Steps], then: tuple[Rows, Steps]
     ) -> Choice | None:
-        """The strategy's choice among the first, or among the others when that one is overloaded
-        (modular manager)."""
+        """Return the strategy's choice among the first brokers.
+
+        If that one is overloaded, and the manager is modular: among the other ones.
+        """
         ranked, steps = first
         best = self._rank(ranked, bundle)
         calls = [Call(ranked, best.rows)]
@@ -252,7 +231,7 @@ class RoundState:
         return Choice(chosen, self._shown(ranked, best, steps), score, best.unit, tuple(calls))
 
     def no_candidate(self, bundle: int, source: str | None) -> list[Refusal]:
-        """That no broker may have a bundle; and if its isolation policy matches none that lives."""
+        """Return the refusals of a bundle that no broker may have, with an unmatched policy."""
         name = [self.view.bundles.name(bundle)]
         found = [refusal(Refuses.NO_CANDIDATE, source, name, limit=1)]
         if self.candidates.matches_none(bundle):
@@ -260,9 +239,9 @@ class RoundState:
         return found
 
     def free_bundles(self) -> Bools:
-        """Bundles that may be decided on.
+        """Return the bundles that may be decided on. O(bundles).
 
-        Not the system's, not on their way or queued, not decided on in this round, not backing off.
+        Not system bundles, nor those with a pending, queued or new decision, nor in a back-off.
         """
         bundles = self.view.bundles
         free = ~bundles.system & ~bundles.in_flight
@@ -277,48 +256,44 @@ class RoundState:
 
     @property
     def overlapped(self) -> Overlapped:
-        """Bundles whose ranges others have, too, as reported. Found once in a round."""
+        """Bundles that overlap others, as reported. Found once in a round."""
         if self._overlapped is None:
             self._overlapped = find_overlaps(self.inputs.reported)
         return self._overlapped
 
-    def under_way(self, bundle: str) -> tuple[str, str] | None:
-        """Id and kind of the decision about a bundle that is not confirmed yet."""
-        open_: list[Pending | Decision] = [*self.memory.pending, *self.decisions]
-        return next(
-            (
-                (decision.decision_id, decision.kind)
-                for decision in reversed(open_)
-                if bundle in decision.bundles
-            ),
-            None,
-        )
+    def find_pending(self, bundle: str) -> Pending | Decision | None:
+        """Return the last decision about a bundle that is pending or new in this round, if any."""
+        decisions: list[Pending | Decision] = [*self.memory.pending, *self.decisions]
+        about = (decision for decision in reversed(decisions) if bundle in decision.bundles)
+        return next(about, None)
 
     def describe_busy(self, bundle: str) -> str | None:
-        """Say which move, split or merge of the bundle is to end before another begins, if any."""
-        if (found := self.under_way(bundle)) is not None:
-            return f"{bundle}: the decision {found[0]} ({found[1]}) is under way"
+        """Describe what has to end before another decision about a bundle; None: nothing."""
+        decision = self.find_pending(bundle)
+        if decision is not None:
+            return f"{bundle}: the decision {decision.decision_id} ({decision.kind}) is pending"
         for waiting in self.responder.operator_state.waiting:
             if bundle in waiting.queued:
-                order = waiting.command["id"]
-                return f"{bundle}: its move, which the command {order} has ordered, waits for room"
+                command_id = waiting.command["id"]
+                return f"{bundle}: its move by the command {command_id} is queued until limits allow it"
         return None
 
     def queued_moves(self) -> list[Pending]:
-        """Moves that operators have ordered and that wait for room, as decisions yet to be made."""
+        """Return the moves of commands that wait until limits allow them, as pending decisions."""
         now_ms = self.now_ms
         return [
-            Pending("", "unload", bundle, None, destination_of(one), now_ms, now_ms, version=0)
-            for one in self.responder.operator_state.waiting
-            for bundle in one.queued
+            Pending("", "unload", bundle, None, destination_of(waiting), now_ms, now_ms, version=0)
+            for waiting in self.responder.operator_state.waiting
+            for bundle in waiting.queued
         ]
 
     def claim(self, bundle: int, destination: int) -> None:
-        """Count the load of a bundle whose move waits for room at its destination from now on."""
-        self._count(bundle, destination)
+        """Count a bundle's load at a destination in all later choices of this round."""
+        self.candidates.add(bundle, destination)
+        self.targets.add(bundle, destination)
 
     def remembered(self, strategy: Strategy[Any]) -> Any:
-        """What a strategy remembers, as it stands in this round."""
+        """Return a strategy's memory as it stands in this round."""
         if strategy.name not in self._strategies:
             self._strategies[strategy.name] = strategy.memory(
                 self.memory.strategies.get(strategy.name, {})
@@ -326,14 +301,11 @@ class RoundState:
         return self._strategies[strategy.name]
 
     def remember(self, strategy: Strategy[Any], memory: Any) -> None:
-        """Take a strategy's memory as that which it sees at its next call."""
+        """Set the memory that a strategy gets at its next call."""
         self._strategies[strategy.name] = memory
 
     def strategies_after(self) -> dict[str, Any]:
-        """Strategy → the JSON object that the next round starts from.
-
-        Of strategies that the cluster no longer uses nothing is kept.
-        """
+        """Return the strategies that the cluster uses → their memories, as JSON objects."""
         used = {self.config.shedder.name, self.config.placement.name}
         kept = {name: data for name, data in self.memory.strategies.items() if name in used}
         return kept | {
@@ -343,46 +315,33 @@ class RoundState:
         }
 
     def _rank(self, candidates: Rows, bundle: int) -> Best:
-        strategy = self.config.placement
+        """Call the placement strategy, and keep its memory."""
+        strategy, config = self.config.placement, self.config.placement_config
+        remembered = self.remembered(strategy)
         best, memory = strategy.function(
-            PlacementContext(
-                self.targets,
-                candidates,
-                bundle,
-                self.config.placement_config,
-                self.remembered(strategy),
-            )
+            PlacementContext(self.targets, candidates, bundle, config, remembered)
         )
         self.remember(strategy, memory)
         return best
 
     def _shown(self, ranked: Rows, best: Best, steps: Steps) -> list[Candidate]:
-        """The best candidates, and for each filter some of those that it took out, for the
-        decision's explanation."""
+        """Return the best candidates, and for each filter some brokers that it took out."""
         names = self.view.brokers.names
-        order = _lowest(best.scores, MOST_CANDIDATES_SHOWN)
+        order = _lowest(best.scores, MAX_CANDIDATES_SHOWN)
         shown = [
-            self._candidate(
-                names[row],
-                score if isfinite(score) else None,
-                FilteredBy.OVERLOADED.name
-                if isinf(score)
-                else FilteredBy.NO_LOAD_DATA.name
-                if isnan(score)
-                else None,
-            )
+            self._candidate(names[row], score if isfinite(score) else None, _ranked_last_by(score))
             for row, score in zip(ranked[order].tolist(), best.scores[order].tolist(), strict=True)
         ]
         for name, before, after in steps:
             is_out = np.ones(len(names), np.bool_)
             is_out[after] = False
             taken_out = before[is_out[before]]
-            room = max(LEAST_REFUSED_SHOWN, MOST_CANDIDATES_SHOWN - len(shown))
+            room = max(MIN_REFUSED_SHOWN, MAX_CANDIDATES_SHOWN - len(shown))
             shown += [self._candidate(names[row], None, name) for row in taken_out[:room].tolist()]
         return shown
 
     def _candidate(self, broker: str, score: float | None, refused_by: str | None) -> Candidate:
-        """Kept for the round: the next bundle's are nearly the same, and one is dear to make."""
+        """Return a candidate, from those of this round: the next bundle's are nearly the same."""
         key = broker, score, refused_by
         if key not in self._candidates_shown:
             self._candidates_shown[key] = Candidate(
@@ -403,9 +362,13 @@ class RoundState:
         explain: Explain,
         division: Division | None = None,
     ) -> None:
-        """Add one decision and count its load at its destination from now on."""
+        """Add a decision, and count its bundle's load at its destination from now on.
+
+        `bundle`, `destination`: rows. `division`: of a split or merge.
+        """
         name = self.view.bundles.name(bundle)
         seq = self.memory.seq + 1
+        made = division or Division(())
         self.decisions.append(
             Decision(
                 decision_id=f"{self.view.cluster}:{seq}:{len(self.decisions)}",
@@ -418,11 +381,11 @@ class RoundState:
                 destination=None if destination is None else self.view.brokers.names[destination],
                 expected_owner=source,
                 expected_version=self.ledger.version(name, bundle),
-                neighbour=division.neighbour if division else None,
-                children=list(division.children) if division else [],
-                boundaries=list(division.boundaries) if division else [],
-                algorithm=division.algorithm if division else None,
-                unload_children=division.unload_children if division else False,
+                neighbour=made.neighbour,
+                children=list(made.children),
+                boundaries=list(made.boundaries),
+                algorithm=made.algorithm,
+                unload_children=made.unload_children,
                 reason=reason,
                 rule=rule.name,
                 strategy=strategy,
@@ -433,16 +396,18 @@ class RoundState:
             )
         )
         if destination is not None:
-            self._count(bundle, destination)
+            self.claim(bundle, destination)
 
-    def _count(self, bundle: int, destination: int) -> None:
-        """Count a bundle's load at its destination from now on."""
-        self.candidates.add(bundle, destination)
-        self.targets.add(bundle, destination)
+
+def _ranked_last_by(score: float) -> str | None:
+    """Return the filter that a strategy's score stands for: infinite or NaN; None: it is a score."""
+    if isinf(score):
+        return FilteredBy.OVERLOADED.name
+    return FilteredBy.NO_LOAD_DATA.name if isnan(score) else None
 
 
 def _lowest(scores: Floats, most: int) -> Rows:
-    """Where the lowest scores stand, the lowest first, equal ones in their order, NaN last.
+    """Return the positions of the lowest scores, the lowest first, equal ones in order, NaN last.
 
     O(scores).
     """

@@ -437,7 +437,7 @@ class Lookup:
             route = (
                 None
                 if unit is None
-                else Route.of(
+                else Route.from_record(
                     bundle, unit.state, unit.owner, unit.destination, unit.version, unit.since_ms
                 )
             )

@@ -159,7 +159,7 @@ def test_strategies_see_weights_and_what_each_budget_leaves() -> None:
         "t/light": NamespaceConfig(disruption_weight=2.5),
     }
     config = replace(cluster_config({}), namespaces=limited)
-    seen = Holds.of(config, Memory(), (), NOW_MS).disruption(view)
+    seen = Holds.build(config, Memory(), (), NOW_MS).disruption(view)
     is_heavy = np.array([name in HEAVY for name in view.bundles.names.to_pylist()])
     assert (seen.held == is_heavy).all()
     assert (seen.weight == np.where(is_heavy, 1.0, 2.5)).all()

@@ -44,7 +44,7 @@ def pending(kind: str, source: str | None, destination: str | None) -> Memory:
 
 
 def outcome(view: ClusterView, memory: Memory) -> Outcome | None:
-    settled = settle_decisions(view, memory, (), view.now_ms)
+    settled = settle_decisions(view, memory, ())
     assert len(settled.ended) + len(settled.pending) == 1
     return settled.ended[0][1] if settled.ended else None
 
@@ -131,7 +131,7 @@ def test_a_move_whose_agent_has_seen_it_fail_is_not_waited_for(how: str, expecte
     ack = Ack.model_validate(
         {"decision_id": "c:1:0", "outcome": how, "reason": "b:1 does not answer any more"}
     )
-    ((_, ended),) = settle_decisions(view, pending("unload", "a:1", "b:1"), (ack,), 9_000).ended
+    ((_, ended),) = settle_decisions(view, pending("unload", "a:1", "b:1"), (ack,)).ended
     assert ended.outcome == expected
 
 

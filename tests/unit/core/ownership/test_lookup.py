@@ -16,7 +16,7 @@ HASH = topic_hash(TOPIC)
 
 def owned(bundle: str, owner: str, version: int = 1) -> Route:
     """The route of a bundle that somebody serves."""
-    return Route.of(bundle, "Owned", owner, None, version, 7)
+    return Route.from_record(bundle, "Owned", owner, None, version, 7)
 
 
 def routes(bundles: int) -> tuple[Routes, Ring]:
@@ -64,12 +64,14 @@ def test_boundaries_belong_to_the_bundle_that_they_begin_and_the_last_hash_to_th
 def test_who_answers_for_a_bundle_in_each_state(
     state: OwnershipState, broker: str, unowned: bool
 ) -> None:
-    route = Route.of(bundle_name("shop/orders", 0, 0xFFFFFFFF), state, "a", "b", 3, 9)
+    route = Route.from_record(bundle_name("shop/orders", 0, 0xFFFFFFFF), state, "a", "b", 3, 9)
     assert (route.broker, route.unowned, route.version, route.since_ms) == (broker, unowned, 3, 9)
 
 
 def test_a_bundle_on_its_way_to_nobody_yet_has_no_broker_and_needs_no_asking() -> None:
-    route = Route.of(bundle_name("shop/orders", 0, 0xFFFFFFFF), "Releasing", "a", None, 3, 9)
+    route = Route.from_record(
+        bundle_name("shop/orders", 0, 0xFFFFFFFF), "Releasing", "a", None, 3, 9
+    )
     assert (route.broker, route.unowned) == (None, False)
 
 
@@ -79,13 +81,13 @@ def test_a_split_bundles_children_answer_as_soon_as_they_are_there_and_alone_onc
     known, ring = routes(1)
     (parent,) = ring.names
     low, high = Ring.new("shop/orders", 2).names
-    known.take("eu", parent, Route.of(parent, "Splitting", "b0:8080", None, 2, 8))
+    known.take("eu", parent, Route.from_record(parent, "Splitting", "b0:8080", None, 2, 8))
     known.take("eu", low, owned(low, "c:8080"))
     child, rest = known.find("eu", "shop/orders", 0), known.find("eu", "shop/orders", 0x90000000)
     assert child is not None
     assert rest is not None
     assert (child.bundle, rest.bundle) == (low, parent)
-    known.take("eu", parent, Route.of(parent, "Deleted", None, None, 3, 9))
+    known.take("eu", parent, Route.from_record(parent, "Deleted", None, None, 3, 9))
     assert known.find("eu", "shop/orders", 0x90000000) is None
     known.take("eu", high, owned(high, "d:8080"))
     last = known.find("eu", "shop/orders", 0xFFFFFFFF)

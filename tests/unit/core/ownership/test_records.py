@@ -16,7 +16,7 @@ def records(memory: Memory, dry_run: bool = False) -> OwnershipRecords:
     shard, _ = fold(
         Shard.empty(), batch_of([Report("a", 1_000, {NAME: BundleStats()})]), 1_000, FoldConfig()
     )
-    return OwnershipRecords.of(view_of("c", [shard], 1_000, {"cpu": 1.0}), memory, dry_run)
+    return OwnershipRecords.build(view_of("c", [shard], 1_000, {"cpu": 1.0}), memory, dry_run)
 
 
 def test_versions_grow_by_one_and_what_the_states_let_through_is_not_forced() -> None:
@@ -42,12 +42,12 @@ def test_of_a_forgotten_bundle_nothing_stays_but_an_empty_record() -> None:
     book = records(
         Memory(published_to=None, versions={NAME: 7}, unserved={NAME: Unserved("Free", 10, "a")})
     )
-    book.forget(NAME)
+    book.delete(NAME)
     assert [(one.state, one.version) for one in book.published] == [("Init", 7)]
     assert (book.versions, book.unserved, book.units) == ({}, {}, {})
 
 
 def test_a_dry_run_tells_nothing_and_remembers_what_it_has_not_told() -> None:
     book = records(Memory(published_to=None), dry_run=True)
-    book.write(NAME, 0, RecordedOwner.left("Free", "a", 1_000))
+    book.write(NAME, 0, RecordedOwner.unserved("Free", "a", 1_000))
     assert (book.published, book.unpublished) == ([], {NAME})

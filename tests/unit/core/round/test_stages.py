@@ -14,8 +14,9 @@ from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.rules import Decides
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.round.decide import Inbox, answer, balance, may_decide, place
+from lb_stream.core.round.decide import Inbox, balance, may_decide, place
 from lb_stream.core.round.observe import observe
+from lb_stream.core.round.operator_moves import decide_commands
 from lb_stream.core.round.record import record
 from lb_stream.core.round.settle import settle
 from lb_stream.core.round.shed import unload_from_hot
@@ -85,8 +86,8 @@ def test_commands_about_settings_are_done_first_and_the_brokers_are_weighed_by_t
 
 
 def test_observe_does_what_stays_in_force_and_leaves_moves_for_later() -> None:
-    orders = replace_ids(order("pause-cluster"), order("unload", namespace="t/n"))
-    observed = observe(seen(a=BUNDLES), Memory(), Inbox(commands=orders), CONFIG)
+    commands = replace_ids(order("pause-cluster"), order("unload", namespace="t/n"))
+    observed = observe(seen(a=BUNDLES), Memory(), Inbox(commands=commands), CONFIG)
     assert observed.responder.operator_state.paused
     assert [received.record["kind"] for received in observed.commands] == ["unload"]
 
@@ -113,7 +114,7 @@ def test_settle_ends_what_reports_confirm_and_carries_out_what_is_still_under_wa
 
 def test_answer_decides_an_order_and_says_so() -> None:
     state = begun(a=BUNDLES, b=[])
-    answer(
+    decide_commands(
         state, [order("unload", namespace="t/n", bundle="0x00000000_0x10000000", destination="b")]
     )
     assert [
@@ -227,7 +228,7 @@ def test_a_bundle_stays_for_its_dwell_time_with_a_shedder_that_passes_over_the_g
 def test_record_remembers_what_was_decided_and_writes_its_ownership_records() -> None:
     memory = Memory(seq=4, published_to=None)
     state = begun(memory, a=BUNDLES, b=[])
-    answer(
+    decide_commands(
         state, [order("unload", namespace="t/n", bundle="0x00000000_0x10000000", destination="b")]
     )
     made = record(state, memory)

@@ -32,7 +32,7 @@ class Asking(Lookup):
         super().__init__(LookupConfig("nowhere:1", asks_per_s=asks_per_s), lambda: self.now_s)
         self._producer = self.recorder = Recorder()  # type: ignore[assignment]
         bundle = "shop/orders/0x00000000_0xffffffff"
-        self._routes.take("eu", bundle, Route.of(bundle, "Free", None, None, 1, 0))
+        self._routes.take("eu", bundle, Route.from_record(bundle, "Free", None, None, 1, 0))
 
     @property
     def age_ms(self) -> int:
