@@ -1,5 +1,4 @@
-"""Give every unowned bundle an owner: released ones the destination that their unload named,
-orphans the best broker."""
+"""Assign unassigned bundles: to the destination that their unload named, or to the best broker."""
 
 from __future__ import annotations
 
@@ -16,14 +15,14 @@ from lb_stream.core.round.state import RoundState
 FIRST_ASSIGNMENT_WAIT_MS = 10_000
 MINUTE_MS = 60_000
 UNOWNED = "Unowned"
-"""The reason of an assignment that no move has led to."""
+"""The reason of an assignment that follows from no move."""
 
 
 def assign_unowned(state: RoundState) -> None:
-    """Decide an owner for each bundle that nobody owns and no decision is about.
+    """Decide an owner for each unassigned bundle without a pending decision.
 
-    Bundles that an unload with a destination has released are placed under either value of
-    `assign_unowned`; other unowned ones only under `eager`. In the order of their names, those of
+    A bundle that an unload with a destination has released is assigned under both values of
+    `assign_unowned`; any other one only under `eager`. In the order of their names, those of
     pulsar/system last.
     """
     view, config = state.view, state.config.balancer
