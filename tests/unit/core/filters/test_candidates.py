@@ -21,7 +21,7 @@ from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.policies import IsolationPolicy, Policies, host_of
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, decide
-from lb_stream.core.round.state import LEAST_REFUSED_SHOWN, MOST_CANDIDATES_SHOWN
+from lb_stream.core.round.state import MIN_REFUSED_SHOWN, MAX_CANDIDATES_SHOWN
 from lb_stream.settings.resolve import cluster_config
 from tests.conformance.reference_only import add_bundles
 from tests.support.build import Event, Report, batch_of
@@ -261,7 +261,7 @@ def test_a_decision_shows_the_best_candidates_and_some_of_whom_each_filter_refus
     choice = state_of(view_of_cluster(cluster), settings_of(cluster)).place(2)
     assert choice is not None
     shown = [candidate.refused_by for candidate in choice.candidates]
-    assert shown == [None] * MOST_CANDIDATES_SHOWN + ["max_topics"] * LEAST_REFUSED_SHOWN + [
+    assert shown == [None] * MAX_CANDIDATES_SHOWN + ["max_topics"] * MIN_REFUSED_SHOWN + [
         "even_distribution"
     ]
 
