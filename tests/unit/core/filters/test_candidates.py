@@ -21,7 +21,7 @@ from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.policies import IsolationPolicy, Policies, host_of
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, decide
-from lb_stream.core.round.state import MIN_REFUSED_SHOWN, MAX_CANDIDATES_SHOWN
+from lb_stream.core.round.state import MAX_CANDIDATES_SHOWN, MIN_REFUSED_SHOWN
 from lb_stream.settings.resolve import cluster_config
 from tests.conformance.reference_only import add_bundles
 from tests.support.build import Event, Report, batch_of
