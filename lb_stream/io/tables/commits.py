@@ -1,10 +1,10 @@
-"""Commits to Delta tables, each of them one file that is put if it is absent.
+"""Commits to Delta tables, each of them one file that is written if it doesn't exist.
 
-delta-rs reads a table's log before and after each commit of its own: nine requests in an object
-store, and one more for each commit since the last checkpoint. What is committed here adds files or
-replaces whole ones, so its writer needs to know no more than what it has committed itself.
-Another's commit in between has taken the version's name: only then is the table looked at.
-docs/decisions/0022 says why that is safe.
+delta-rs reads a table's log before and after each of its commits: nine requests to an object store,
+and one more for each commit since the last checkpoint. The commits of this module add files or
+replace whole ones, so a writer needs to know only what it has committed itself. If another writer
+has committed meanwhile, the file of the next version exists: only then is the table read again.
+docs/decisions/0022-commits-of-our-own.md says why that is safe.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -25,50 +25,57 @@ from lb_stream.store import Store
 logger = logging.getLogger(__name__)
 
 Mark = tuple[str, int]
-"""An application's id and the number of its transaction."""
+"""A transaction as Delta's log names it: an application's id and the transaction's number."""
 Marks = Sequence[Mark]
 
 CHECKPOINT_EVERY = 20
 """Versions between two checkpoints: a reader opens as many files at most."""
 KEPT_S = 60.0
-"""A version that a checkpoint has made needless stays in `_delta_log` for so long at least
-(io.tables.delta.HISTORY)."""
+"""How long a version that a checkpoint replaces stays in `_delta_log` at least.
+
+The same as io.tables.delta.HISTORY.
+"""
 SURE_S = KEPT_S / 2
-"""For so long after a look or a commit a version that is absent is one that nobody has made: there
-was no time to remove it."""
+"""How long after a look or a commit a version that is absent has never been written.
+
+Nobody has had the time to write it and to remove it again.
+"""
 REARRANGE = "OPTIMIZE"
-"""Delta's word for a commit after which the rows are the same, in other files."""
+"""Delta's name for a commit after which the rows are the same, in other files."""
 COMMIT_ATTEMPTS = 10
 COMMIT_TROUBLES = (CommitFailedError, DeltaError, OSError)
-"""What a commit may raise when somebody else is at the table, and also once it has been made: an
-answer may be lost."""
+"""What a commit may raise when others write to the table.
+
+It may also be raised after the commit was made: an answer may be lost.
+"""
+
+_Action = dict[str, dict[str, object]]
+"""A line of a commit's file: the kind of the action and its fields."""
 
 
 class LiveFile(NamedTuple):
-    """A file of a table: its bytes, and the partition that it is in if the table has any."""
+    """A file of a table: its size in bytes, and its partition if the table has partitions."""
 
     size: int
     partition: str | None
 
 
 class LiveFiles(NamedTuple):
-    """Files that are part of a version of a table, by their paths: all of them, or some."""
+    """Files of one version of a table by their paths: all of them, or some."""
 
     version: int
     files: Mapping[str, LiveFile]
 
     def select(self, wanted: Callable[[str, LiveFile], bool]) -> LiveFiles:
-        """Those that are wanted."""
-        return LiveFiles(
-            self.version, {path: one for path, one in self.files.items() if wanted(path, one)}
-        )
+        """Return the files for which `wanted` is true."""
+        selected = {path: file for path, file in self.files.items() if wanted(path, file)}
+        return LiveFiles(self.version, selected)
 
 
 class Table(DeltaTable):
-    """A Delta table, the store that it is in, and what is known of its newest version without a
-    look.
+    """A Delta table, its store, and what is known of its newest version without another look.
 
-    What is committed here DeltaTable's own methods see after `catch_up`.
+    DeltaTable's own methods see the commits of this class after `catch_up`.
     """
 
     def __init__(self, store: Store) -> None:
@@ -82,43 +89,41 @@ class Table(DeltaTable):
 
     @property
     def newest(self) -> int:
-        """The newest version that is known here."""
+        """Return the newest version that is known here."""
         return max(self._last, self.version())
 
     @property
     def has_grown(self) -> bool:
-        """Whether others have committed since; one request."""
-        return not self._is_sure or self.store.stat(_file(self.newest + 1)) is not None
+        """Return whether others have committed since the last look; one request."""
+        return not self._is_sure or self.store.stat(_version_file(self.newest + 1)) is not None
 
     @property
     def _is_sure(self) -> bool:
         return time.monotonic() - self._looked <= SURE_S
 
     def refresh(self) -> None:
-        """Read what has been committed since the last look, by any writer."""
-        began, before = (
-            time.monotonic(),
-            self._last,
-        )  # what DeltaTable has committed itself is new, too
+        """Read what any writer has committed since the last look."""
+        began = time.monotonic()
+        before = self._last  # commits of DeltaTable's own methods count as new, too
         self.update_incremental()
         self._last, self._looked = self.version(), began
         if self._last != before:
             self._marks.clear()
 
-    def renew(self) -> None:
-        """Refresh if the last look is so long ago that versions may have come and gone since."""
+    def refresh_if_stale(self) -> None:
+        """Refresh if the last look was so long ago that versions may have come and gone since."""
         if not self._is_sure:
             self.refresh()
 
     def catch_up(self) -> None:
-        """Show DeltaTable's own methods what has been committed here."""
+        """Make DeltaTable's own methods see the commits of this class."""
         if self.version() < self._last:
             self.refresh()
 
     def mark(self, app: str) -> int | None:
-        """The version of the last transaction of `app` that is known here; None before the first.
+        """Return the number of the last transaction of `app` that is known here.
 
-        (0 is a version.)
+        None before the first; 0 is a number.
         """
         if app not in self._marks:
             self.catch_up()
@@ -127,78 +132,68 @@ class Table(DeltaTable):
 
     def live(self) -> LiveFiles:
         """Return all files of the newest version that is known here."""
-        self.renew()
+        self.refresh_if_stale()
         if self._live is None or self._live.version != self.newest:
             self.catch_up()
             columns = pa.table(self.get_add_actions(flatten=True)).to_pydict()
-            parts = next(
+            paths = columns["path"]
+            partitions = next(
                 (values for name, values in columns.items() if name.startswith("partition.")),
-                [None] * len(columns["path"]),
+                [None] * len(paths),
             )
-            files = dict(
-                zip(columns["path"], map(LiveFile, columns["size_bytes"], parts), strict=True)
-            )
-            self._live = LiveFiles(self.version(), files)
+            files = map(LiveFile, columns["size_bytes"], partitions)
+            self._live = LiveFiles(self.version(), dict(zip(paths, files, strict=True)))
         return self._live
 
     def commit(
         self,
         added: Sequence[AddAction],
         marks: Marks = (),
-        by: str | None = None,
+        partition_by: str | None = None,
         replaced: LiveFiles | None = None,
         durable: bool = False,
         rearranges: bool = False,
     ) -> None:
-        """Commit the next version: with `added`, without the files of `replaced`.
+        """Commit the next version: with the files `added`, without the files `replaced`.
 
-        The first of `marks` is the commit's own transaction. `by`: the column that the table is
-        partitioned by. `durable`: the commit is on disk when this returns. `rearranges`: the rows
-        of `added` are those of `replaced`. After a commit by others it is tried again.
+        The first of `marks` is the commit's own transaction. `partition_by`: the column that the
+        table is partitioned by. `durable`: the commit is on disk when this returns. `rearranges`:
+        the rows of `added` are those of `replaced`. If others have committed meanwhile, the commit
+        is tried again.
 
-        Raises CommitFailedError when another commit has that transaction or a later one; when files
-        are replaced and others have committed (but where files are only rearranged, and are still
-        there); and when others never pause.
+        Raises CommitFailedError when another commit has that transaction or a later one, and when
+        others never pause. Raises it also when files are replaced and others have committed: a
+        commit that only rearranges rows is refused only if its files are gone.
         """
-        how = REARRANGE if rearranges else "Overwrite" if replaced and replaced.files else "Append"
-        lines = [
-            _info(by, how),
-            *map(_txn, marks),
-            *map(_add, added),
-            *_removals(replaced, by, changes=not rearranges),
-        ]
-        content = "\n".join(map(json.dumps, lines)).encode()
+        # What the version says is the same in each attempt.
+        content = _encode(added, marks, partition_by, replaced, rearranges)
+
+        # Write the version, behind those of others.
         for _ in range(COMMIT_ATTEMPTS):
-            self.renew()
-            self._check(() if rearranges else marks[:1], replaced, rearranges)
-            if self._made(content, durable):
+            self.refresh_if_stale()
+            self._require_valid(() if rearranges else marks[:1], replaced, rearranges)
+            if self._write_version(content, durable):
                 break
             self.refresh()
         else:
             raise CommitFailedError(f"others commit to {self.store} all the time")
+
+        # Keep in mind what the table holds now. A writer that only adds needs no list of its files.
         self._marks.update(marks)
-        if replaced is None:  # who only adds need not know what is there
+        if replaced is None:
             self._live = None
         elif self._live is not None and self._live.version == self._last - 1:
-            kept = {
-                path: one for path, one in self._live.files.items() if path not in replaced.files
-            }
-            new = {
-                action.path: LiveFile(
-                    action.size, next(iter(action.partition_values.values()), None)
-                )
-                for action in added
-            }
-            self._live = LiveFiles(self._last, kept | new)
-        if (
-            self._last // CHECKPOINT_EVERY > self._checkpoints and not rearranges
-        ):  # upkeep rearranges, too: checkpoints are the writer's
-            self._checkpoint()
+            self._live = _files_after(self._live, self._last, added, replaced)
 
-    def _check(self, own: Marks, replaced: LiveFiles | None, rearranges: bool) -> None:
+        # Compaction leaves checkpoints to the table's own writer: upkeep compacts, too.
+        is_due = self._last // CHECKPOINT_EVERY > self._checkpoints
+        if is_due and not rearranges:
+            self._write_checkpoint()
+
+    def _require_valid(self, own: Marks, replaced: LiveFiles | None, rearranges: bool) -> None:
         """Raise CommitFailedError when a commit mustn't follow what is known of the table."""
-        for app, version in own:
-            if (known := self.mark(app)) is not None and known >= version:
+        for app, number in own:
+            if (known := self.mark(app)) is not None and known >= number:
                 raise CommitFailedError(f"{self.store} has transaction {known} of {app} already")
         if replaced is None or replaced.version == self.newest:
             return
@@ -207,33 +202,35 @@ class Table(DeltaTable):
                 f"another writer has made version {replaced.version + 1} of {self.store}"
             )
 
-    def _made(self, content: bytes, durable: bool) -> bool:
-        """Write the next version. Returns False if another writer has."""
+    def _write_version(self, content: bytes, durable: bool) -> bool:
+        """Write the next version. Returns False if another writer has made it."""
         began, version = time.monotonic(), self.newest + 1
-        if not self.store.put_if_absent(_file(version), content, durable=durable) and not self._is(
-            version, content
-        ):
+        name = _version_file(version)
+        is_new = self.store.put_if_absent(name, content, durable=durable)
+        if not is_new and not self._holds(name, content):
             return False
         if time.monotonic() - self._looked > KEPT_S:
             raise CommitFailedError(
-                f"version {version} of {self.store} took so long to write that it may count for "
-                "nothing"
+                f"version {version} of {self.store} took so long to write that readers may ignore "
+                "it"
             )
         self._last, self._looked = version, began
         return True
 
-    def _is(self, version: int, content: bytes) -> bool:
-        """Whether a version that is there is this one: a write whose answer was lost is made again,
-        and refused."""
+    def _holds(self, name: str, content: bytes) -> bool:
+        """Return whether a file has this content.
+
+        A store repeats a write whose answer was lost, and refuses the repetition.
+        """
         try:
-            return bytes(self.store.get(_file(version))) == content
+            return bytes(self.store.get(name)) == content
         except FileNotFoundError:
             return False
 
-    def _checkpoint(self) -> None:
-        """Let readers begin there, and remove what they need no more.
+    def _write_checkpoint(self) -> None:
+        """Write a checkpoint, and remove the versions that readers no longer need.
 
-        The commit has been made, whatever comes of this.
+        A failure is only logged: the commit itself has been made.
         """
         self._checkpoints = self._last // CHECKPOINT_EVERY
         try:
@@ -242,7 +239,7 @@ class Table(DeltaTable):
             self.cleanup_metadata()
         except COMMIT_TROUBLES as error:
             logger.warning(
-                "%s has no checkpoint at version %d; the next one is due %d later: %s",
+                "%s has no checkpoint at version %d; the next one is due %d versions later: %s",
                 self.store,
                 self._last,
                 CHECKPOINT_EVERY,
@@ -250,47 +247,88 @@ class Table(DeltaTable):
             )
 
 
-def _file(version: int) -> str:
+def _version_file(version: int) -> str:
     return f"_delta_log/{version:020d}.json"
 
 
-def _info(by: str | None, how: str) -> Mapping[str, Any]:
-    parameters = (
-        {} if how == REARRANGE else {"mode": how, "partitionBy": json.dumps([by] if by else [])}
-    )
-    told = {
+def _files_after(
+    live: LiveFiles, version: int, added: Sequence[AddAction], replaced: LiveFiles
+) -> LiveFiles:
+    """Return the files of the version that a commit has made."""
+    kept = {path: file for path, file in live.files.items() if path not in replaced.files}
+    new = {
+        action.path: LiveFile(action.size, next(iter(action.partition_values.values()), None))
+        for action in added
+    }
+    return LiveFiles(version, kept | new)
+
+
+def _encode(
+    added: Sequence[AddAction],
+    marks: Marks,
+    partition_by: str | None,
+    replaced: LiveFiles | None,
+    rearranges: bool,
+) -> bytes:
+    """Return the content of a commit's file: an action in JSON on each line."""
+    actions = [
+        _commit_info(partition_by, bool(replaced and replaced.files), rearranges),
+        *map(_txn, marks),
+        *map(_add, added),
+        *_removals(replaced, partition_by, changes=not rearranges),
+    ]
+    return "\n".join(map(json.dumps, actions)).encode()
+
+
+def _commit_info(partition_by: str | None, replaces: bool, rearranges: bool) -> _Action:
+    info: dict[str, object] = {
         "timestamp": time.time_ns() // 1_000_000,
-        "operation": REARRANGE if how == REARRANGE else "WRITE",
+        "operation": REARRANGE if rearranges else "WRITE",
         "engineInfo": "lb_stream",
     }
-    return {"commitInfo": told | {"operationParameters": parameters}}
+    if rearranges:
+        return {"commitInfo": info | {"operationParameters": {}}}
+    columns = json.dumps([partition_by] if partition_by else [])
+    parameters = {"mode": "Overwrite" if replaces else "Append", "partitionBy": columns}
+    return {"commitInfo": info | {"operationParameters": parameters}}
 
 
-def _txn(mark: Mark) -> Mapping[str, Any]:
+def _txn(mark: Mark) -> _Action:
     return {"txn": {"appId": mark[0], "version": mark[1]}}
 
 
-def _add(file: AddAction) -> Mapping[str, Any]:
-    """Of a file whose name needs no escape: ours have letters, digits and `-._=/` only."""
-    told = {
-        "path": file.path,
-        "partitionValues": file.partition_values,
-        "size": file.size,
-        "modificationTime": file.modification_time,
+def _add(file: AddAction) -> _Action:
+    """Return the action that adds a file.
+
+    Its path needs no escape: names of our files have letters, digits and `-._=/` only.
+    """
+    return {
+        "add": {
+            "path": file.path,
+            "partitionValues": file.partition_values,
+            "size": file.size,
+            "modificationTime": file.modification_time,
+            "dataChange": file.data_change,
+            "stats": file.stats,
+        }
     }
-    return {"add": told | {"dataChange": file.data_change, "stats": file.stats}}
 
 
 def _removals(
-    replaced: LiveFiles | None, by: str | None, changes: bool
-) -> Iterator[Mapping[str, Any]]:
+    replaced: LiveFiles | None, partition_by: str | None, changes: bool
+) -> Iterator[_Action]:
+    """Yield the actions that remove files. `changes`: the table's rows are other ones then."""
+    if replaced is None:
+        return
     now_ms = time.time_ns() // 1_000_000
-    for path, file in replaced.files.items() if replaced is not None else ():
-        told = {
-            "path": path,
-            "deletionTimestamp": now_ms,
-            "dataChange": changes,
-            "extendedFileMetadata": True,
-            "size": file.size,
+    for path, file in replaced.files.items():
+        yield {
+            "remove": {
+                "path": path,
+                "deletionTimestamp": now_ms,
+                "dataChange": changes,
+                "extendedFileMetadata": True,
+                "size": file.size,
+                "partitionValues": {partition_by: file.partition} if partition_by else {},
+            }
         }
-        yield {"remove": told | {"partitionValues": {by: file.partition} if by else {}}}

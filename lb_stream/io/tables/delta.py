@@ -1,10 +1,9 @@
-"""Delta tables through `deltalake`: opening, creating, appending at a cost that doesn't grow, and
-what a writer has committed.
+"""Opens, creates and reads Delta tables, and appends to them at a cost that doesn't grow.
 
-What a commit of delta-rs costs grows with three things, so all three are kept small
-(docs/decisions/0007-upkeep-by-delta-rs.md has the figures): the table's live files (`tidy`), the
-commits since the last checkpoint, and the files in `_delta_log` (both by `configuration`). Rows are
-added by commits of our own (io.tables.commits), whose cost doesn't grow.
+The cost of a commit of delta-rs grows with three things, so all three are kept small: the table's
+live files (io.tables.compaction), the commits since the last checkpoint, and the files in
+`_delta_log` (both by `table_properties`). docs/decisions/0007-upkeep-by-delta-rs.md has the
+figures. Rows are added by io.tables.commits, whose cost doesn't grow.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypedDict
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -43,52 +42,54 @@ from lb_stream.store import Store
 from lb_stream.stream.ports import FatalError
 
 ONLY_COMMIT = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""Commit properties for everybody but the table's own writer, who alone makes checkpoints and
-removes old files of `_delta_log`."""
-HISTORY = "interval 1 minutes"
-"""How long a table's versions can be read (io.tables.commits.KEPT_S).
+"""Properties of commits by others than the table's writer.
 
-Short, because each commit of delta-rs lists `_delta_log` twice: 12 µs for each file in it.
+The writer alone makes checkpoints and removes old files of `_delta_log`.
+"""
+HISTORY = "interval 1 minutes"
+"""How long a table's versions can be read; the same as io.tables.commits.KEPT_S.
+
+Short, because each commit of delta-rs lists `_delta_log` twice, which takes 12 µs for each file.
 """
 WRITER_VERSION = 2
-"""Of Delta's protocol: the tables that are made here ask no more of a writer."""
+"""Version of Delta's protocol that a writer of these tables must know."""
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 
 
 class TableMismatch(FatalError):
-    """A table has other columns than this version of the program writes; the text names them and
-    says what to do."""
+    """A table has other columns than this program writes; the text names them and what to do."""
 
 
 def table_properties(spec: TableSpec) -> dict[str, str | None]:
-    """Properties of a table."""
+    """Return the properties of a table in Delta."""
     return {
         "delta.enableDeletionVectors": "false",  # readers without Spark don't understand them
         "delta.checkpointInterval": str(CHECKPOINT_EVERY),
         "delta.logRetentionDuration": HISTORY,
         "delta.deletedFileRetentionDuration": "interval 60 minutes",
-        # Else compaction would write each file's least and greatest memory (JSON) into the log.
+        # Without this, compaction would write each file's min and max memory (JSON) into the log.
         STATS_COLUMNS: ",".join(_columns_with_bounds(spec)),
     }
 
 
 def _columns_with_bounds(spec: TableSpec) -> list[str]:
-    """Of files that tasks have written only the batch's number or the slot is known; a column
-    without bounds, named here, would match no filter."""
+    """Return the columns of which each file's min and max is known.
+
+    Of files that tasks have written that is only the batch's number or the slot. A column that is
+    named here and has no bounds would match no filter.
+    """
     if spec in HISTORY_TABLES:
         return ["slot_ms"]
-    whole = [field.name for field in spec.schema if pa.types.is_int64(field.type)]
-    return (
-        [name for name in whole if name == "log_seq"]
-        if spec in (BROKER_LOADS, REJECTED_REPORTS, BUNDLE_AVERAGES)
-        else whole
-    )
+    integers = [field.name for field in spec.schema if pa.types.is_int64(field.type)]
+    if spec in (BROKER_LOADS, REJECTED_REPORTS, BUNDLE_AVERAGES):
+        return [name for name in integers if name == "log_seq"]
+    return integers
 
 
 def open_table(root: Store, spec: TableSpec) -> Table:
-    """The table, created with its columns when it isn't there yet.
+    """Open a table, or create it with its columns if it doesn't exist.
 
-    Raises TableMismatch when it has other columns.
+    Raises TableMismatch if it has other columns.
     """
     if (table := existing_table(root, spec)) is not None:
         require_columns(table, spec)
@@ -109,80 +110,87 @@ def open_table(root: Store, spec: TableSpec) -> Table:
 
 
 def apply_properties(table: Table, spec: TableSpec) -> None:
-    """Give a table the properties that its specification asks for now."""
+    """Give a table the properties of its specification."""
     wanted = {name: value for name, value in table_properties(spec).items() if value is not None}
     if wanted.items() - table.metadata().configuration.items():
         table.alter.set_table_properties(wanted)
 
 
 def existing_table(root: Store, spec: TableSpec) -> Table | None:
-    """The table as it is; None where there is none."""
+    """Open a table, whatever its columns; None if it doesn't exist."""
     store = root / spec.name
     return Table(store) if DeltaTable.is_deltatable(store.uri, store.delta_options) else None
 
 
 def require_columns(table: Table, spec: TableSpec) -> None:
-    """Raise TableMismatch when the table's columns differ from the specification's in name, type or
-    partitioning, or when it uses what commits of our own (io.tables.commits) know nothing of."""
-    found = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
-    troubles = [
+    """Require the columns and the partitioning of the specification. Raises TableMismatch.
+
+    Also requires that the table uses no feature that io.tables.commits doesn't know.
+    """
+    found = {field.name: plain_type(field.type) for field in arrow_schema(table)}
+    differences = [
         f"it has no column {field.name!r} ({field.type})"
         for field in spec.schema
         if field.name not in found
     ]
-    troubles += [
-        f"its column {field.name!r} is {plain_type(found[field.name])}, not {field.type}"
+    differences += [
+        f"its column {field.name!r} is {found[field.name]}, not {field.type}"
         for field in spec.schema
-        if field.name in found and plain_type(found[field.name]) != field.type
+        if field.name in found and found[field.name] != field.type
     ]
-    troubles += [
+    differences += [
         f"it has a column {name!r} that is not known here"
         for name in found
         if name not in spec.schema.names
     ]
-    if needs := describe_unknown_features(table):
-        troubles.append(f"whoever writes to it must know {needs}")
-    partitions = [spec.partition_by] if spec.partition_by else []
-    if (by := table.metadata().partition_columns) != partitions:
-        troubles.append(
-            f"it is partitioned by {', '.join(by) or 'nothing'}, not by "
-            f"{', '.join(partitions) or 'nothing'}"
+    if features := describe_unknown_features(table):
+        differences.append(f"its writers must know {features}")
+    expected = [spec.partition_by] if spec.partition_by else []
+    if (columns := table.metadata().partition_columns) != expected:
+        differences.append(
+            f"it is partitioned by {', '.join(columns) or 'no column'}, not by "
+            f"{', '.join(expected) or 'no column'}"
         )
-    if troubles:
-        where = f"the table {spec.name} at {table.table_uri}"
+    if differences:
         raise TableMismatch(
-            f"{where} was written by another version: {'; '.join(troubles)}. {_advice(spec)}"
+            f"the table {spec.name} at {table.table_uri} was written by another version: "
+            f"{'; '.join(differences)}. {_advice(spec)}"
         )
+
+
+def arrow_schema(table: Table) -> pa.Schema:
+    """Return the columns that a table has, as delta-rs gives them."""
+    return pa.schema(table.schema().to_arrow())
 
 
 def describe_unknown_features(table: Table) -> str:
-    """What the table asks of its writers that ours know nothing of; empty: nothing."""
+    """Describe the features that a writer must know and ours doesn't; empty if there are none."""
     protocol = table.protocol()
-    more = protocol.writer_features or protocol.min_writer_version > WRITER_VERSION
-    return (
-        ", ".join(protocol.writer_features or [f"protocol version {protocol.min_writer_version}"])
-        if more
-        else ""
-    )
+    if protocol.writer_features:
+        return ", ".join(protocol.writer_features)
+    if protocol.min_writer_version > WRITER_VERSION:
+        return f"protocol version {protocol.min_writer_version}"
+    return ""
 
 
 def _advice(spec: TableSpec) -> str:
     if spec.from_log:
         return (
-            "Stop the job and write the table anew from the log: `lbctl tables rebuild "
-            f"{spec.name}`"
+            f"Stop the job and rebuild the table from the log: `lbctl tables rebuild {spec.name}`"
         )
     if spec.name == "rounds":
         return (
             "It is the log: go on with the version that wrote it, or begin with new folders "
             "(stream.tables, stream.checkpoint)"
         )
-    return "Stop the job and move the table's folder away: the job fills a new one"
+    return "Stop the job and move the table's folder away: the job creates and fills a new one"
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """A column's type as the specification writes it: delta-rs may give views and large strings for
-    strings."""
+    """Return a column's type as specifications have it.
+
+    delta-rs may give views and large strings for strings.
+    """
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind):
@@ -191,16 +199,19 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def dataset(table: Table) -> Dataset:
-    """The table as an Arrow dataset that reads local files by Arrow itself.
+    """Return the table as an Arrow dataset, for filters of any kind.
 
-    By default every read calls back into Python from Arrow's threads, which now and then hangs or
-    crashes at the end of the process.
+    Arrow itself reads local files. By default every read calls back into Python from Arrow's
+    threads, which now and then hangs or crashes at the end of the process.
     """
     return _without_views(numeric_dataset(table))
 
 
 def numeric_dataset(table: Table) -> FileSystemDataset:
-    """The table as a dataset for filters that compare only numbers: no file is read in advance."""
+    """Return the table as a dataset for filters that compare only numbers.
+
+    No file is read in advance, unlike by `dataset`.
+    """
     table.catch_up()
     if (folder := table.store.local) is not None:
         return table.to_pyarrow_dataset(
@@ -210,10 +221,10 @@ def numeric_dataset(table: Table) -> FileSystemDataset:
 
 
 def _without_views(found: FileSystemDataset) -> Dataset:
-    """The dataset, with those files read at once whose texts are views: Arrow can't compare views,
-    a filter by a text would fail.
+    """Return the dataset with files read at once whose texts are views.
 
-    delta-rs writes such files when it merges and deletes. All files of its own are named `part-…`.
+    Arrow can't compare views, so a filter by a text would fail. delta-rs writes such files when it
+    merges and deletes. All its files are named `part-…`.
     """
     fragments = list(found.get_fragments())
     views = [
@@ -224,78 +235,70 @@ def _without_views(found: FileSystemDataset) -> Dataset:
     ]
     if not views:
         return found
-    rest = FileSystemDataset(
-        [fragment for fragment in fragments if fragment not in views],
-        found.schema,
-        found.format,
-        found.filesystem,
-    )
-    return UnionDataset(
-        found.schema,
-        [
-            rest,
-            InMemoryDataset([view.to_table(schema=found.schema) for view in views], found.schema),
-        ],
-    )
+    others = [fragment for fragment in fragments if fragment not in views]
+    on_disk = FileSystemDataset(others, found.schema, found.format, found.filesystem)
+    tables = [view.to_table(schema=found.schema) for view in views]
+    return UnionDataset(found.schema, [on_disk, InMemoryDataset(tables, found.schema)])
 
 
 def _has_views(schema: pa.Schema) -> bool:
     return any(pa.types.is_string_view(field.type) for field in schema)
 
 
-def read_replacement_times(table: Table) -> dict[str, int]:
-    """When each file was replaced that the table has named within the last hour: path → ms since
-    the epoch.
+class _Removal(TypedDict):
+    """The action of Delta's log that removes a file, as far as it is used here."""
 
-    Read from `_delta_log` itself: delta-rs's own vacuum counts in whole hours, and a busy table
-    replaces thousands of files in one.
+    path: str
+    deletionTimestamp: int | None
+
+
+def read_replacement_times(table: Table) -> dict[str, int]:
+    """Return when files of the table were replaced: path → ms since the epoch.
+
+    These are the files that the table named within the last hour. They are read from `_delta_log`
+    itself: delta-rs's vacuum counts in whole hours, and a busy table replaces thousands of files in
+    one hour.
     """
     log = table.store / "_delta_log"
     files = [entry.name for entry in log.list()]
     newest = max((name for name in files if name.endswith(".checkpoint.parquet")), default="")
-    removed: list[Mapping[str, Any]] = []
+    removals: list[_Removal] = []
     if newest:
-        removed += (
-            pq.read_table(pa.BufferReader(log.get(newest)), columns=["remove"])["remove"]
-            .drop_null()
-            .to_pylist()
-        )
-    for name in sorted(
-        name for name in files if name.endswith(".json") and name > newest.partition(".")[0]
-    ):
-        removed += [
-            action["remove"]
-            for action in map(json.loads, log.get(name).to_pybytes().splitlines())
-            if "remove" in action
-        ]
-    return {unquote(one["path"]): one["deletionTimestamp"] or 0 for one in removed}
+        checkpoint = pq.read_table(pa.BufferReader(log.get(newest)), columns=["remove"])
+        removals += checkpoint["remove"].drop_null().to_pylist()
+    after_checkpoint = newest.partition(".")[0]
+    for name in sorted(files):
+        if name.endswith(".json") and name > after_checkpoint:
+            actions = map(json.loads, log.get(name).to_pybytes().splitlines())
+            removals += [action["remove"] for action in actions if "remove" in action]
+    return {unquote(removal["path"]): removal["deletionTimestamp"] or 0 for removal in removals}
 
 
 def read_mark(table: Table, app: str) -> int | None:
-    """The version of the last transaction that `app` has committed to the table; None before the
-    first. (0 is a version.)"""
+    """Look at the table, and return the number of the last transaction of `app`.
+
+    None before the first; 0 is a number.
+    """
     table.refresh()
     return table.mark(app)
 
 
 def build_commit_properties(marks: Marks) -> CommitProperties:
-    """delta-rs's commit properties that mark a commit as transaction `version` of each `app`."""
-    return CommitProperties(app_transactions=[Transaction(app, version) for app, version in marks])
+    """Return delta-rs's properties for a commit that carries these transactions."""
+    return CommitProperties(app_transactions=[Transaction(app, number) for app, number in marks])
 
 
-def commit_once(table: Table, mark: Mark, commit: Callable[[Marks], Any]) -> bool:
+def commit_once(table: Table, mark: Mark, commit: Callable[[Marks], None]) -> bool:
     """Commit as the transaction `mark`, unless the table has that one or a later one.
 
-    Returns whether that was needed.
-
-    The table is looked at again only when somebody else's commit got in between (upkeep deletes
-    rows, a rebuild replaces all, an heir has committed the same), which a commit finds out: what
-    was to be committed follows from the log, so it doesn't matter what the table holds now. Raises
-    one of COMMIT_TROUBLES when that happens again and again.
+    Returns whether a commit was needed. `commit` is given the transaction. The table is looked at
+    again only after a commit by others: upkeep deletes rows, a rebuild replaces all, another job
+    has committed the same. What is committed follows from the log, so it doesn't matter what the
+    table holds now. Raises one of COMMIT_TROUBLES when others never pause.
     """
     for attempt in range(COMMIT_ATTEMPTS):
-        version = read_mark(table, mark[0]) if attempt else table.mark(mark[0])
-        if version is not None and version >= mark[1]:
+        number = read_mark(table, mark[0]) if attempt else table.mark(mark[0])
+        if number is not None and number >= mark[1]:
             return False
         try:
             commit([mark])
@@ -307,12 +310,11 @@ def commit_once(table: Table, mark: Mark, commit: Callable[[Marks], Any]) -> boo
 
 
 def write_rows(table: Table, rows: pa.Table, name: str, durable: bool = False) -> AddAction:
-    """Write rows as one Parquet file of a table without partitions; part of the table once the
-    result is committed.
+    """Write rows as one Parquet file, and return the action that adds it to the table.
 
-    `name` tells people where the file comes from, what is added to it makes it unique: a writer who
-    is refused leaves no mark on another's file. `durable`: on the disk, not only in the memory of
-    the operating system.
+    The table has no partitions. `name` shows people where the file comes from; an addition makes it
+    unique, so that no other writer's file is overwritten. `durable`: the file is on the disk when
+    this returns, not only in the memory of the operating system.
     """
     return write_parts(table, rows.schema, [rows], name, durable)
 
@@ -325,16 +327,16 @@ def write_parts(
     durable: bool = False,
     changes: bool = True,
 ) -> AddAction:
-    """The same of rows that come one part after another, at least one.
+    """Write parts of rows as one Parquet file, as `write_rows` does. There is at least one part.
 
-    `changes`: the table hasn't had them before.
+    `changes`: False if the table has these rows already, in other files.
     """
     path = f"{name}-{uuid.uuid4().hex[:12]}.parquet"
     out, bounds = pa.BufferOutputStream(), Bounds(table)
     with pq.ParquetWriter(out, schema, compression="zstd") as writer:
         for part in parts:
             writer.write_table(part)
-            bounds.take(part)
+            bounds.add(part)
     content = out.getvalue()
     table.store.put(path, content, durable=durable)
     now_ms = time.time_ns() // 1_000_000
@@ -349,20 +351,20 @@ def write_parts(
 
 
 class Bounds:
-    """Delta's statistics of a file, which readers skip files by.
+    """Delta's statistics of a file, by which readers skip files.
 
-    Of exactly the columns that the table's properties name: delta-rs's dataset takes any other for
-    one that no filter matches.
+    They have exactly the columns that the table's properties name. In delta-rs's dataset no filter
+    matches a file that lacks the bounds of a named column.
     """
 
     def __init__(self, table: Table) -> None:
         named = filter(None, (table.metadata().configuration.get(STATS_COLUMNS) or "").split(","))
-        self._bounds: dict[str, list[Any]] = {name: [] for name in named}
+        self._bounds: dict[str, list[object]] = {name: [] for name in named}
         self._nulls = dict.fromkeys(self._bounds, 0)
         self._rows = 0
 
-    def take(self, rows: pa.Table) -> None:
-        """Some of the file's rows."""
+    def add(self, rows: pa.Table) -> None:
+        """Take some of the file's rows into account."""
         self._rows += len(rows)
         for name, bounds in self._bounds.items():
             self._nulls[name] += rows[name].null_count
@@ -373,15 +375,13 @@ class Bounds:
 
     @property
     def stats(self) -> str:
-        """As a commit tells them."""
-        stats: dict[str, Any] = {"numRecords": self._rows}
+        """Return them as JSON for a commit."""
+        stats: dict[str, object] = {"numRecords": self._rows}
         if self._bounds:
             known = {name: bounds for name, bounds in self._bounds.items() if bounds}
-            stats["minValues"] = {name: least for name, (least, _) in known.items()}
-            stats |= {
-                "maxValues": {name: greatest for name, (_, greatest) in known.items()},
-                "nullCount": self._nulls,
-            }
+            stats["minValues"] = {name: bounds[0] for name, bounds in known.items()}
+            stats["maxValues"] = {name: bounds[1] for name, bounds in known.items()}
+            stats["nullCount"] = self._nulls
         return json.dumps(stats)
 
 
@@ -393,13 +393,13 @@ def add_files(
     replaced: Sequence[str] | None = None,
     durable: bool = False,
 ) -> None:
-    """Make files that are there part of their table.
+    """Add files that are written already to their table.
 
-    `replaced`: the partitions whose earlier files they replace; `durable` as in `write_rows`.
+    `replaced`: the partitions whose earlier files are removed; `durable`: as for `write_rows`.
     """
-    old = (
-        None if replaced is None else table.live().select(lambda _, one: one.partition in replaced)
-    )
+    old = None
+    if replaced is not None:
+        old = table.live().select(lambda _, file: file.partition in replaced)
     table.commit(list(files), marks, spec.partition_by, old, durable)
 
 
@@ -413,6 +413,6 @@ def append_rows(
 ) -> None:
     """Append rows to a table without partitions.
 
-    Costs the same however many files it has, unlike `write_deltalake`.
+    The cost doesn't grow with the number of files, unlike that of `write_deltalake`.
     """
     add_files(table, spec, [write_rows(table, rows, name, durable)], marks, durable=durable)

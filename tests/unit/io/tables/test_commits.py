@@ -222,7 +222,7 @@ def test_a_partitions_files_are_replaced_and_the_others_stay(tmp_path: Path) -> 
     assert live() == []
     late = table.live()
     with pytest.raises(CommitFailedError) as error:
-        table.commit([file("a.0", "z")], by="part", replaced=late)
+        table.commit([file("a.0", "z")], partition_by="part", replaced=late)
     check_wording(error.value)
     add_files(table, BUNDLE_AVERAGES, [file("a.0", "z")], replaced=["a.0"])
     assert [uri.partition("bundle_averages/")[2] for uri in live()] == ["part=a.0/z.parquet"]
