@@ -1,30 +1,30 @@
-"""Keeps Arrow from importing pandas, which would take most of a command's start."""
+"""Keeps Arrow from importing pandas, which would take most of the time of a command's start."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from importlib.abc import MetaPathFinder
 
 import pyarrow as pa
 
 
-class _NoPandas:
-    """Finds no pandas."""
+class _NoPandas(MetaPathFinder):
+    """A finder that says that pandas is not installed."""
 
-    @staticmethod
-    def find_spec(name: str, _path: Any = None, _target: Any = None) -> None:
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
+        """Raise ModuleNotFoundError for pandas; leave other modules to the next finder."""
         if name == "pandas":
             raise ModuleNotFoundError(name, name=name)
 
 
 def keep_pandas_out() -> None:
-    """Make Arrow skip pandas until a data frame is asked for.
+    """Make Arrow skip pandas until a data frame is needed.
 
     Arrow looks for pandas once, when it makes its first array, to recognise pandas' own arrays.
     """
     if "pandas" in sys.modules:
         return
-    finder: Any = _NoPandas
+    finder = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:
         pa.array([])

@@ -127,7 +127,7 @@ def _prepare(
 
     log.on_foreign_batch = finish
     batch = last_batch(checkpoint)
-    read_plan = plan_recovery(settings, is_logged=batch is not None and log.has(batch))
+    read_plan = plan_recovery(settings, is_logged=batch is not None and log.has_batch(batch))
     guard = BatchGuard(settings, read_plan, RecoveryState.read(checkpoint))
     backlog = backlog or StartBacklog.at_start(settings)
     return (

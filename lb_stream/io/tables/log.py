@@ -1,6 +1,6 @@
 """The log: one append to the Delta table `rounds` for each batch.
 
-When it is there, the batch's decisions are made.
+Once it is committed, the batch's decisions are made.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from lb_stream.store import Store
 from lb_stream.stream.ports import FatalError, Logged
 
 READ_ROWS = 5_000
-"""Rows of the log that are held at a time while missed batches are read: a row may hold
-megabytes."""
+"""Rows of the log that are in memory while missed batches are read: a row may have megabytes."""
 
 
 class LogError(FatalError):
@@ -32,17 +31,22 @@ class LogError(FatalError):
 
 
 class RoundLog:
-    """Writer of the log of one pipeline.
+    """The writer of one pipeline's log.
 
     A job that was shut out may log one more batch before it notices. `on_foreign_batch` is given
-    such a batch, to publish and project it: of two jobs, the one that was shut out fails at that.
+    that batch, to publish and project it. Of two jobs, the one that was shut out fails to publish.
+
+    `last_seq`, `last_epoch`: numbers of the last batch and of its job's start; `first_seq`: the
+    highest number of a round of a forgotten cluster; `memories`, `shadow_memories`: by cluster, of
+    its last round.
     """
 
     on_foreign_batch: Callable[[Logged], None]
 
     def __init__(self, root: Store, pipeline: str, checkpoint: Store) -> None:
         self._table = open_table(root, ROUNDS)
-        self._pipeline, self._checkpoint, self._appended = pipeline, checkpoint, 0
+        self._pipeline, self._checkpoint = pipeline, checkpoint
+        self._appended = 0  # batches since the last compaction
         newest = self._table.mark(pipeline)
         if newest is None and (other := find_pipeline(self._table)) is not None:
             raise LogError(
@@ -50,7 +54,7 @@ class RoundLog:
                 "own (stream.tables)"
             )
         self.last_seq = -1 if newest is None else newest
-        rows = self._read(["cluster", "epoch", "log_seq"])  # some bytes a row
+        rows = self._read(["cluster", "epoch", "log_seq"])  # a few bytes of each row
         self.last_epoch = int(pc.max(rows["epoch"]).as_py()) if len(rows) else 0
         self.first_seq = self._table.mark(self._forgotten) or 0
         self.memories: dict[str, str] = {}
@@ -60,9 +64,9 @@ class RoundLog:
 
     @cached_property
     def app(self) -> str:
-        """The pipeline's id and the checkpoint's uuid: batch ids are unique within it.
+        """Return the pipeline's id and the checkpoint's uuid, within which batch ids are unique.
 
-        Known once Spark has made the checkpoint.
+        Raises LogError before Spark has made the checkpoint.
         """
         uuid = checkpoint_uuid(self._checkpoint)
         if uuid is None:
@@ -76,33 +80,25 @@ class RoundLog:
         return numeric_dataset(self._table).to_table(columns=columns, filter=filters)
 
     def _last_rounds(self, rows: pa.Table) -> pa.Table:
-        """Each cluster's last row, as far as `remember` needs it."""
+        """Return each cluster's last row, with the columns that `remember` needs."""
         last = rows.group_by("cluster").aggregate([("log_seq", "max")])
-        wanted = {
-            (cluster, seq)
-            for cluster, seq in zip(
-                last["cluster"].to_pylist(), last["log_seq_max"].to_pylist(), strict=True
-            )
-        }
+        clusters, log_seqs = last["cluster"].to_pylist(), last["log_seq_max"].to_pylist()
+        wanted = set(zip(clusters, log_seqs, strict=True))
         columns = ["cluster", "log_seq", "seq", "memory", "error", "shadow_memory"]
-        found = self._read(columns, pc.field("log_seq").isin(sorted({seq for _, seq in wanted})))
-        return found.filter(
-            pa.array(
-                [
-                    (row["cluster"], row["log_seq"]) in wanted
-                    for row in found.select(columns[:2]).to_pylist()
-                ]
-            )
-        )
+        found = self._read(columns, pc.field("log_seq").isin(sorted(set(log_seqs))))
+        places = zip(found["cluster"].to_pylist(), found["log_seq"].to_pylist(), strict=True)
+        return found.filter(pa.array([place in wanted for place in places], pa.bool_()))
 
-    def has(self, batch_id: int) -> bool:
+    def has_batch(self, batch_id: int) -> bool:
         """Return whether this batch has been decided."""
         version = read_mark(self._table, self.app)
         return version is not None and version >= batch_id
 
     def find(self, batch_id: int) -> Logged | None:
-        """What has been decided in this batch, when it has been decided before, by this job or by
-        the one before it."""
+        """Return what this job or the one before it has decided in this batch; None: nothing.
+
+        Batches that another job has logged meanwhile are published and remembered first.
+        """
         if self._table.has_grown:
             self._table.refresh()
         version, newest = self._table.mark(self.app), self._table.mark(self._pipeline)
@@ -112,24 +108,24 @@ class RoundLog:
             logged = _logged(rounds.sort_by("cluster"), self.last_seq)
             self.last_seq = max(self.last_seq, logged.log_seq)
             return logged
-        for logged in (
-            self.since(self.last_seq + 1) if newest is not None and newest > self.last_seq else ()
-        ):
-            self.on_foreign_batch(logged)
-            self.remember(logged.rounds)
-            self.last_seq = logged.log_seq
+        if newest is not None and newest > self.last_seq:
+            for logged in self.since(self.last_seq + 1):
+                self.on_foreign_batch(logged)
+                self.remember(logged.rounds)
+                self.last_seq = logged.log_seq
         return None
 
     def append_once(self, batch_id: int, rounds: pa.Table) -> Logged:
-        """Log a batch's rounds (contracts.columns.rounds.ROUND_SCHEMA).
+        """Log a batch's rounds (contracts.columns.rounds.ROUND_SCHEMA), and return them.
 
-        When an earlier job has logged the batch meanwhile, its rounds count. Upkeep may change the
-        table at any time: then the same is committed again. Raises LogError when another job has
-        logged something else meanwhile.
+        If an earlier job has logged the batch meanwhile, its rounds are returned. Upkeep may change
+        the table at any time: then the same is committed again. Raises LogError if another job has
+        logged something else.
         """
         count = len(rounds)
         if not count:
             return Logged(self.last_seq, ROUNDS.schema.empty_table())
+        # Write the rows to a file.
         log_seq = self.last_seq + 1
         columns = {name: rounds[name] for name in rounds.column_names} | {
             "app": pa.array([self.app] * count, pa.string()),
@@ -140,10 +136,13 @@ class RoundLog:
             {name: columns[name] for name in ROUNDS.schema.names}, schema=ROUNDS.schema
         ).sort_by("cluster")
         file = write_rows(self._table, table, f"{log_seq:012d}", durable=True)
-        own = [(self._pipeline, log_seq), (self.app, batch_id)]
+        # Transactions stay when rows are deleted: batch, round numbers and offsets stand in them.
+        marks = [(self._pipeline, log_seq), (self.app, batch_id)]
         if pc.any(pc.equal(table["memory"], "")).as_py():
-            own.append((self._forgotten, log_seq + 1))
-        marks = [*own, *self._read_to(table["inputs"])]
+            marks.append((self._forgotten, log_seq + 1))
+        marks += self._offset_marks(table["inputs"])
+
+        # Commit the file, unless another job of the pipeline has logged a batch.
         for attempt in range(COMMIT_ATTEMPTS):
             try:
                 add_files(self._table, ROUNDS, [file], marks, durable=True)
@@ -160,31 +159,30 @@ class RoundLog:
         return Logged(log_seq, table)
 
     def run_upkeep(self) -> None:
-        """Now and then, make larger files of those that single batches have left; between two
-        batches."""
+        """Compact the files that single batches have left, if there are many; between batches."""
         if self._appended >= COMPACT_EVERY:
             compact_small_files(self._table)
             self._appended = 0
 
     def _logged_meanwhile(self, batch_id: int, error: Exception) -> Logged:
+        """Return the batch as another job has logged it. Raises LogError if it logged another."""
         version = read_mark(self._table, self.app)
         if version is None or version < batch_id or (logged := self.find(batch_id)) is None:
             raise LogError(
-                f"another job of the pipeline {self._pipeline!r} writes to the log, too: this one "
-                f"stops ({error})"
+                f"another job of the pipeline {self._pipeline!r} writes to the log: this one stops "
+                f"({error}). To run both, give each its own stream.pipeline_id, stream.tables and "
+                "stream.checkpoint"
             ) from error
         self.remember(logged.rounds)
         return logged
 
     def remember(self, rounds: pa.Table) -> None:
-        """Take the memories of logged rounds as those that the next batch starts from; a cluster
-        without a round is none yet.
+        """Keep the memories of logged rounds: the next batch begins with them.
 
-        One that has been forgotten is none any more.
+        A cluster without a round has no memory, nor has one that was forgotten.
         """
-        for row in rounds.select(
-            ["cluster", "seq", "memory", "error", "shadow_memory"]
-        ).to_pylist():
+        columns = ["cluster", "seq", "memory", "error", "shadow_memory"]
+        for row in rounds.select(columns).to_pylist():
             if not row["memory"]:
                 self.memories.pop(row["cluster"], None)
                 self.shadow_memories.pop(row["cluster"], None)
@@ -193,9 +191,11 @@ class RoundLog:
                 self.memories[row["cluster"]] = row["memory"]
                 self.shadow_memories[row["cluster"]] = row["shadow_memory"]
 
-    def _read_to(self, inputs: pa.ChunkedArray) -> Iterator[Mark]:
-        """How far these rounds' batch has read, as transactions: they are kept for ever, and found
-        without reading the log."""
+    def _offset_marks(self, inputs: pa.ChunkedArray) -> Iterator[Mark]:
+        """Yield transactions that say how far these rounds' batch has read.
+
+        Transactions are kept for ever, and found without reading the log's rows.
+        """
         found: dict[str, dict[str, tuple[int, int]]] = {}
         for text in pc.unique(inputs).to_pylist():
             for topic, partitions in msgspec.json.decode(text, type=_Inputs).offsets.items():
@@ -208,35 +208,37 @@ class RoundLog:
 
     @property
     def _forgotten(self) -> str:
-        """Name of the transaction that holds the greatest round number of a forgotten cluster,
-        whose rows don't stay as long."""
+        """Return the name of the transaction with the highest round number of a forgotten cluster.
+
+        The rows of such a cluster are deleted some day.
+        """
         return f"{self._pipeline}:forgotten"
 
     def next_offsets(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-        """Topic and partition → the first offset that no logged batch has read."""
+        """Return (topic, partition) → the first offset that no logged batch has read."""
         return next_offsets(self._table, self._pipeline, topics)
 
     def since(self, log_seq: int) -> Iterator[Logged]:
-        """All batches from `log_seq` on, in order: what a publisher or projection has missed.
+        """Yield all batches from `log_seq` on, in order, for a publisher or projections.
 
-        Holds READ_ROWS rows or one batch.
+        READ_ROWS rows are in memory, or those of one batch.
         """
         rows = numeric_dataset(self._table)
-        return read_batches(
-            rows,
-            rows.to_table(columns=["log_seq"], filter=pc.field("log_seq") >= log_seq)["log_seq"],
-        )
+        wanted = pc.field("log_seq") >= log_seq
+        return read_batches(rows, rows.to_table(columns=["log_seq"], filter=wanted)["log_seq"])
 
 
 class _Inputs(msgspec.Struct):
-    """Of a round's inputs: topic → partition → first and last offset."""
+    """The offsets in a round's inputs: topic → partition → first and last offset."""
 
     offsets: dict[str, dict[str, tuple[int, int]]]
 
 
 def _mark(pipeline: str, topic: str, partition: int | None = None) -> str:
-    """Names of the transactions that hold how many partitions of a topic have been read, and the
-    next offset of one."""
+    """Return the name of the transaction with the next offset of a partition.
+
+    Without a partition: the name of that with the number of the topic's partitions.
+    """
     return f"{pipeline}:{topic}" if partition is None else f"{pipeline}:{topic}/{partition}"
 
 
@@ -266,13 +268,16 @@ def find_pipeline(log: Table) -> str | None:
 
 
 def read_batches(rows: Dataset, log_seqs: pa.ChunkedArray) -> Iterator[Logged]:
-    """The batches of these numbers (one for each row), in order; READ_ROWS rows are held at a time,
-    or those of one batch."""
+    """Yield the batches that have these numbers, in order.
+
+    `log_seqs`: the number of each row. READ_ROWS rows are in memory, or those of one batch.
+    """
     numbers, counts = np.unique(log_seqs.to_numpy(), return_counts=True)
-    for some in np.split(numbers, np.flatnonzero(np.diff(np.cumsum(counts) // READ_ROWS)) + 1):
-        if not len(some):
+    cuts = np.flatnonzero(np.diff(np.cumsum(counts) // READ_ROWS)) + 1
+    for piece in np.split(numbers, cuts):
+        if not len(piece):
             continue
-        wanted = (pc.field("log_seq") >= int(some[0])) & (pc.field("log_seq") <= int(some[-1]))
+        wanted = (pc.field("log_seq") >= int(piece[0])) & (pc.field("log_seq") <= int(piece[-1]))
         rounds = rows.to_table(columns=ROUNDS.schema.names, filter=wanted).sort_by(
             [("log_seq", "ascending"), ("cluster", "ascending")]
         )
@@ -281,5 +286,6 @@ def read_batches(rows: Dataset, log_seqs: pa.ChunkedArray) -> Iterator[Logged]:
             yield _logged(rounds.slice(start, end - start), -1)
 
 
-def _logged(rounds: pa.Table, otherwise: int) -> Logged:
-    return Logged(int(rounds["log_seq"][0].as_py()) if len(rounds) else otherwise, rounds)
+def _logged(rounds: pa.Table, default: int) -> Logged:
+    """Return a batch. `default`: its number if it has no rows."""
+    return Logged(int(rounds["log_seq"][0].as_py()) if len(rounds) else default, rounds)

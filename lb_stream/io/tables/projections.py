@@ -1,15 +1,15 @@
-"""The tables that follow from the log.
+"""Writes the tables that follow from the log.
 
-Each commit carries the batch's number in the log, so that nothing is projected twice.
+Each commit carries the batch's number in the log, so that no batch is projected twice.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NotRequired, TypedDict, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,11 +48,29 @@ from lb_stream.stream.task.crash import crash_point
 
 logger = logging.getLogger(__name__)
 
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
+"""A row as the log has it: a value of JSON in each column."""
+Rows = list[Row]
 
 MARK_EVERY = 100
-"""All tables are marked as being up to date after so many batches: what a start must read of the
-log for one without rows is bounded."""
+"""Batches after which a table without new rows is marked as up to date.
+
+A start has to read the log only from the last mark on.
+"""
+
+
+class FigureFile(TypedDict):
+    """A Parquet file that a task has written for a table (stream.figures).
+
+    `bytes`, `rows`: its size; `partition`: its partition in `bundle_averages`; `slots`: first and
+    last slot of a file of history, ms.
+    """
+
+    path: str
+    bytes: int
+    rows: int
+    partition: str | None
+    slots: NotRequired[tuple[int, int]]
 
 
 def _decisions(logged: Logged) -> Rows:
@@ -73,16 +91,16 @@ def _proposals(logged: Logged) -> Rows:
 
 
 def _shadow_decisions(logged: Logged) -> Rows:
-    of_rounds = [row for row in _entries(logged, "shadows") if row.get("decisions")]
+    rounds = [row for row in _entries(logged, "shadows") if row.get("decisions")]
     return [
-        row | one | {"number": number}
-        for row in of_rounds
-        for number, one in enumerate(row["decisions"])
+        row | decision | {"number": number}
+        for row in rounds
+        for number, decision in enumerate(row["decisions"])
     ]
 
 
 def _entries(logged: Logged, column: str) -> Rows:
-    """All entries of one of the batch's columns, with their round's cluster, number and time."""
+    """Return all entries of a column, with cluster, number and time of their round."""
     rows: Rows = []
     places = logged.rounds.select(["cluster", "seq", "now_ms"]).to_pylist()
     for row, entries in zip(places, logged.entries(column), strict=True):
@@ -90,7 +108,8 @@ def _entries(logged: Logged, column: str) -> Rows:
     return rows
 
 
-ROW_TABLES: tuple[tuple[TableSpec, Callable[[Logged], Rows]], ...] = (
+_Project = Callable[[Logged], Rows]
+ROW_TABLES: tuple[tuple[TableSpec, _Project], ...] = (
     (DECISIONS, _decisions),
     (OUTCOMES, lambda logged: _entries(logged, OUTCOMES.name)),
     (REFUSALS, lambda logged: _entries(logged, REFUSALS.name)),
@@ -99,23 +118,24 @@ ROW_TABLES: tuple[tuple[TableSpec, Callable[[Logged], Rows]], ...] = (
     (SHADOW_ROUNDS, lambda logged: _entries(logged, "shadows")),
     (SHADOW_DECISIONS, _shadow_decisions),
 )
+"""Tables whose rows are in the log, each with the function that gives a batch's rows."""
 FILE_TABLES: tuple[TableSpec, ...] = (BROKER_LOADS, REJECTED_REPORTS)
+"""Tables whose files the log names."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatestRowTable:
-    """A table that holds the present: of each bundle the last row that the log has.
+    """A table that has the last row of each bundle, from the log's column of the table's name.
 
-    The log's column has the table's name. Where the table's column `by` says `end`, there is none.
+    A row whose column `by` has the value `end` removes the bundle's row.
     """
 
     spec: TableSpec
     by: str
     end: str
 
-    def last(self, logged: Logged) -> dict[tuple[str, str], dict[str, Any]]:
-        """Cluster and bundle → the last row that a batch has of it; those that are none are among
-        them."""
+    def last(self, logged: Logged) -> dict[tuple[str, str], Row]:
+        """Return (cluster, bundle) → the last row in a batch, also of a row that removes."""
         rows = _entries(logged, self.spec.name)
         return {(row["cluster"], row["bundle"]): row for row in rows}
 
@@ -127,13 +147,13 @@ PRESENT_TABLES = (
 _PRESENT_SPECS = tuple(table.spec for table in PRESENT_TABLES)
 
 
-def named_files(spec: TableSpec, logged: Logged) -> list[dict[str, Any]]:
-    """The figures' files (stream.figures.File) that a batch's rounds name for a table."""
-    return [files[spec.name] for files in logged.files if spec.name in files]
+def named_files(spec: TableSpec, logged: Logged) -> list[FigureFile]:
+    """Return the files that a batch's rounds name for a table."""
+    return [cast("FigureFile", files[spec.name]) for files in logged.files if spec.name in files]
 
 
-def _bounds(file: Mapping[str, Any]) -> dict[str, Any]:
-    """Delta's statistics of a file of history: its slots."""
+def _slot_bounds(file: FigureFile) -> dict[str, object]:
+    """Return Delta's statistics of a file of history, the min and max slot; empty for others."""
     if "slots" not in file:
         return {}
     first, last = file["slots"]
@@ -145,10 +165,11 @@ def _bounds(file: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Projections:
-    """Writer of all tables but the log. Handles stay open from batch to batch."""
+    """The writer of all tables but the log. Tables stay open from batch to batch."""
 
     def __init__(self, root: Store, pipeline: str) -> None:
-        self._app, self._batches, self._catching_up = pipeline, 0, True
+        self._app, self._batches = pipeline, 0
+        self._catching_up = True  # whether the batches may be older than some of their files
         specs = [spec for spec, _ in ROW_TABLES] + [
             *FILE_TABLES,
             *_PRESENT_SPECS,
@@ -161,9 +182,9 @@ class Projections:
         }
 
     def project(self, logged: Logged) -> None:
-        """Bring every table up to this batch; a table that has it already stays as it is."""
-        for spec, rows_of in ROW_TABLES:
-            rows = rows_of(logged)
+        """Write a batch to every table that follows from the log and doesn't have it yet."""
+        for spec, project in ROW_TABLES:
+            rows = project(logged)
             if rows:
                 self._append(spec, pa.Table.from_pylist(rows, spec.schema), logged.log_seq)
         crash_point("between_projections")
@@ -176,7 +197,7 @@ class Projections:
             self._run_upkeep(logged.log_seq)
 
     def ownership_versions(self, clusters: Collection[str]) -> Mapping[str, Mapping[str, int]]:
-        """The ownership records of some clusters: cluster → bundle → version."""
+        """Return the versions of the ownership records of some clusters: cluster → bundle → version."""
         found: dict[str, dict[str, int]] = {}
         wanted = pc.field("cluster").isin(sorted(clusters))
         for row in (
@@ -190,27 +211,31 @@ class Projections:
     def replace_parts(
         self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Mapping[str, Any]]]
     ) -> None:
-        """Put these files (part → table → file) in the place of those parts of `bundle_averages`,
-        and add them to the tables of history.
+        """Replace parts of `bundle_averages`, and add to the tables of history.
 
-        They follow from the batch, not from the log: a cluster may be sliced anew in a batch
-        without a round.
+        `files`: part → table → file. They follow from the batch, not from the log: a cluster may be
+        cut into other parts in a batch without a round.
         """
 
-        def of(spec: TableSpec) -> Rows:
+        def files_of(spec: TableSpec) -> list[FigureFile]:
             return [
-                dict(files[part][spec.name]) for part in sorted(files) if spec.name in files[part]
+                cast("FigureFile", files[part][spec.name])
+                for part in sorted(files)
+                if spec.name in files[part]
             ]
 
-        self._commit(BUNDLE_AVERAGES, of(BUNDLE_AVERAGES), (app, batch_id), replaced=sorted(files))
+        averages = files_of(BUNDLE_AVERAGES)
+        self._commit(BUNDLE_AVERAGES, averages, (app, batch_id), replaced=sorted(files))
         for spec in HISTORY_TABLES:
-            if written := of(spec):
+            if written := files_of(spec):
                 self._commit(spec, written, (app, batch_id))
 
     def clear_averages(self) -> None:
-        """Empty `bundle_averages`, for a new state: clusters may be cut into other parts than the
-        old ones, which nobody would replace, and a bundle would be there twice. Each cluster's rows
-        come back with its next reports."""
+        """Empty `bundle_averages`, for a new state; each cluster's rows return with its reports.
+
+        With the new state clusters may be cut into other parts. The old parts would stay, and a
+        bundle would have two rows.
+        """
         table = self._tables[BUNDLE_AVERAGES.name]
         table.refresh()
         if table.file_uris():
@@ -219,26 +244,18 @@ class Projections:
 
     @property
     def newest(self) -> int | None:
-        """Number in the log of the newest batch that any table has; None before the first.
+        """Return the number in the log of the newest batch that any table has; None before any.
 
-        What is projected was published before.
+        A batch is published before it is projected.
         """
-        return max(
-            (
-                version
-                for table in self._tables.values()
-                if (version := read_mark(table, self._app)) is not None
-            ),
-            default=None,
-        )
+        numbers = [read_mark(table, self._app) for table in self._tables.values()]
+        return max((number for number in numbers if number is not None), default=None)
 
     def catch_up(self, since: Callable[[int], Iterable[Logged]]) -> int:
-        """Project what an earlier run has logged and not projected any more.
+        """Project what an earlier run has logged and not projected; return the number of batches.
 
-        Returns how many batches that were.
-
-        Each table goes on from the batch that it has itself: one that was rebuilt or lost may lag
-        behind the others, or be ahead.
+        `since`: gives the logged batches from a number on. Each table goes on from its own last
+        batch: one that was rebuilt or lost may be ahead of the others, or behind them.
         """
         self._catching_up = True
         versions = {spec.name: read_mark(table, self._app) for spec, table in self._following()}
@@ -246,9 +263,7 @@ class Projections:
         if newest is not None and (
             missing := [name for name, version in versions.items() if version is None]
         ):
-            logger.info(
-                "the whole log is read again for what is not there yet: %s", ", ".join(missing)
-            )
+            logger.info("the whole log is read for tables that are empty: %s", ", ".join(missing))
         count, last = 0, -1
         for logged in since(
             min(-1 if version is None else version for version in versions.values()) + 1
@@ -275,39 +290,37 @@ class Projections:
     def _commit(
         self,
         spec: TableSpec,
-        files: Iterable[Mapping[str, Any]],
+        files: Iterable[FigureFile],
         mark: Mark,
         replaced: list[str] | None = None,
     ) -> None:
-        """Make files that are there already part of their table.
+        """Add files that tasks have written to their table.
 
-        `replaced`: the partitions whose earlier files they replace.
+        `replaced`: the partitions whose earlier files are removed.
         """
-        table = self._tables[spec.name]
+        table, column = self._tables[spec.name], spec.partition_by
         actions = [
             AddAction(
                 path=file["path"],
                 size=file["bytes"],
-                partition_values={spec.partition_by: file["partition"]}
-                if spec.partition_by
-                else {},
+                partition_values={column: file["partition"]} if column else {},
                 modification_time=0,
                 data_change=True,
-                # Bounds of all columns that have statistics, or of none: delta-rs's dataset takes a
-                # column without any for one that no filter matches.
-                stats=json.dumps({"numRecords": file["rows"]} | _bounds(file)),
+                # Bounds of all columns that have statistics, or of none: in delta-rs's dataset no
+                # filter matches a file that lacks the bounds of a named column.
+                stats=json.dumps({"numRecords": file["rows"]} | _slot_bounds(file)),
             )
-            for file in self._found(table, spec, files)
+            for file in self._existing(table, spec, files)
         ]
         commit_once(table, mark, lambda marks: add_files(table, spec, actions, marks, replaced))
 
-    def _found(
-        self, table: Table, spec: TableSpec, files: Iterable[Mapping[str, Any]]
-    ) -> Iterable[Mapping[str, Any]]:
-        """Those files that are there: a table that names a missing one can't be read any more.
+    def _existing(
+        self, table: Table, spec: TableSpec, files: Iterable[FigureFile]
+    ) -> Iterator[FigureFile]:
+        """Yield the files that exist: a table that names a missing file can't be read any more.
 
-        They are, unless a table was lost, or power; those of the batch under way have just been
-        written.
+        Files are missing only after a table was lost, or after a power failure. Those of the
+        current batch have just been written.
         """
         for file in files:
             if not self._catching_up or table.store.stat(file["path"]) is not None:
@@ -318,8 +331,7 @@ class Projections:
                 )
 
     def _run_upkeep(self, log_seq: int) -> None:
-        """What keeps the cost of batches and starts from growing with their number; the tables take
-        turns."""
+        """Compact and mark some tables, so that batches and starts stay quick; tables take turns."""
         self._batches += 1
         for number, (spec, table) in enumerate(self._following()):
             turn = self._batches + 11 * number
@@ -332,20 +344,18 @@ class Projections:
                 compact_small_files(self._tables[spec.name])
 
     def _following(self) -> list[tuple[TableSpec, Table]]:
-        """The tables that follow from the log alone."""
-        return [
-            (spec, self._tables[spec.name])
-            for spec in (*(spec for spec, _ in ROW_TABLES), *FILE_TABLES, *_PRESENT_SPECS)
-        ]
+        """Return the tables that follow from the log alone."""
+        specs = (*(spec for spec, _ in ROW_TABLES), *FILE_TABLES, *_PRESENT_SPECS)
+        return [(spec, self._tables[spec.name]) for spec in specs]
 
     def _mark(self, spec: TableSpec, table: Table, log_seq: int) -> None:
-        """Note that a table has all of the log up to this batch, rows or not."""
+        """Note that a table has all rows of the log up to this batch."""
         commit_once(table, (self._app, log_seq), lambda marks: add_files(table, spec, (), marks))
 
     def _project_present(self, present: LatestRowTable, logged: Logged) -> None:
-        """Put the last row of each bundle in the place of its earlier one; a bundle of which it is
-        the end has none."""
-        last, spec, keyed = present.last(logged), present.spec, self._keyed[present.spec.name]
+        """Replace the row of each bundle by its last one in the batch, or remove it."""
+        last, spec = present.last(logged), present.spec
+        keyed = self._keyed[spec.name]
         if not last:
             return
         data = pa.Table.from_pylist([last[key] for key in sorted(last)], spec.schema)

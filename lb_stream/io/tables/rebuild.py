@@ -1,8 +1,7 @@
-"""Writes the tables anew that follow from the log, each by one commit: a reader sees the old table
-or the new one.
+"""Rebuilds tables that follow from the log, each by one commit: readers see the old or the new one.
 
-What the log can't tell any more is taken over from the table as it was: rows of batches that upkeep
-has deleted from the log, and figures whose files have been put together with others.
+Rows that the log can't give any more are taken over from the old table: those of batches that
+upkeep has deleted from the log, and figures whose files have been compacted.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +25,7 @@ from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.compaction import compaction_mark
 from lb_stream.io.tables.delta import (
     apply_properties,
+    arrow_schema,
     build_commit_properties,
     existing_table,
     numeric_dataset,
@@ -34,131 +34,150 @@ from lb_stream.io.tables.delta import (
     write_rows,
 )
 from lb_stream.io.tables.log import LogError, find_pipeline, read_batches
-from lb_stream.io.tables.projections import FILE_TABLES, PRESENT_TABLES, ROW_TABLES, named_files
+from lb_stream.io.tables.projections import (
+    FILE_TABLES,
+    PRESENT_TABLES,
+    ROW_TABLES,
+    LatestRowTable,
+    Row,
+    named_files,
+)
 from lb_stream.store import Store
 from lb_stream.stream.ports import FatalError, Logged
 
 CHUNK_ROWS = 50_000
 FILE_BYTES = 128 * 2**20
-"""Of a new file's rows in memory; on the disk it is a fraction of that."""
+"""Bytes of a new file's rows in memory; on disk the file is much smaller."""
 REBUILT = "rebuilt"
 """Begins the names of the new files."""
 
 Report = Callable[[str, int, int], None]
-"""Is told how far a table is: its name, batches done, batches in all."""
+"""A function that shows progress: the table's name, batches done, batches in all."""
 
 
 class RebuildRefused(FatalError):
-    """A table can't be written anew; it is as it was. The text says why and what to do."""
+    """A table can't be rebuilt, and is unchanged. The text says why and what to do."""
 
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What has become of one table."""
+    """The result for one table.
+
+    `batches`: of the log; `taken_over`: rows of the old table that the log can't give any more;
+    `lost`: rows that the log names, whose file is gone, and that the old table didn't have either;
+    `first_log_seq`: the log is complete from this number on.
+    """
 
     table: str
     rows: int = 0
-    batches: int = 0  # of the log
-    taken_over: int = 0  # rows that were in the table and that the log can't tell any more
-    lost: int = (
-        0  # rows that the log names, whose file is gone and that were not in the table either
-    )
-    first_log_seq: int | None = None  # from here on the log is complete
+    batches: int = 0
+    taken_over: int = 0
+    lost: int = 0
+    first_log_seq: int | None = None
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """The log as a rebuild reads it."""
+    """The part of the log from which tables are rebuilt.
+
+    `log_seqs`: the batch of each row; `first`, `last`: all batches from one to the other are there.
+    """
 
     rows: Dataset
     pipeline: str
-    log_seqs: pa.ChunkedArray  # of each row that counts
-    first: int  # all batches from this one on are there
+    log_seqs: pa.ChunkedArray
+    first: int
     last: int
 
     def batches(self) -> Iterator[Logged]:
+        """Yield the batches, in order."""
         return read_batches(self.rows, self.log_seqs)
 
 
 @dataclass(frozen=True, slots=True)
-class _Old:
-    """What the table held before."""
+class _OldTable:
+    """The table before it is rebuilt; `table` None: it doesn't exist."""
 
     spec: TableSpec
     table: Table | None
 
     @property
     def usable(self) -> bool:
-        """Whether its rows say which batch they belong to."""
+        """Return whether its rows name their batches."""
         return "log_seq" in self._columns
 
     @property
     def _columns(self) -> list[str]:
-        """Its columns that have the type of today."""
-        types = (
-            {one.name: plain_type(one.type) for one in pa.schema(self.table.schema().to_arrow())}
-            if self.table is not None
-            else {}
-        )
-        return [one.name for one in self.spec.schema if types.get(one.name) == one.type]
+        """Return its columns whose type is that of the specification."""
+        if self.table is None:
+            return []
+        types = {field.name: plain_type(field.type) for field in arrow_schema(self.table)}
+        return [field.name for field in self.spec.schema if types.get(field.name) == field.type]
 
     def rows(self, wanted: pc.Expression) -> Iterator[pa.RecordBatch]:
-        """Its rows in the columns of today; one that it lacks, or has in another type, is empty."""
+        """Yield its rows with the columns of the specification.
+
+        A column that it doesn't have, or has with another type, is null.
+        """
         if self.table is None or not self.usable:
             return
         for batch in numeric_dataset(self.table).to_batches(columns=self._columns, filter=wanted):
             known = {name: batch[name] for name in self._columns}
             arrays = [
-                known[one.name].cast(one.type)
-                if one.name in known
-                else pa.nulls(len(batch), one.type)
-                for one in self.spec.schema
+                known[field.name].cast(field.type)
+                if field.name in known
+                else pa.nulls(len(batch), field.type)
+                for field in self.spec.schema
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.spec.schema)
 
 
 def rebuildable_tables() -> list[str]:
-    """The tables that can be written anew."""
+    """Return the names of the tables that can be rebuilt."""
     return [spec.name for spec in TABLES if spec.from_log]
 
 
 def rebuild(
     root: Store, names: Sequence[str], report: Report = lambda *_: None
 ) -> Iterator[Rebuilt]:
-    """Write these tables anew, one after another. `root`: the folder of all tables.
+    """Rebuild these tables one after another, and yield the result for each.
 
-    Raises RebuildRefused when a job or upkeep writes to the table meanwhile, LogError when there is
-    no log.
+    `root`: the folder of all tables. Raises RebuildRefused if a job or upkeep writes to the table
+    meanwhile, and LogError if there is no log.
     """
-    log = _open(root)
+    log = _open_log(root)
     for spec in (spec for spec in TABLES if spec.name in names):
         yield _rebuild(root, spec, log, report)
 
 
-def _open(root: Store) -> _Log:
-    """The log as far as it has been projected: what comes after that the job's next start projects,
-    once it is published."""
+def _open_log(root: Store) -> _Log:
+    """Open the log as far as it has been projected.
+
+    The job's next start publishes and projects the batches after that.
+    """
     table = open_table(root, ROUNDS) if existing_table(root, ROUNDS) is not None else None
     if table is None or (pipeline := find_pipeline(table)) is None:
         raise LogError(
             f"there is no log in {root / ROUNDS.name}: name the tables' folder with stream.tables"
         )
-    others = [
-        other
-        for spec in TABLES
-        if spec.from_log and (other := existing_table(root, spec)) is not None
-    ]
-    versions = [
-        version for other in others if (version := other.transaction_version(pipeline)) is not None
-    ]
-    end = table.transaction_version(pipeline)
-    last = max(versions) if versions else -1 if end is None else end
+
+    # The last batch that any table has; without tables the last one of the log.
+    others = [existing_table(root, spec) for spec in TABLES if spec.from_log]
+    numbers = [other.transaction_version(pipeline) for other in others if other is not None]
+    if not (projected := [number for number in numbers if number is not None]):
+        newest = table.transaction_version(pipeline)
+        projected = [-1 if newest is None else newest]
+    last = max(projected)
+
+    # The first batch from which on none is missing: of older ones upkeep leaves single rounds.
     rows = numeric_dataset(table)
     log_seqs = rows.to_table(columns=["log_seq"], filter=pc.field("log_seq") <= last)["log_seq"]
-    numbers = np.unique(log_seqs.to_numpy())
-    holes = np.flatnonzero(np.diff(numbers) != 1)  # upkeep leaves each cluster's last round
-    first = int(numbers[holes[-1] + 1] if len(holes) else numbers[0]) if len(numbers) else 0
+    batches = np.unique(log_seqs.to_numpy())
+    first = 0
+    if len(batches):
+        gaps = np.flatnonzero(np.diff(batches) != 1)
+        first = int(batches[gaps[-1] + 1] if len(gaps) else batches[0])
     return _Log(rows, pipeline, pc.filter(log_seqs, pc.greater_equal(log_seqs, first)), first, last)
 
 
@@ -166,34 +185,28 @@ def _rebuild(root: Store, spec: TableSpec, log: _Log, report: Report) -> Rebuilt
     begin = time.perf_counter()
     existing = existing_table(root, spec)
     table = open_table(root, spec) if existing is None else existing
-    if table.metadata().partition_columns:  # no table that follows from the log has any
+    if table.metadata().partition_columns:  # no table that follows from the log has partitions
         raise RebuildRefused(
             f"the table {spec.name} at {table.store} has partitions: move its folder away, then "
             "rebuild once more"
         )
-    old, done = (
-        _Old(spec, existing),
-        Rebuilt(
-            spec.name, batches=pc.count_distinct(log.log_seqs).as_py(), first_log_seq=log.first
-        ),
-    )
-    special = dict.fromkeys(
-        (table.spec.name for table in PRESENT_TABLES), _present
-    ) | dict.fromkeys((table.name for table in FILE_TABLES), _figures)
-    source = special.get(spec.name, _rows)
+    batches = pc.count_distinct(log.log_seqs).as_py()
+    done = Rebuilt(spec.name, batches=batches, first_log_seq=log.first)
+    source = _Source(spec, _OldTable(spec, existing), log, table.store, done)
 
     def rows() -> Iterator[pa.RecordBatch]:
-        for number, some in enumerate(source(spec, old, log, table.store, done)):
-            report(spec.name, min(number, done.batches), done.batches)
-            yield from some
+        for number, step in enumerate(source.steps()):
+            report(spec.name, min(number, batches), batches)
+            yield from step
 
     try:
         apply_properties(table, spec)
         files = list(_write(table, spec, rows(), done))
         marks = build_commit_properties([(log.pipeline, log.last), compaction_mark(table)])
+        # This also replaces the table's columns.
         table.create_write_transaction(
             [*files], mode="overwrite", schema=spec.schema, commit_properties=marks
-        )  # the columns, too
+        )
     except CommitFailedError as error:
         raise RebuildRefused(
             f"a job, or upkeep, writes to {spec.name}: stop it, then rebuild once more. No row was "
@@ -220,69 +233,94 @@ def _write(
         yield write_rows(table, pa.Table.from_batches(waiting, spec.schema), REBUILT)
 
 
-# The sources of a table's rows: for each step (first what is taken over, then batch after batch)
-# some record batches.
-
 Steps = Iterator[Iterable[pa.RecordBatch]]
+"""A table's rows, step by step: those that are taken over, and those of each batch."""
 
 
-def _taken(batches: Iterable[pa.RecordBatch], done: Rebuilt) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        done.taken_over += len(batch)
-        yield batch
+class _Source(NamedTuple):
+    """Where the rows of a rebuilt table come from.
 
-
-def _rows(spec: TableSpec, old: _Old, log: _Log, _: Store, done: Rebuilt) -> Steps:
-    """The rows of a table whose rows are in the log."""
-    rows_of = {one.name: rows for one, rows in ROW_TABLES}[spec.name]
-    yield _taken(old.rows(pc.field("log_seq") < log.first), done)
-    for logged in log.batches():
-        yield pa.Table.from_pylist(rows_of(logged), spec.schema).to_batches()
-
-
-def _figures(spec: TableSpec, old: _Old, log: _Log, at: Store, done: Rebuilt) -> Steps:
-    """The rows of a table whose files the log names.
-
-    If a file is gone, its batch's rows are taken from the table.
+    `store`: the table's; `done`: the result, in which rows that are taken over or lost are counted.
     """
-    yield _taken(old.rows(pc.field("log_seq") < log.first), done)
-    gone: dict[int, int] = {}
-    for logged in log.batches():
-        files = {file["path"]: file["rows"] for file in named_files(spec, logged)}
-        there = [path for path in files if at.stat(path) is not None]
-        if len(there) < len(files) and old.usable:
-            gone[logged.log_seq] = sum(files.values())
-            continue
-        done.lost += sum(rows for path, rows in files.items() if path not in there)
-        yield (batch for path in there for batch in _read(at, path, spec.schema).to_batches())
-    before = done.taken_over
-    yield _taken(old.rows(pc.field("log_seq").isin(list(gone))), done)
-    done.lost += max(0, sum(gone.values()) - (done.taken_over - before))
 
+    spec: TableSpec
+    old: _OldTable
+    log: _Log
+    store: Store
+    done: Rebuilt
 
-def _read(at: Store, path: str, schema: pa.Schema) -> pa.Table:
-    """A file's rows, in the order of the table's columns."""
-    return pq.read_table(pa.BufferReader(at.get(path))).select(schema.names).cast(schema)
+    def steps(self) -> Steps:
+        """Return the table's rows."""
+        if self.spec in FILE_TABLES:
+            return self._from_files()
+        for table in PRESENT_TABLES:
+            if table.spec is self.spec:
+                return self._latest_rows(table)
+        return self._from_log()
 
+    def _take_over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows of the old table, and count them."""
+        for batch in batches:
+            self.done.taken_over += len(batch)
+            yield batch
 
-def _present(spec: TableSpec, old: _Old, log: _Log, _: Store, done: Rebuilt) -> Steps:
-    """The last row of each bundle."""
-    (present,) = (table for table in PRESENT_TABLES if table.spec is spec)
-    last: dict[tuple[str, str], dict[str, Any]] = {}
-    for logged in log.batches():
-        last |= present.last(logged)
-        yield ()
-    yield _taken(_without(old.rows(pc.field("log_seq") < log.first), last), done)
-    keys = sorted(key for key, row in last.items() if row[present.by] != present.end)
-    for start in range(0, len(keys), CHUNK_ROWS):
-        yield pa.Table.from_pylist(
-            [last[key] for key in keys[start : start + CHUNK_ROWS]], spec.schema
-        ).to_batches()
+    def _before_log(self) -> Iterator[pa.RecordBatch]:
+        """Yield the old table's rows of batches that the log doesn't have any more."""
+        return self.old.rows(pc.field("log_seq") < self.log.first)
+
+    def _from_log(self) -> Steps:
+        """Yield the rows of a table whose rows are in the log."""
+        project = {spec.name: project for spec, project in ROW_TABLES}[self.spec.name]
+        yield self._take_over(self._before_log())
+        for logged in self.log.batches():
+            yield pa.Table.from_pylist(project(logged), self.spec.schema).to_batches()
+
+    def _from_files(self) -> Steps:
+        """Yield the rows of a table whose files the log names.
+
+        If a file is gone, its batch's rows are taken over from the old table.
+        """
+        yield self._take_over(self._before_log())
+
+        # Files that exist; of the other batches only the number of rows is known.
+        missing: dict[int, int] = {}
+        for logged in self.log.batches():
+            files = {file["path"]: file["rows"] for file in named_files(self.spec, logged)}
+            existing = [path for path in files if self.store.stat(path) is not None]
+            if len(existing) < len(files) and self.old.usable:
+                missing[logged.log_seq] = sum(files.values())
+                continue
+            self.done.lost += sum(rows for path, rows in files.items() if path not in existing)
+            yield (batch for path in existing for batch in self._read(path).to_batches())
+
+        # Rows of batches whose files have been compacted, or are lost.
+        before = self.done.taken_over
+        yield self._take_over(self.old.rows(pc.field("log_seq").isin(list(missing))))
+        found = self.done.taken_over - before
+        self.done.lost += max(0, sum(missing.values()) - found)
+
+    def _read(self, path: str) -> pa.Table:
+        """Return a file's rows with the table's columns."""
+        rows = pq.read_table(pa.BufferReader(self.store.get(path)))
+        return rows.select(self.spec.schema.names).cast(self.spec.schema)
+
+    def _latest_rows(self, table: LatestRowTable) -> Steps:
+        """Yield the last row of each bundle."""
+        last: dict[tuple[str, str], Row] = {}
+        for logged in self.log.batches():
+            last |= table.last(logged)
+            yield ()
+        yield self._take_over(_without(self._before_log(), last))
+        keys = sorted(key for key, row in last.items() if row[table.by] != table.end)
+        for start in range(0, len(keys), CHUNK_ROWS):
+            rows = [last[key] for key in keys[start : start + CHUNK_ROWS]]
+            yield pa.Table.from_pylist(rows, self.spec.schema).to_batches()
 
 
 def _without(
-    batches: Iterable[pa.RecordBatch], newer: Container[tuple[str, str]]
+    batches: Iterable[pa.RecordBatch], keys: Container[tuple[str, str]]
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the rows whose cluster and bundle are not among the keys."""
     for batch in batches:
-        keys = zip(batch["cluster"].to_pylist(), batch["bundle"].to_pylist(), strict=True)
-        yield batch.filter(pa.array([key not in newer for key in keys], pa.bool_()))
+        own = zip(batch["cluster"].to_pylist(), batch["bundle"].to_pylist(), strict=True)
+        yield batch.filter(pa.array([key not in keys for key in own], pa.bool_()))

@@ -1,8 +1,7 @@
-"""Replay: decides rounds once more from the inputs in the log, and compares the result with the
-decisions in the log.
+"""Decides logged rounds once more, and compares the results with the log.
 
-A round's input is all in the log (settings, acknowledgements, the memory of the round before) but
-for its view, whose blocks stay beside the checkpoint for `stream.keep_views` batches.
+A round's inputs are in the log: settings, acknowledgements, the memory of the round before. Only
+the blocks of its view are not; they stay beside the checkpoint for `stream.keep_views` batches.
 """
 
 from __future__ import annotations
@@ -38,16 +37,20 @@ from lb_stream.stream.decide import cluster_view, encode_entries, read_shards
 Result = Literal["equal", "different", "view gone", "failed then"]
 Remembered = tuple[str, str]
 """The memory of a cluster and that of its shadows, canonical JSON."""
-Before = tuple[dict[str, Any], Remembered, Store | None]
-"""A row of the log, what was remembered before its round, and the checkpoint beside which its view
-may still be; None: another one."""
+Row = dict[str, Any]
+"""A row of the log: column → value."""
+Before = tuple[Row, Remembered, Store | None]
+"""A row of the log, the memories before its round, and the checkpoint that may have its view.
+
+None: the view was made with another checkpoint.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRound:
-    """What became of one logged round.
+    """The result of deciding one logged round again.
 
-    `differences`: column → what the log says and what came out now, where they differ.
+    `differences`: column → its value in the log and its value now, where they differ.
     """
 
     cluster: str
@@ -62,9 +65,9 @@ class ReplayedRound:
 
 @dataclass(frozen=True, slots=True)
 class RoundStart:
-    """What a logged round began with, once its commands about settings were done.
+    """What a logged round began with, after its commands about settings.
 
-    `own`: the job's settings for the cluster; `inputs`: as logged.
+    `own`: the job's settings for the cluster; `inputs`: the round's inputs as logged.
     """
 
     view: ClusterView
@@ -77,71 +80,79 @@ class RoundStart:
 
 @dataclass(frozen=True, slots=True)
 class RoundFilter:
-    """Which rounds are replayed: all of these that are set."""
+    """Which rounds are replayed: those that meet all conditions that are set.
+
+    `since_ms`, `until_ms`: from this time on, and before that one, ms since the epoch.
+    """
 
     batch_id: int | None = None
     since_ms: int | None = None
     cluster: str | None = None
-    until_ms: int | None = None  # before
+    until_ms: int | None = None
 
     def filter(self) -> pc.Expression:
-        """As a filter on the log."""
-        parts = [pc.scalar(True)]
-        parts += [pc.field("batch_id") == self.batch_id] if self.batch_id is not None else []
-        parts += [pc.field("now_ms") >= self.since_ms] if self.since_ms is not None else []
-        parts += [pc.field("now_ms") < self.until_ms] if self.until_ms is not None else []
-        parts += [pc.field("cluster") == self.cluster] if self.cluster is not None else []
-        result = parts[0]
-        for part in parts[1:]:
-            result = result & part
-        return result
+        """Return the conditions as a filter on the log."""
+        condition = pc.scalar(True)
+        if self.batch_id is not None:
+            condition &= pc.field("batch_id") == self.batch_id
+        if self.since_ms is not None:
+            condition &= pc.field("now_ms") >= self.since_ms
+        if self.until_ms is not None:
+            condition &= pc.field("now_ms") < self.until_ms
+        if self.cluster is not None:
+            condition &= pc.field("cluster") == self.cluster
+        return condition
 
 
 def replay(stream: StreamSettings, wanted: RoundFilter) -> tuple[int, Iterator[ReplayedRound]]:
-    """The number of rounds, and what becomes of each, in the order of the log."""
-    total, rows = _wanted(stream, wanted)
-    return total, (_replayed(*each) for each in rows)
+    """Return the number of rounds, and the result of each, in the order of the log."""
+    total, rounds = _find_rounds(stream, wanted)
+    return total, (_replay_round(*before) for before in rounds)
 
 
 def load_round_starts(
     stream: StreamSettings, wanted: RoundFilter
-) -> tuple[int, Iterator[tuple[dict[str, Any], RoundStart | None]]]:
-    """The number of rounds, and of each, in the order of the log, its row and what it began with.
+) -> tuple[int, Iterator[tuple[Row, RoundStart | None]]]:
+    """Return the number of rounds, and of each its row and what it began with, in the log's order.
 
     None: its view is gone, it has failed, or it knew no broker.
     """
-    total, rows = _wanted(stream, wanted)
-    return total, ((each[0], _known_start(*each)) for each in rows)
+    total, rounds = _find_rounds(stream, wanted)
+    return total, ((before[0], _find_start(*before)) for before in rounds)
 
 
-def _wanted(stream: StreamSettings, wanted: RoundFilter) -> tuple[int, Iterator[Before]]:
+def _find_rounds(stream: StreamSettings, wanted: RoundFilter) -> tuple[int, Iterator[Before]]:
     log = dataset(open_table(tables_of(stream), ROUNDS))
     rows = (
         log.to_table(filter=wanted.filter())
         .sort_by([("log_seq", "ascending"), ("cluster", "ascending")])
         .to_pylist()
     )
-    return sum(row["memory"] != "" for row in rows), _rows(log, rows, checkpoint_of(stream))
+    return sum(row["memory"] != "" for row in rows), _with_memories(
+        log, rows, checkpoint_of(stream)
+    )
 
 
-def _rows(log: Dataset, rows: list[dict[str, Any]], checkpoint: Store) -> Iterator[Before]:
+def _with_memories(log: Dataset, rows: list[Row], checkpoint: Store) -> Iterator[Before]:
+    """Yield each row with the memories before it. Rows of forgotten clusters are left out."""
     own = checkpoint_uuid(checkpoint)
     memories: dict[str, Remembered] = {}
     for row in rows:
-        memory, of_shadows = (
-            memories.pop(row["cluster"]) if row["cluster"] in memories else _memory_before(log, row)
-        )
-        memories[row["cluster"]] = row["memory"], row["shadow_memory"]
+        cluster = row["cluster"]
+        memory, shadow_memory = memories.get(cluster) or _memory_before(log, row)
+        memories[cluster] = row["memory"], row["shadow_memory"]
         if not row["memory"]:
-            continue  # the cluster was forgotten
-        before = memory or Memory(seq=max(row["seq"] - 1, 0)).to_json(), of_shadows
-        here = row["app"].rpartition("/")[2] == own
-        yield row, before, checkpoint if here else None
+            continue
+        before = memory or Memory(seq=max(row["seq"] - 1, 0)).to_json(), shadow_memory
+        is_own = row["app"].rpartition("/")[2] == own
+        yield row, before, checkpoint if is_own else None
 
 
-def _memory_before(log: Dataset, row: dict[str, Any]) -> Remembered:
-    """The memory in the cluster's row before this one; "" where there is none, or where that row
-    says that the cluster was forgotten."""
+def _memory_before(log: Dataset, row: Row) -> Remembered:
+    """Return the memories in the cluster's row before this one.
+
+    The cluster's own is empty if there is no such row, or if the cluster was forgotten there.
+    """
     before = (pc.field("cluster") == row["cluster"]) & (pc.field("log_seq") < row["log_seq"])
     found = log.to_table(["log_seq", "memory", "shadow_memory"], before).sort_by("log_seq")
     if not len(found):
@@ -150,9 +161,7 @@ def _memory_before(log: Dataset, row: dict[str, Any]) -> Remembered:
     return last["memory"], last["shadow_memory"]
 
 
-def _replayed(
-    row: dict[str, Any], remembered: Remembered, checkpoint: Store | None
-) -> ReplayedRound:
+def _replay_round(row: Row, remembered: Remembered, checkpoint: Store | None) -> ReplayedRound:
     result: Result
     differences: dict[str, tuple[str, str]] = {}
     if row["error"] is not None:
@@ -161,70 +170,79 @@ def _replayed(
         result = "view gone"
     else:
         try:
-            now = _decided(row, remembered, checkpoint)
+            now = _decide(row, remembered, checkpoint)
             differences = {name: (row[name], now[name]) for name in now if now[name] != row[name]}
             result = "different" if differences else "equal"
         except FileNotFoundError:
             result = "view gone"
-    known = {name: row[name] for name in ("cluster", "seq", "batch_id", "log_seq", "now_ms")}
     return ReplayedRound(
-        **known, decisions=len(json.loads(row["decisions"])), result=result, differences=differences
+        row["cluster"],
+        row["seq"],
+        row["batch_id"],
+        row["log_seq"],
+        row["now_ms"],
+        decisions=len(json.loads(row["decisions"])),
+        result=result,
+        differences=differences,
     )
 
 
-def _balances(inputs: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    return {broker: tuple(keys) for broker, keys in inputs["balances"].items()}
-
-
-def _known_start(
-    row: dict[str, Any], remembered: Remembered, checkpoint: Store | None
-) -> RoundStart | None:
+def _find_start(row: Row, remembered: Remembered, checkpoint: Store | None) -> RoundStart | None:
     if row["error"] is not None or checkpoint is None:
         return None
     try:
-        start = _start(row, remembered, checkpoint)
+        start = _load_start(row, remembered, checkpoint)
     except FileNotFoundError:
         return None
     return start if len(start.view.brokers) else None
 
 
-def _start(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> RoundStart:
-    """Raises FileNotFoundError when the view is gone."""
+def _load_start(row: Row, remembered: Remembered, checkpoint: Store) -> RoundStart:
+    """Load what a round began with. Raises FileNotFoundError if its view is gone."""
     inputs = json.loads(row["inputs"])
-    blocks = [(brokers, names, values) for brokers, names, values in json.loads(row["blocks"])]
-    memory = replace(Memory.from_json(remembered[0]), epoch=row["epoch"])
-    times = {int(partition): append_ms for partition, append_ms in inputs.get("times", {}).items()}
-    acks, asks = (
-        tuple(Ack.model_validate(ack) for ack in inputs["acks"]),
-        parse_asks(inputs.get("asks", ())),
-    )
-    commands = tuple(Received(**command) for command in inputs["commands"])
+
+    # What the round received, and the memory before it.
     inbox = Inbox(
-        acks, inputs["caught_up"], commands, asks, _balances(inputs), inputs.get("merging", {})
+        tuple(Ack.model_validate(ack) for ack in inputs["acks"]),
+        inputs["caught_up"],
+        tuple(Received(**command) for command in inputs["commands"]),
+        parse_asks(inputs.get("asks", ())),
+        {broker: tuple(keys) for broker, keys in inputs["balances"].items()},
+        inputs.get("merging", {}),
     )
+    memory = replace(Memory.from_json(remembered[0]), epoch=row["epoch"])
     own = inputs["settings"]
     begin = apply_setting_commands(own, memory, inbox)
-    weights, shards = begin.config.balancer.weights, read_shards(checkpoint, blocks)
+
+    # The view is made with the settings that are in force then.
+    blocks = [(brokers, names, values) for brokers, names, values in json.loads(row["blocks"])]
+    times = {int(partition): append_ms for partition, append_ms in inputs.get("times", {}).items()}
+    shards = read_shards(checkpoint, blocks)
+    weights = begin.config.balancer.weights
     view = cluster_view(row["cluster"], shards, blocks, row["now_ms"], weights, times)
     return RoundStart(view, begin.memory, begin.inbox, begin.config, own, inputs)
 
 
-def _decided(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> dict[str, Any]:
-    """The columns of the log, decided now; those of shadows where they looked at the round."""
-    start = _start(row, remembered, checkpoint)
+def _decide(row: Row, remembered: Remembered, checkpoint: Store) -> dict[str, str]:
+    """Decide a round, and return the columns of the log; those of shadows if they evaluated it.
+
+    Raises FileNotFoundError if its view is gone.
+    """
+    start = _load_start(row, remembered, checkpoint)
     if not len(start.view.brokers):
         return dict.fromkeys(ENTRY_COLUMNS, EMPTY) | {
             "memory": remembered[0],
             "results": row["results"],
         }
-    made = decide(start.view, start.memory, start.inbox, start.config)
-    now = encode_entries(made) | {"memory": made.memory.to_json()}
+    result = decide(start.view, start.memory, start.inbox, start.config)
+    columns = encode_entries(result) | {"memory": result.memory.to_json()}
     if any(entry["policy"] == REAL for entry in json.loads(row["shadows"])):
-        of_shadow = partial(resolve_shadow_config, start.own, start.memory.operator_state.settings)
+        overrides = start.memory.operator_state.settings
+        config_of = partial(resolve_shadow_config, start.own, overrides)
         hold_ms = start.inputs["shadow_hold_ms"]
-        looked = ShadowInput(
-            start.view, made, start.config, of_shadow, start.inbox.caught_up, hold_ms
+        given = ShadowInput(
+            start.view, result, start.config, config_of, start.inbox.caught_up, hold_ms
         )
-        seen = replay_shadows(looked, start.inputs["shadows"], remembered[1], row["shadows"])
-        now |= asdict(seen)
-    return now
+        shadows = replay_shadows(given, start.inputs["shadows"], remembered[1], row["shadows"])
+        columns |= asdict(shadows)
+    return columns

@@ -1,9 +1,8 @@
-"""Upkeep of the tables: delete what is old, put small files together, remove files that no table
-names any more.
+"""Upkeep of the tables: deletes old rows, compacts small files, removes files that no table names.
 
-Safe beside a running job: what it appends or replaces looks at the table again and is repeated when
-a commit of ours got in between (io.tables.delta.commit_once); one of ours that meets with one of
-its is left for the next time.
+It is safe beside a running job. A commit of the job that meets one of upkeep's is repeated
+(io.tables.delta.commit_once). A commit of upkeep that meets one of the job's is left for the next
+upkeep.
 """
 
 from __future__ import annotations
@@ -37,22 +36,30 @@ from lb_stream.store import Store
 
 HOUR_MS = 3_600_000
 WRITTEN_MS = HOUR_MS
-"""A file that no table has named yet stays for so long: an executor may just have written it, and
-its batch isn't done."""
+"""How long a file stays that no table names.
+
+An executor may just have written it, and its batch isn't done.
+"""
 SLICE_MS = 24 * HOUR_MS
-"""Rows are deleted a day at a time: a commit that takes longer than the table's history is kept
-can't be made beside a running job."""
+"""Rows are deleted by the day.
+
+Beside a running job a commit must not take longer than the table's history is kept.
+"""
 ATTEMPTS = 5
-_WRITTEN_WHOLE = frozenset({OWNERSHIP.name, MERGE_ADVICE.name, BUNDLE_AVERAGES.name})
-"""Tables whose rows the job replaces: it keeps their files few by itself, and our compaction would
-make it repeat its commits."""
+_REPLACED_BY_JOB = frozenset({OWNERSHIP.name, MERGE_ADVICE.name, BUNDLE_AVERAGES.name})
+"""Tables whose rows the job replaces.
+
+The job keeps their files few, and a compaction by upkeep would make it repeat its commits.
+"""
 
 
 @dataclass(slots=True)
 class MaintenanceResult:
-    """What upkeep has done to one table (in a dry run: would do).
+    """What upkeep has done to one table; in a dry run, what it would do.
 
-    Files and bytes are those of the table's newest version.
+    Files and bytes before and after are those of the table's newest version. Those removed were on
+    the disk, and no version that is kept names them. `left`: what was left for the next upkeep, and
+    why; `failed`: the next one can't do it either, somebody must see to the disk.
     """
 
     table: str
@@ -61,42 +68,44 @@ class MaintenanceResult:
     files_after: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
-    files_removed: int = 0  # from the disk: no version that is kept names them
+    files_removed: int = 0
     bytes_removed: int = 0
     seconds: float = 0.0
-    left: str = ""  # what was left for the next time, and why
-    failed: bool = False  # the next time won't do it either: somebody must see to the disk
+    left: str = ""
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """What of the log must stay, whatever its age, and which figures' files are only named in
-    it."""
+    """The part of the log that must stay at any age.
 
-    rounds: tuple[int, ...] = ()  # log_seq of each cluster's last round: its memory
-    from_log_seq: int = (
-        0  # from here on, what has been logged may have been neither published nor projected
-    )
+    `rounds`: log_seq of each cluster's last round, which has its memory; `from_log_seq`: batches
+    from here on may be neither published nor projected; `unprojected`: tables with files that only
+    the log names.
+    """
+
+    rounds: tuple[int, ...] = ()
+    from_log_seq: int = 0
     unprojected: frozenset[str] = frozenset()
 
 
 def maintain(
     root: Store, settings: UpkeepSettings, now_ms: int, dry_run: bool = False
 ) -> Iterator[MaintenanceResult]:
-    """Delete old rows, compact and vacuum each table that exists.
+    """Delete old rows, compact and vacuum each table that exists, and yield the results.
 
-    `root`: the folder of all tables; `now_ms`: ages count from here.
+    `root`: the folder of all tables; `now_ms`: the time from which ages count.
     """
     protected = protect(root)
     for spec in TABLES:
         if (table := existing_table(root, spec)) is not None:
-            yield _keep(table, spec, settings, now_ms, protected, dry_run)
+            yield _maintain_table(table, spec, settings, now_ms, protected, dry_run)
 
 
 def protect(root: Store) -> Protected:
-    """Return what the job still needs of the log.
+    """Return which part of the log the job still needs.
 
-    Reads two small columns of it, and each cluster's last row.
+    Reads two small columns of the log, and each cluster's last row.
     """
     log = existing_table(root, ROUNDS)
     if log is None or (pipeline := find_pipeline(log)) is None:
@@ -115,21 +124,21 @@ def protect(root: Store) -> Protected:
 
 
 def _last_rounds(log: Table) -> set[int]:
-    """Numbers of the clusters' last rounds.
+    """Return the log's numbers of the clusters' last rounds.
 
-    One that says that its cluster has been forgotten stays for as long as an earlier one does.
+    That of a forgotten cluster is among them only while an earlier row of the cluster stays.
     """
     rows = numeric_dataset(log).to_table(columns=["cluster", "log_seq"])
     seqs: dict[str, list[int]] = {}
     for cluster, seq in zip(rows["cluster"].to_pylist(), rows["log_seq"].to_pylist(), strict=True):
         seqs.setdefault(cluster, []).append(seq)
-    last = {cluster: max(every) for cluster, every in seqs.items()}
-    said = numeric_dataset(log).to_table(
+    last = {cluster: max(numbers) for cluster, numbers in seqs.items()}
+    last_rows = numeric_dataset(log).to_table(
         ["cluster", "log_seq", "memory"], pc.field("log_seq").isin(sorted(set(last.values())))
     )
     forgotten = {
         row["cluster"]
-        for row in said.to_pylist()
+        for row in last_rows.to_pylist()
         if not row["memory"] and row["log_seq"] == last[row["cluster"]]
     }
     kept = {seq for cluster, seq in last.items() if cluster not in forgotten}
@@ -140,22 +149,21 @@ def _last_rounds(log: Table) -> set[int]:
 
 
 def _unprojected(log: Table, versions: Mapping[str, int], oldest: int) -> frozenset[str]:
-    """Tables whose files the log names and the table does not have yet: the job was ended in
-    between."""
+    """Return the tables with files that the log names and the table doesn't: the job was killed."""
     rows = numeric_dataset(log).to_table(
         columns=["log_seq", "files"], filter=pc.field("log_seq") > oldest
     )
     numbers = rows["log_seq"].to_numpy()
-    waiting = {
+    logged_later = {
         name: pc.unique(rows["files"].filter(pa.array(numbers > version))).to_pylist()
         for name, version in versions.items()
     }
     return frozenset(
-        name for name, named in waiting.items() if any(f'"{name}"' in files for files in named)
+        name for name, texts in logged_later.items() if any(f'"{name}"' in files for files in texts)
     )
 
 
-def _keep(
+def _maintain_table(
     table: Table,
     spec: TableSpec,
     settings: UpkeepSettings,
@@ -168,11 +176,13 @@ def _keep(
     done.files_before, done.bytes_before = _size(table)
     done.files_after, done.bytes_after = done.files_before, done.bytes_before
     hours = getattr(settings, f"keep_{spec.name}_hours", 0) if spec.kept_by else 0
+
+    # A stage that fails doesn't keep the next ones from running.
     with _leaving(done):
         if hours:
             _delete(table, spec, now_ms - hours * HOUR_MS, protected, done, dry_run)
     with _leaving(done):
-        if spec.name not in _WRITTEN_WHOLE:
+        if spec.name not in _REPLACED_BY_JOB:
             _compact(table, settings.target_file_mb * 2**20, done, dry_run)
     with _leaving(done):
         table.refresh()
@@ -185,25 +195,21 @@ def _keep(
 
 @contextmanager
 def _leaving(done: MaintenanceResult) -> Iterator[None]:
-    """What can't be done now is left for the next time, and doesn't keep from what comes after
-    it."""
+    """Note what can't be done now; the next upkeep does it."""
     try:
         yield
     except CommitFailedError:
-        done.left = done.left or "the job was quicker: left for the next time"
-    except (
-        DeltaError,
-        OSError,
-    ) as error:  # the job has removed a file of `_delta_log` that was about to be read
+        done.left = done.left or "the job has written meanwhile: left for the next upkeep"
+    except (DeltaError, OSError) as error:
+        # The job may have removed a file of `_delta_log` that was to be read: only a disk that
+        # can't be written to is a failure.
         line = describe_disk_error(error)
-        done.left, done.failed = (
-            done.left or line or f"left for the next time: {error}",
-            done.failed or bool(line),
-        )
+        done.left = done.left or line or f"left for the next upkeep: {error}"
+        done.failed = done.failed or bool(line)
 
 
 def _size(table: Table) -> tuple[int, int]:
-    """Files and bytes of the newest version."""
+    """Return the number of files and the bytes of the newest version."""
     sizes = pa.table(table.get_add_actions())["size_bytes"]
     return len(sizes), pc.sum(sizes).as_py() or 0
 
@@ -216,7 +222,7 @@ def _delete(
     done: MaintenanceResult,
     dry_run: bool,
 ) -> None:
-    """Delete rows that are older than `before_ms`; of the log none that the job still needs."""
+    """Delete rows that are older than `before_ms`, but none of the log that the job still needs."""
     assert spec.kept_by
     column = spec.kept_by
     wanted, condition = pc.field(column) < before_ms, ""
@@ -234,11 +240,13 @@ def _delete(
         return
     for number in np.unique(old.to_numpy() // SLICE_MS).tolist():
         first, end = number * SLICE_MS, min((number + 1) * SLICE_MS, before_ms)
-        done.rows_deleted += _again(table, f"{column} >= {first} AND {column} < {end}{condition}")
+        done.rows_deleted += _delete_rows(
+            table, f"{column} >= {first} AND {column} < {end}{condition}"
+        )
 
 
-def _again(table: Table, predicate: str) -> int:
-    """Delete; once more when the job has written in between. Returns the number of rows."""
+def _delete_rows(table: Table, predicate: str) -> int:
+    """Delete rows, again if the job has written meanwhile. Returns the number of rows."""
     for attempt in range(ATTEMPTS):
         table.update_incremental()
         try:
@@ -272,31 +280,28 @@ def _vacuum(
     done: MaintenanceResult,
     dry_run: bool,
 ) -> None:
-    """Remove files that the table doesn't name, once it has been so for long enough; what was never
-    named, once it is old enough.
+    """Remove files that the table doesn't name.
 
-    Figures' files that the log names and a stopped job has not projected may be of any age: then
-    only what the table itself has replaced is removed.
+    A replaced file must have been replaced long enough ago. One that was never named must be old
+    enough, unless a stopped job has not projected files: those may be of any age, and only replaced
+    files are removed.
     """
     whole = spec.name not in protected.unprojected
     unused = table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=whole)
-    replaced, now_ms = read_replacement_times(table), time.time_ns() // 1_000_000
+    replaced = read_replacement_times(table)
+    now_ms = time.time_ns() // 1_000_000
+    keep_ms = settings.keep_replaced_files_hours * HOUR_MS
     for path in unused:
         if (found := table.store.stat(path)) is None:
             continue
         if (at_ms := replaced.get(unquote(path))) is not None:
-            old = now_ms - at_ms >= settings.keep_replaced_files_hours * HOUR_MS
+            old = now_ms - at_ms >= keep_ms
         else:
-            old = now_ms - found.changed_ms >= max(
-                WRITTEN_MS, settings.keep_replaced_files_hours * HOUR_MS
-            )
+            old = now_ms - found.changed_ms >= max(WRITTEN_MS, keep_ms)
         if old:
             done.files_removed += 1
             done.bytes_removed += found.size
             if not dry_run:
                 table.store.delete(path)
     if not whole:
-        done.left = (
-            done.left
-            or "files that the log names are not part of the table yet: start the job once"
-        )
+        done.left = done.left or "the log names files that the table lacks: start the job once"

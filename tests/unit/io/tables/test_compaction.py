@@ -235,7 +235,7 @@ def test_two_compactions_of_other_files_both_count(tmp_path: Path) -> None:
     table.refresh()
     newer = table.live().select(lambda path, _: path not in group.files)
     for one, files in ((table, newer), (late, group)):
-        compaction._put_together(one, files)
+        compaction._merge_files(one, files)
     assert (numbers_of(tmp_path, DECISIONS), len(late.live().files)) == ([0, 1, 2, 3], 2)
 
 
@@ -256,5 +256,5 @@ def test_rows_are_decoded_few_at_a_time_where_they_are_large(
     )
     monkeypatch.setattr(compaction, "PART_BYTES", 1_000_000)
     schema = pa.schema([("text", pa.string())])
-    sizes = [rows.nbytes for rows in compaction._rows("x", out.getvalue(), schema)]
+    sizes = [rows.nbytes for rows in compaction._read_rows("x", out.getvalue(), schema)]
     assert sum(sizes) >= 4_000_000 and max(sizes) <= 1_100_000

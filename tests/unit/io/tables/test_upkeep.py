@@ -283,7 +283,7 @@ def test_files_that_only_the_log_names_stay_however_old_they_are(job: Job) -> No
     done = keep(job)["broker_loads"]
     assert (done.files_removed, done.left) == (
         0,
-        "files that the log names are not part of the table yet: start the job once",
+        "the log names files that the table lacks: start the job once",
     )
     again = Job(job.folder)
     again.tables_of.catch_up(again.log.since)
