@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.splitting import Topics
 from lb_stream.sim.cluster import SimCluster
-from lb_stream.sim.reports import ReportForm, bundle_stats, make_load_data, make_report
+from lb_stream.sim.reports import ReportForm, ReportJson, bundle_stats, make_load_data, make_report
 
 
 def wall_clock_ms() -> int:
@@ -41,7 +40,7 @@ class SimBroker:
         """Return the broker's name, host:port."""
         return self._name
 
-    def report(self) -> dict[str, Any] | list[dict[str, Any]]:
+    def report(self) -> ReportJson | list[ReportJson]:
         """Build the load report now; for the extensible manager, both of its records."""
         if self._form == "extensible":
             records, self._load = make_load_data(

@@ -92,9 +92,9 @@ class Status:
     def _elapsed(self) -> str:
         return f"{time.monotonic() - self.started:6.1f} s"
 
-    def _emit(self, fields: dict[str, Any]) -> None:
+    def _emit(self, fields: Mapping[str, object]) -> None:
         elapsed_s = round(time.monotonic() - self.started, 1)
-        print(json.dumps({"elapsed_s": elapsed_s} | fields), flush=True)
+        print(json.dumps({"elapsed_s": elapsed_s, **fields}), flush=True)
 
 
 def run(

@@ -6,11 +6,13 @@ Every field follows from the measured loads.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from lb_stream.agent import load_data
 from lb_stream.agent.load_data import BrokerLoad
 from lb_stream.contracts.balancer import BalancerConfig
+from lb_stream.contracts.base import PulsarRecord
 from lb_stream.contracts.reports import (
     BundleStats,
     ModularLoadReport,
@@ -53,26 +55,27 @@ QUOTA = {
 CPU_PER_MESSAGE_RATE = 0.025
 
 
+ReportJson = dict[str, Any]
+"""A load report as a JSON object."""
+
+
 def make_report(
     cluster: SimCluster, broker: str, now_ms: int, form: ReportForm = "modular"
-) -> dict[str, Any]:
+) -> ReportJson:
     """Build a broker's load report as a JSON object.
 
     Gains and losses are those since its last report. `make_load_data` builds the extensible
     manager's load data from the modular form.
     """
-    # Real reports leave the TLS addresses out instead of sending null.
-    report: dict[str, Any] = _report(cluster, broker, now_ms, form).model_dump(
-        mode="json", by_alias=True, exclude_none=True
-    )
-    return report
+    figures = _measure(cluster, broker, now_ms, form)
+    return _to_json(_build_simple(figures) if form == "simple" else _build_modular(figures))
 
 
 def make_load_data(
     cluster: SimCluster, broker: str, now_ms: int, before: BrokerLoad
-) -> tuple[list[dict[str, Any]], BrokerLoad]:
+) -> tuple[list[ReportJson], BrokerLoad]:
     """Build the extensible manager's two records, and the broker's smoothed load afterwards."""
-    local = _report(cluster, broker, now_ms, "extensible")
+    local = _build_modular(_measure(cluster, broker, now_ms, "extensible"))
     if local.last_bundle_gains or local.last_bundle_losses:
         before = before.cleared()  # its bundles have changed: the past doesn't describe them
     load = load_data.smooth_load(local, before, LOAD_WEIGHTS, HISTORY_RATIO, now_ms)
@@ -80,32 +83,61 @@ def make_load_data(
         load_data.build_load_data(local, load, now_ms),
         load_data.build_top_bundles(local.last_stats, TOP_BUNDLES),
     )
-    return [
-        record.model_dump(mode="json", by_alias=True, exclude_none=True) for record in records
-    ], load
+    return [_to_json(record) for record in records], load
 
 
-def _report(cluster: SimCluster, broker: str, now_ms: int, form: ReportForm) -> Any:
-    measured, place = cluster.measure(now_ms), cluster.broker_row(broker)
+def _to_json(record: PulsarRecord) -> ReportJson:
+    """Return a record as a JSON object. Real reports too leave out what is null."""
+    return record.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReportFigures:
+    """The content of a broker's report, whatever its form."""
+
+    broker: str
+    at_ms: int
+    common: dict[str, Any]  # fields that both forms have
+    rates: dict[str, float]  # the broker's message rates and throughputs
+    resources: dict[str, ResourceUsage]
+    stats: dict[str, BundleStats]
+    gained: list[str]
+    lost: list[str]
+
+    @property
+    def ratios(self) -> list[float]:
+        """Return the usage ratios of the judged resources: all but heap memory."""
+        return [
+            usage.usage / usage.limit for name, usage in self.resources.items() if name != "memory"
+        ]
+
+
+def _measure(cluster: SimCluster, broker: str, now_ms: int, form: ReportForm) -> _ReportFigures:
+    """Measure what a broker reports now. The report counts as sent."""
+    measured, row = cluster.measure(now_ms), cluster.broker_row(broker)
     gained, lost, at_ms = cluster.note_report(broker, now_ms)
     stats = _stats(cluster, broker, measured)
-    total: dict[str, Any] = dict(
-        zip(_FOUR, measured.sums[:, place].round(DIGITS).tolist(), strict=True)
-    )
-    common: dict[str, Any] = {
+    common = {
         "web_service_url": f"http://{broker}",
         "pulsar_service_url": f"pulsar://{broker.rpartition(':')[0]}:6650",
         "broker_version_string": VERSION,
         "load_manager_class_name": MANAGERS[form],
         "start_timestamp": cluster.start_ms,
-        "num_topics": sum(stats.topics for stats in stats.values()),
+        "num_topics": sum(bundle.topics for bundle in stats.values()),
         "num_bundles": len(stats),
-        "num_consumers": sum(stats.consumer_count for stats in stats.values()),
-        "num_producers": sum(stats.producer_count for stats in stats.values()),
+        "num_consumers": sum(bundle.consumer_count for bundle in stats.values()),
+        "num_producers": sum(bundle.producer_count for bundle in stats.values()),
     }
-    resources = _resources(cluster.model.scenario.brokers, measured, place)
-    make = _simple if form == "simple" else _modular
-    return make(common, total, resources, stats, (gained, lost), at_ms, broker)
+    return _ReportFigures(
+        broker=broker,
+        at_ms=at_ms,
+        common=common,
+        rates=dict(zip(_FOUR, measured.sums[:, row].round(DIGITS).tolist(), strict=True)),
+        resources=_resources(cluster.model.scenario.brokers, measured, row),
+        stats=stats,
+        gained=gained,
+        lost=lost,
+    )
 
 
 def bundle_stats(cluster: SimCluster, broker: str, now_ms: int) -> dict[str, BundleStats]:
@@ -132,76 +164,58 @@ def _stats(
 
 
 def _resources(
-    brokers: ScenarioBrokers, measured: BrokerMeasurements, place: int
+    brokers: ScenarioBrokers, measured: BrokerMeasurements, row: int
 ) -> dict[str, ResourceUsage]:
     limits = {
         "cpu": 100.0 * CORES,
-        "memory": brokers.memory_bytes[place] / MIB,
-        "direct_memory": brokers.direct_memory_bytes[place] / MIB,
-        "bandwidth_in": brokers.bandwidth_in_bytes_per_s[place] * 8 / BITS_PER_KBIT,
-        "bandwidth_out": brokers.bandwidth_out_bytes_per_s[place] * 8 / BITS_PER_KBIT,
+        "memory": brokers.memory_bytes[row] / MIB,
+        "direct_memory": brokers.direct_memory_bytes[row] / MIB,
+        "bandwidth_in": brokers.bandwidth_in_bytes_per_s[row] * 8 / BITS_PER_KBIT,
+        "bandwidth_out": brokers.bandwidth_out_bytes_per_s[row] * 8 / BITS_PER_KBIT,
     }
     return {
         name: ResourceUsage(
-            usage=round(float(measured.used[name][place] * limit), DIGITS), limit=float(limit)
+            usage=round(float(measured.used[name][row] * limit), DIGITS), limit=float(limit)
         )
         for name, limit in limits.items()
     }
 
 
-def _ratios(resources: Mapping[str, ResourceUsage]) -> list[float]:
-    """Return the usage ratios of the judged resources: all but heap memory."""
-    return [usage.usage / usage.limit for name, usage in resources.items() if name != "memory"]
-
-
-def _modular(
-    common: dict[str, Any],
-    total: dict[str, Any],
-    resources: dict[str, ResourceUsage],
-    stats: dict[str, BundleStats],
-    changes: tuple[list[str], list[str]],
-    at_ms: int,
-    _broker: str,
-) -> ModularLoadReport:
+def _build_modular(figures: _ReportFigures) -> ModularLoadReport:
     return ModularLoadReport(
-        **common,
-        cpu=resources["cpu"],
-        memory=resources["memory"],
-        direct_memory=resources["direct_memory"],
-        bandwidth_in=resources["bandwidth_in"],
-        bandwidth_out=resources["bandwidth_out"],
-        **total,
-        last_update=at_ms,
-        last_stats=stats,
-        bundles=list(stats),
-        last_bundle_gains=changes[0],
-        last_bundle_losses=changes[1],
-        max_resource_usage=max(_ratios(resources)),
+        **figures.common,
+        cpu=figures.resources["cpu"],
+        memory=figures.resources["memory"],
+        direct_memory=figures.resources["direct_memory"],
+        bandwidth_in=figures.resources["bandwidth_in"],
+        bandwidth_out=figures.resources["bandwidth_out"],
+        msg_rate_in=figures.rates["msg_rate_in"],
+        msg_rate_out=figures.rates["msg_rate_out"],
+        msg_throughput_in=figures.rates["msg_throughput_in"],
+        msg_throughput_out=figures.rates["msg_throughput_out"],
+        last_update=figures.at_ms,
+        last_stats=figures.stats,
+        bundles=list(figures.stats),
+        last_bundle_gains=figures.gained,
+        last_bundle_losses=figures.lost,
+        max_resource_usage=max(figures.ratios),
     )
 
 
-def _simple(
-    common: dict[str, Any],
-    total: dict[str, Any],
-    resources: dict[str, ResourceUsage],
-    stats: dict[str, BundleStats],
-    changes: tuple[list[str], list[str]],
-    at_ms: int,
-    broker: str,
-) -> SimpleLoadReport:
-    ratios, bundles = _ratios(resources), len(stats)
+def _build_simple(figures: _ReportFigures) -> SimpleLoadReport:
+    bundles = len(figures.stats)
     return SimpleLoadReport(
-        **common,
-        msg_rate_in=total["msg_rate_in"],
-        msg_rate_out=total["msg_rate_out"],
-        name=broker,
-        timestamp=at_ms,
-        under_loaded=all(ratio < UNDERLOADED_RATIO for ratio in ratios),
-        over_loaded=any(ratio > OVERLOADED_RATIO for ratio in ratios),
-        system_resource_usage=SystemResourceUsage(**resources),
-        bundle_stats=stats,
-        bundle_gains=changes[0],
-        bundle_losses=changes[1],
+        **figures.common,
+        msg_rate_in=figures.rates["msg_rate_in"],
+        msg_rate_out=figures.rates["msg_rate_out"],
+        name=figures.broker,
+        timestamp=figures.at_ms,
+        under_loaded=all(ratio < UNDERLOADED_RATIO for ratio in figures.ratios),
+        over_loaded=any(ratio > OVERLOADED_RATIO for ratio in figures.ratios),
+        system_resource_usage=SystemResourceUsage(**figures.resources),
+        bundle_stats=figures.stats,
+        bundle_gains=figures.gained,
+        bundle_losses=figures.lost,
         allocated_cpu=(QUOTA["rate_in"] + QUOTA["rate_out"]) * bundles * CPU_PER_MESSAGE_RATE,
         allocated_memory=QUOTA["memory"] * bundles,
         allocated_bandwidth_in=QUOTA["bandwidth_in"] * bundles,

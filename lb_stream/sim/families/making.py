@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +70,7 @@ def build_from_spec(spec: Spec, file: str | Path = "spec") -> Scenario:
     return _build_tables(file, spec, parts, namespaces, namespace_of)
 
 
-def _head(spec: Spec) -> dict[str, Any]:
+def _head(spec: Spec) -> dict[str, object]:
     """Return the keys of scenario.json that aren't lists of brokers, events, faults or policies."""
     names = (
         "name",
@@ -95,7 +94,7 @@ def _head(spec: Spec) -> dict[str, Any]:
     }
 
 
-def _broker(spec: Spec, row: int, name: str, up: bool) -> dict[str, Any]:
+def _broker(spec: Spec, row: int, name: str, up: bool) -> dict[str, object]:
     size = spec.cluster.machines[row % len(spec.cluster.machines)]
     rhythm = max(1, round(spec.report_interval_s / spec.tick_s))
     bandwidth = size * bandwidth_bytes_per_s(spec)

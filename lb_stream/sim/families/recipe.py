@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -48,7 +47,7 @@ def preset(name: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _Layer:
     origin: str
-    values: Mapping[str, Any]
+    values: Mapping[str, object]
 
 
 def build_from_file(file: Path | None, family: str = "", sets: Sequence[str] = ()) -> Scenario:
@@ -62,7 +61,7 @@ def build_from_file(file: Path | None, family: str = "", sets: Sequence[str] = (
     named = family or (layers[0].values.get("family", "") if layers else "")
     if named:
         layers.insert(0, _Layer(f"family {named}", tomllib.loads(preset(_text(layers, named)))))
-    merged: dict[str, Any] = {}
+    merged: dict[str, object] = {}
     for layer in layers:
         merged = _over(
             merged, {name: value for name, value in layer.values.items() if name != "family"}
@@ -92,7 +91,7 @@ def load_scenario(place: Path) -> Scenario:
     return build_from_file(None, str(place))
 
 
-def _text(layers: list[_Layer], name: Any) -> str:
+def _text(layers: list[_Layer], name: object) -> str:
     if not isinstance(name, str):
         raise ScenarioError(layers[0].origin, "family", name, "the name of a family")
     return name
@@ -107,7 +106,7 @@ def _file(path: Path) -> _Layer:
         raise ScenarioError(path, "", None, f"TOML in UTF-8 ({error})") from None
 
 
-def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _over(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
     """Merge tables. Everything else, lists too, is replaced."""
     merged = dict(below)
     for name, value in above.items():
@@ -118,7 +117,7 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _argument(text: str) -> tuple[list[str], Any]:
+def _argument(text: str) -> tuple[list[str], object]:
     """Parse `cluster.brokers=24` or `shapes.0.times=5`. A value that is no TOML is text."""
     name, equals, value = text.partition("=")
     path = name.strip().split(".")
@@ -130,37 +129,43 @@ def _argument(text: str) -> tuple[list[str], Any]:
         return path, value.strip()
 
 
-def _nested(path: Sequence[str], value: Any) -> dict[str, Any]:
-    for part in reversed(path):
+def _nested(path: Sequence[str], value: object) -> dict[str, object]:
+    for part in reversed(path[1:]):
         value = {part: value}
-    return dict(value)
+    return {path[0]: value}
 
 
-def _put(merged: Any, path: list[str], value: Any) -> None:
-    """Set one value within tables and lists, in place."""
-    for at, part in enumerate(path[:-1]):
-        merged = _step(
-            merged,
-            path[: at + 1],
-            merged.setdefault(part, {}) if isinstance(merged, dict) else None,
-        )
-    if isinstance(merged, list):
-        _step(merged, path, None)
-        merged[int(path[-1])] = value
+def _put(merged: dict[str, object], path: list[str], value: object) -> None:
+    """Set one value inside of tables and lists, in place. Raises ScenarioError."""
+    place: dict[str, object] | list[object] = merged
+    for at in range(1, len(path)):
+        place = _enter(place, path[:at])
+    if isinstance(place, list):
+        place[_list_index(place, path)] = value
     else:
-        merged[path[-1]] = value
+        place[path[-1]] = value
 
 
-def _step(within: Any, path: list[str], found: Any) -> Any:
-    if isinstance(within, list):
-        if not path[-1].isdecimal() or int(path[-1]) >= len(within):
-            raise ScenarioError(
-                "--set", ".".join(path), MISSING, f"a number from 0 to {len(within) - 1}"
-            )
-        return within[int(path[-1])]
+def _enter(
+    place: dict[str, object] | list[object], path: list[str]
+) -> dict[str, object] | list[object]:
+    """Return the table or list at the end of a path; a missing table is created in place."""
+    found = (
+        place[_list_index(place, path)]
+        if isinstance(place, list)
+        else place.setdefault(path[-1], {})
+    )
     if not isinstance(found, dict | list):
         raise ScenarioError("--set", ".".join(path), found, "a table with keys in it")
     return found
+
+
+def _list_index(values: list[object], path: list[str]) -> int:
+    """Return the index into a list at the end of a path. Raises ScenarioError."""
+    if not path[-1].isdecimal() or int(path[-1]) >= len(values):
+        expected = f"a number from 0 to {len(values) - 1}"
+        raise ScenarioError("--set", ".".join(path), MISSING, expected)
+    return int(path[-1])
 
 
 def _placed(error: ScenarioError, layers: Sequence[_Layer]) -> ScenarioError:
@@ -177,7 +182,7 @@ def _parts(field: str) -> Iterator[str]:
     yield from field.replace("[", ".").replace("]", "").split(".")
 
 
-def _has(values: Any, path: Sequence[str]) -> bool:
+def _has(values: object, path: Sequence[str]) -> bool:
     for part in path:
         if isinstance(values, Mapping) and part in values:
             values = values[part]

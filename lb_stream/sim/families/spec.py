@@ -5,7 +5,7 @@ Times are seconds, rates messages/s. Keys that scenario.json also has, have the 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, PlainValidator
 from pydantic_core import PydanticCustomError
@@ -23,15 +23,13 @@ class _Part(KeyModel):
     model_config = ConfigDict(strict=True)
 
 
-def _chosen(value: Any) -> int | str | list[str]:
-    names = isinstance(value, list) and all(isinstance(entry, str) for entry in value)
-    if (
-        names
-        or value == "all"
-        or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
-    ):
-        found: int | str | list[str] = value
-        return found
+def _chosen(value: object) -> int | str | list[str]:
+    if value == "all":
+        return "all"
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return value
     raise PydanticCustomError("chosen", 'how many brokers, "all", or a list of their names')
 
 

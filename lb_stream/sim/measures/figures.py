@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +24,17 @@ from lb_stream.sim.measures.moves import (
 from lb_stream.sim.measures.rules import Rules
 from lb_stream.sim.measures.series import Series, build_series
 from lb_stream.sim.measures.state import TOLERANCE
-from lb_stream.sim.measures.trace import OwnershipHistory, follow_trace
+from lb_stream.sim.measures.trace import OwnershipHistory, TraceLine, follow_trace
 from lb_stream.sim.scenario.scenario import Floats, Scenario
 
 HOLD_S = 300.0
 """Seconds for which balance must hold to count as reached."""
 HIGH, FULL = 0.85, 1.0
 """Usage ratios above which time counts as overload."""
+
+
+Figures = dict[str, Any]
+"""Measure → its number, or None where it has no meaning; `violations` is a dictionary of numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +46,15 @@ class TraceMeasures:
     history: OwnershipHistory
     series: Series
     gaps: Gaps
-    figures: dict[str, Any]
+    figures: Figures
 
 
-def measure_figures(scenario: Scenario, lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def measure_figures(scenario: Scenario, lines: Iterable[TraceLine]) -> Figures:
     """Compute all measures of a trace. Raises TraceError for a trace that can't have happened."""
     return measure_trace(scenario, lines).figures
 
 
-def measure_trace(scenario: Scenario, lines: Iterable[Mapping[str, Any]]) -> TraceMeasures:
+def measure_trace(scenario: Scenario, lines: Iterable[TraceLine]) -> TraceMeasures:
     """Compute all measures of a trace, with what they follow from. Raises TraceError."""
     rules = Rules.from_scenario(scenario)
     history = follow_trace(scenario, rules, lines)
@@ -74,7 +78,7 @@ def measure_trace(scenario: Scenario, lines: Iterable[Mapping[str, Any]]) -> Tra
     return TraceMeasures(scenario, rules, history, series, gaps, figures)
 
 
-def _balance(scenario: Scenario, series: Series) -> dict[str, Any]:
+def _balance(scenario: Scenario, series: Series) -> Figures:
     judged, settled = (
         series.t_s >= since - TOLERANCE
         for since in (scenario.judge_from_s, scenario.settled_from_s)
@@ -101,7 +105,7 @@ def _time_to_balance(scenario: Scenario, series: Series) -> float | None:
     return float(first + held[0]) * scenario.tick_s - scenario.judge_from_s if len(held) else None
 
 
-def _moves(scenario: Scenario, history: OwnershipHistory, moves: Gaps) -> dict[str, Any]:
+def _moves(scenario: Scenario, history: OwnershipHistory, moves: Gaps) -> Figures:
     settled = np.count_nonzero(moves.since_s >= scenario.settled_from_s - TOLERANCE)
     return {
         "moves": len(moves),
@@ -120,9 +124,7 @@ def _thrash(series: Series) -> float:
     return float(series.thrash.sum() / (len(series.thrash) * average)) if average > 0 else 0.0
 
 
-def _cost(
-    scenario: Scenario, history: OwnershipHistory, series: Series, gaps: Gaps
-) -> dict[str, Any]:
+def _cost(scenario: Scenario, history: OwnershipHistory, series: Series, gaps: Gaps) -> Figures:
     length, usage = gaps.length_s, np.nan_to_num(series.usage)
     return {
         "bytes_lost": _rounded((gap_throughputs(scenario, gaps) * length).sum()),
@@ -138,7 +140,7 @@ def _cost(
     }
 
 
-def _rules_broken(scenario: Scenario, history: OwnershipHistory, series: Series) -> dict[str, Any]:
+def _rules_broken(scenario: Scenario, history: OwnershipHistory, series: Series) -> Figures:
     count = Counter(violation.rule for violation in history.violations)
     violations = {
         "isolation_placements": count["isolation_placements"],

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from lb_stream.sim.scenario.scenario import Bools, Floats, Ints, Scenario
 
 RELEASED, ACQUIRED, LOST = range(3)
 """Causes of a change of owner: an unload, an assignment, or the broker went down."""
+
+
+TraceLine = Mapping[str, object]
+"""A line of a trace: a JSON object, which nothing has checked yet."""
 
 
 class TraceError(ValueError):
@@ -61,7 +65,7 @@ class OwnershipHistory:
     last_owner: Ints  # each bundle's broker at the scenario's end, -1: unassigned
 
 
-def read_trace(path: Path) -> Iterator[dict[str, Any]]:
+def read_trace(path: Path) -> Iterator[dict[str, object]]:
     """Read a file's lines. Raises TraceError, which names the line that is no JSON object."""
     try:
         with path.open(encoding="utf-8") as file:
@@ -83,9 +87,7 @@ def read_trace(path: Path) -> Iterator[dict[str, Any]]:
         raise TraceError(f"{path}: expected text in UTF-8") from None
 
 
-def follow_trace(
-    scenario: Scenario, rules: Rules, lines: Iterable[Mapping[str, Any]]
-) -> OwnershipHistory:
+def follow_trace(scenario: Scenario, rules: Rules, lines: Iterable[TraceLine]) -> OwnershipHistory:
     """Follow a trace through its scenario. Raises TraceError for what can't have happened."""
     follower = _TraceFollower(scenario, rules)
     for line in lines:
@@ -125,7 +127,7 @@ class _TraceFollower:
             for group in np.unique(rules.group[rules.group >= 0]).tolist()
         }
 
-    def follow(self, line: Mapping[str, Any]) -> None:
+    def follow(self, line: TraceLine) -> None:
         """Follow one line of the trace. Raises TraceError."""
         self._advance(self._require_time(line))
         bundle = self._require_row(line, "bundle", self._bundle_row)
@@ -161,7 +163,7 @@ class _TraceFollower:
             changes, len(self._decisions), self._lost, tuple(self._violations), self._owner
         )
 
-    def _require_time(self, line: Mapping[str, Any]) -> float:
+    def _require_time(self, line: TraceLine) -> float:
         t_s = line.get("t")
         if isinstance(t_s, bool) or not isinstance(t_s, int | float) or not math.isfinite(t_s):
             raise self._impossible(
@@ -187,13 +189,13 @@ class _TraceFollower:
                 ]
                 self._owner[left] = -1
 
-    def _require_row(self, line: Mapping[str, Any], key: str, rows: Mapping[str, int]) -> int:
+    def _require_row(self, line: TraceLine, key: str, rows: Mapping[str, int]) -> int:
         name = line.get(key)
         if not isinstance(name, str) or name not in rows:
             raise self._impossible(f"{key} is {name!r}, expected a name of the scenario's")
         return rows[name]
 
-    def _note_decision(self, line: Mapping[str, Any], bundle: int) -> None:
+    def _note_decision(self, line: TraceLine, bundle: int) -> None:
         identity, kind = line.get("id"), line.get("kind")
         if not isinstance(identity, str) or identity in self._decisions:
             raise self._impossible(
@@ -216,9 +218,7 @@ class _TraceFollower:
             for fault in self._lost_decisions
         )
 
-    def _require_decision(
-        self, line: Mapping[str, Any], event: str, bundle: int, broker: int
-    ) -> None:
+    def _require_decision(self, line: TraceLine, event: str, bundle: int, broker: int) -> None:
         """Require the decision behind an effect: it reached the broker, and had time to act."""
         identity = line.get("decision")
         decision = self._decisions.get(identity) if isinstance(identity, str) else None

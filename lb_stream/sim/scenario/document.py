@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -154,7 +154,7 @@ def read_document(path: Path) -> Document:
     return parse_document(path, given)
 
 
-def parse_document(path: Path, given: Any) -> Document:
+def parse_document(path: Path, given: object) -> Document:
     """Check the content of scenario.json. Raises ScenarioError."""
     try:
         document = Document.model_validate(given)
@@ -167,8 +167,8 @@ def parse_document(path: Path, given: Any) -> Document:
     return document
 
 
-def _require_unique_keys(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _require_unique_keys(path: Path, pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
     for name, value in pairs:
         if name in found:
             raise ScenarioError(path, name, value, "each key once in an object")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -34,7 +34,7 @@ def _short(value: object) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
 
 
-def field_path(parts: tuple[Any, ...]) -> str:
+def field_path(parts: tuple[int | str, ...]) -> str:
     """Return the path of a value in nested lists and objects, such as `brokers[3].name`."""
     return "".join(
         f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts
@@ -92,10 +92,12 @@ _LIMITS = {
 """Type of an error → the name of its limit, and a text on what was expected."""
 
 
-def _place(model: type[BaseModel], loc: tuple[Any, ...]) -> tuple[tuple[Any, ...], type[BaseModel]]:
+def _place(
+    model: type[BaseModel], loc: tuple[int | str, ...]
+) -> tuple[tuple[int | str, ...], type[BaseModel]]:
     """Return a value's path without pydantic's names of union members, and its object's model."""
-    place: list[Any] = []
-    annotation: Any = model
+    place: list[int | str] = []
+    annotation: object = model
     for number, part in enumerate(loc):
         if (
             isinstance(part, str)
@@ -115,7 +117,7 @@ def _place(model: type[BaseModel], loc: tuple[Any, ...]) -> tuple[tuple[Any, ...
     return tuple(place), model
 
 
-def _tagged(annotation: Any, kind: str) -> type[BaseModel] | None:
+def _tagged(annotation: object, kind: str) -> type[BaseModel] | None:
     """Find the member of a union of models that has this `kind`."""
     members = [
         member
@@ -136,7 +138,7 @@ def _tagged(annotation: Any, kind: str) -> type[BaseModel] | None:
     )
 
 
-def _held(annotation: Any) -> Any:
+def _held(annotation: object) -> object:
     """Return the type within lists and annotations; a union of models stays as it is."""
     while (
         get_origin(annotation) is not None

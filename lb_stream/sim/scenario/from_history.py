@@ -7,14 +7,14 @@ form from the beginning.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from lb_stream.contracts.keys import GivenSettings
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.policies import NO_POLICIES, Policies
@@ -59,7 +59,7 @@ class LoadHistory:
     # operators' commands, ordered by time: at_ms, kind (drain-broker, undrain-broker), broker
     drains: pa.Table
     memory: str | None = None  # of the first round, as logged
-    settings: Mapping[str, Any] = field(default_factory=dict)  # the job's own for this cluster
+    settings: GivenSettings = field(default_factory=dict)  # the job's own for this cluster
     # medians; None: nothing is recorded
     report_interval_s: float | None = None
     release_s: float | None = None  # from a move's decision until a report shows the bundle gone

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,9 +47,6 @@ def _write(path: Path, columns: dict[str, pa.Array]) -> None:
     # From step to step, loads differ in their last digits only: split into bytes, they take a third
     # less space.
     singles = [name for name, values in columns.items() if pa.types.is_float32(values.type)]
-    options: dict[str, Any] = (
-        {"use_dictionary": False, "use_byte_stream_split": singles} if singles else {}
-    )
     pq.write_table(
         pa.table(columns),
         path,
@@ -58,11 +54,12 @@ def _write(path: Path, columns: dict[str, pa.Array]) -> None:
         compression_level=6,
         write_page_checksum=True,
         store_schema=False,
-        **options,
+        use_dictionary=not singles,
+        use_byte_stream_split=singles or False,
     )
 
 
-def _document(scenario: Scenario) -> dict[str, Any]:
+def _document(scenario: Scenario) -> dict[str, object]:
     brokers, move = scenario.brokers, scenario.move
     return {
         "format": 1,
@@ -89,12 +86,12 @@ def _document(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def _event(brokers: tuple[str, ...], event: Event) -> dict[str, Any]:
+def _event(brokers: tuple[str, ...], event: Event) -> dict[str, object]:
     factor = {"factor": event.factor} if event.kind == "slow" else {}
     return {"t_s": event.t_s, "broker": brokers[event.broker], "kind": event.kind, **factor}
 
 
-def _fault(brokers: tuple[str, ...], fault: Fault) -> dict[str, Any]:
+def _fault(brokers: tuple[str, ...], fault: Fault) -> dict[str, object]:
     delay = {"delay_s": fault.delay_s} if fault.kind == "stale_reports" else {}
     return {
         "kind": fault.kind,
@@ -105,7 +102,7 @@ def _fault(brokers: tuple[str, ...], fault: Fault) -> dict[str, Any]:
     }
 
 
-def _policies(brokers: tuple[str, ...], given: ScenarioPolicies) -> dict[str, Any]:
+def _policies(brokers: tuple[str, ...], given: ScenarioPolicies) -> dict[str, object]:
     parts = {
         "isolation": [
             {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from lb_stream.contracts.namespaces import (
     RING_END,
@@ -25,7 +24,7 @@ from lb_stream.sim.simulation.reports import at_ms
 NAMESPACES_PER_COMMAND = 500
 
 
-def scenario_settings(policies: ScenarioPolicies) -> dict[str, Any]:
+def scenario_settings(policies: ScenarioPolicies) -> dict[str, object]:
     """Return the settings that a scenario's policies need: pinned namespaces, budgets.
 
     Splits are off: a simulation has no splits.

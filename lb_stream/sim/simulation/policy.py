@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from lb_stream.contracts.keys import SettingError
-from lb_stream.core.model.registry import Registry, UnknownStrategyError
+from lb_stream.contracts.keys import GivenSettings, SettingError
+from lb_stream.core.model.registry import Registry, Strategy, UnknownStrategyError
 from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import traits_of
@@ -16,6 +16,7 @@ from lb_stream.settings.load import load_settings
 from lb_stream.settings.names import normalise_names
 from lb_stream.settings.resolve import ResolvedSettings, resolve
 
+Kind = TypeVar("Kind", bound=Callable[..., object])
 NONE = "none"
 """The policy that sheds nothing. It assigns unassigned bundles and carries out commands."""
 
@@ -29,13 +30,13 @@ class Policy:
     """A name to show, and settings, under our names or Pulsar's."""
 
     name: str
-    settings: Mapping[str, Any]
+    settings: GivenSettings
 
-    def values(self, **over: Any) -> dict[str, Any]:
+    def values(self, **over: object) -> dict[str, object]:
         """Return the settings under our names, with others over them. Raises SettingError."""
         return normalise_names(self.settings) | over
 
-    def resolve(self, **over: Any) -> ResolvedSettings:
+    def resolve(self, **over: object) -> ResolvedSettings:
         """Resolve the settings, with others over them. Raises SettingError."""
         return resolve(self.values(**over))
 
@@ -76,19 +77,19 @@ def _build_named(name: str) -> Policy:
     return Policy(name, settings)
 
 
-def _shedder_settings(name: str) -> dict[str, Any]:
+def _shedder_settings(name: str) -> dict[str, object]:
     manager = traits_of(_require_strategy(shedder, name)).manager
     return {"shedding_strategy": name, "load_manager": "modular" if manager == "any" else manager}
 
 
-def _placement_settings(name: str) -> dict[str, Any]:
+def _placement_settings(name: str) -> dict[str, object]:
     if name in simple_placement.names and name not in placement.names:
         return {"load_manager": "simple", "simple_placement_strategy": name}
     _require_strategy(placement, name)
     return {"placement_strategy": name}
 
 
-def _require_strategy(registry: Registry[Any], name: str) -> Any:
+def _require_strategy(registry: Registry[Kind], name: str) -> Strategy[Kind]:
     try:
         return registry[name]
     except UnknownStrategyError as error:

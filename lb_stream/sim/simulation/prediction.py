@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from lb_stream.contracts.commands import Command
+from lb_stream.contracts.keys import GivenSettings
 from lb_stream.core.commands.base import WhatIf
 from lb_stream.core.commands.responder import CommandAnswer
 from lb_stream.core.model.memory import Memory
@@ -18,6 +18,7 @@ from lb_stream.settings.names import to_our_name
 from lb_stream.settings.resolve import apply_overrides, resolve
 from lb_stream.settings.spelling import DRY_RUN
 from lb_stream.sim.measures import TraceMeasures, measure_trace
+from lb_stream.sim.measures.figures import Figures
 from lb_stream.sim.measures.moves import gap_clients, gap_throughputs
 from lb_stream.sim.scenario.errors import ScenarioError
 from lb_stream.sim.scenario.from_history import LoadHistory
@@ -49,8 +50,8 @@ class Prediction:
     `answers`: the balancer's last answer to each command of the change.
     """
 
-    figures: dict[str, Any]
-    moves: list[dict[str, Any]]
+    figures: Figures
+    moves: list[dict[str, object]]
     t_s: tuple[float, ...]
     max_usage: tuple[float, ...]
     answers: tuple[CommandAnswer, ...] = ()
@@ -60,7 +61,7 @@ class Prediction:
 class _Variant:
     """What one of the two simulations runs with."""
 
-    settings: Mapping[str, Any]
+    settings: GivenSettings
     events: PresentEvents
     commands: tuple[Command, ...] = ()
 
@@ -156,7 +157,7 @@ def _changes_only_mode(change: WhatIf) -> bool:
     return not acts and names == {"mode"}
 
 
-def _change_overrides(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _change_overrides(before: GivenSettings, changes: GivenSettings) -> dict[str, object]:
     """Put changes over the overrides that commands have set.
 
     The end of a dry run leaves the mode `approve` as it is. Raises SettingError.

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch
 from lb_stream.sim.model import BrokerMeasurements, ClusterModel
 from lb_stream.sim.reports import BITS_PER_KBIT, MANAGERS, MIB, VERSION, ReportForm
 from lb_stream.sim.scenario.scenario import Bools, Floats, Ints
+
+Column: TypeAlias = NDArray[np.generic] | pa.Array | Sequence[object]
+"""Values of a column, from which Arrow builds an array."""
 
 TOPIC = "reports"
 START_MS = 1_700_000_000_000
@@ -115,10 +119,10 @@ class SimulatedReporter:
         brokers: Sequence[int],
         t_s: float,
         figures: Mapping[str, Floats],
-        counted: Mapping[str, Any],
+        counted: Mapping[str, Ints],
     ) -> pa.Table:
         model, count, now_ms = self.model, len(brokers), at_ms(t_s)
-        columns: dict[str, Any] = {
+        columns: dict[str, Column] = {
             "name": [model.scenario.brokers.names[row] for row in brokers],
             "kind": ["modular"] * count,
             # No two reports of a broker are equal, as their times are not.
@@ -132,16 +136,19 @@ class SimulatedReporter:
             "version": [VERSION] * count,
             "load_manager": [MANAGERS[self.manager]] * count,
             **{name: column.astype(np.int64) for name, column in counted.items()},
-            **_limits(model, brokers),
         }
+        limits = _limits(model, brokers)
+        columns |= limits
         for resource in ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out"):
-            columns[f"{resource}_usage"] = figures[resource] * columns[f"{resource}_limit"]
+            columns[f"{resource}_usage"] = figures[resource] * limits[f"{resource}_limit"]
         columns |= {f"latest_{name}": figures[name] for name in _FOUR}
         return _table(columns, count, REPORT_SCHEMA)
 
     def _samples(self, rows: Ints, rank: Ints, loads: Floats, has_stats: Bools) -> pa.Table:
         model = self.model
-        columns = {f"latest_{name}": row for name, row in zip(_FOUR, loads, strict=True)}
+        columns: dict[str, Column] = {
+            f"latest_{name}": row for name, row in zip(_FOUR, loads, strict=True)
+        }
         columns |= {name: getattr(model, name)[rows] for name in _COUNTS}
         names = self._names.take(pa.array(rows))
         cached = loads[2].astype(np.int64)
@@ -189,7 +196,7 @@ def _limits(model: ClusterModel, brokers: Sequence[int]) -> dict[str, Floats]:
     }
 
 
-def _table(columns: Mapping[str, Any], count: int, schema: pa.Schema) -> pa.Table:
+def _table(columns: Mapping[str, Column], count: int, schema: pa.Schema) -> pa.Table:
     """Build a table of the schema; columns that are not given are null."""
     arrays = [
         pa.array(columns[column.name], column.type)
@@ -207,7 +214,7 @@ class Mailbox:
     offset: int = 0
     _reports: list[pa.Table] = field(default_factory=list)
     _samples: list[pa.Table] = field(default_factory=list)
-    _events: list[dict[str, Any]] = field(default_factory=list)
+    _events: list[dict[str, object]] = field(default_factory=list)
     _reported: int = 0
 
     def add_reports(self, made: ReportTables, t_s: float) -> None:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from lb_stream.agent.obey import AgentMemory, acknowledgement, addressee, judge
 from lb_stream.contracts.commands import Command
 from lb_stream.contracts.decisions import Decision
+from lb_stream.contracts.keys import GivenSettings
 from lb_stream.contracts.reports import Ack
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
@@ -27,6 +27,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.resolve import resolve
+from lb_stream.sim.measures.trace import TraceLine
 from lb_stream.sim.model import ClusterModel
 from lb_stream.sim.scenario.scenario import Event, Scenario
 from lb_stream.sim.simulation.commands import (
@@ -59,12 +60,12 @@ class SimulationResult:
 
     scenario: str
     policy: str
-    lines: list[dict[str, Any]]
+    lines: list[TraceLine]
     rounds: int
     answers: Mapping[str, CommandAnswer]
 
     @property
-    def header(self) -> dict[str, Any]:
+    def header(self) -> TraceLine:
         """Return the trace's first line."""
         return {"event": "header", "format": 1, "scenario": self.scenario, "policy": self.policy}
 
@@ -97,7 +98,7 @@ class Simulation:
     scenario: Scenario
     policy: Policy
     extra_commands: Sequence[Command] = ()
-    lines: list[dict[str, Any]] = field(default_factory=list)
+    lines: list[TraceLine] = field(default_factory=list)
     rounds: int = 0
     answers: dict[str, CommandAnswer] = field(default_factory=dict)
 
@@ -353,7 +354,7 @@ def _with_unowned(scenario: Scenario) -> list[str]:
 class SimulatedBalancer:
     """A balancer of one cluster: its averages and memory, from round to round."""
 
-    def __init__(self, cluster: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, cluster: str, settings: GivenSettings) -> None:
         """Begin before the first report. `settings`: under our names or Pulsar's."""
         self.cluster, self.settings = cluster, settings
         config = resolve(settings).config
