@@ -1,4 +1,4 @@
-"""The shedding round: ask the shedder, then find each proposal a destination or a reason why not.
+"""The shedding pass: run the shedder, and turn what it proposes into decisions or refusals.
 
 See docs/strategies.md "Shedding".
 """
@@ -27,11 +27,11 @@ from lb_stream.core.shedding.base import Disruption, ShedContext, Unload, Unload
 APART, REPAIR = "AntiAffinity", "anti_affinity_repair"
 """Reason and strategy of the moves that keep anti-affinity groups apart."""
 UNEVEN = 0.1
-"""A pass that does nothing about a broker so far above the brokers' mean usage says so."""
+"""A pass that leaves a broker so far above the mean usage, as a ratio, without a reason refuses."""
 
 
 def shedding_is_due(state: RoundState) -> bool:
-    """Whether the interval has passed; an interval of 0 means every batch with a new sample."""
+    """Whether a pass is due: its interval has passed, or is 0 and this batch has new samples."""
     config, last = state.config.balancer, state.memory.last_shed_ms
     if not config.shedding_enabled:
         return False
@@ -41,42 +41,40 @@ def shedding_is_due(state: RoundState) -> bool:
 
 
 def observe_loads(state: RoundState) -> None:
-    """Show a shedder that follows its brokers from round to round what has been reported, and
-    placement what it made of it."""
+    """Show the reported loads to a shedder that follows its brokers from round to round.
+
+    Placement then sees the loads as that shedder knows them.
+    """
     strategy = state.config.shedder
     traits, reported = traits_of(strategy), state.inputs.reported
     if traits.observe is not None:
-        state.remember(
-            strategy,
-            traits.observe(reported, state.config.shedder_config, state.remembered(strategy)),
-        )
+        remembered = state.remembered(strategy)
+        state.remember(strategy, traits.observe(reported, state.config.shedder_config, remembered))
     count_loads(state)
 
 
 def count_loads(state: RoundState) -> None:
-    """Show placement the loads of brokers as the shedder knows them, if it does."""
+    """Show placement the loads of brokers as the shedder knows them, with pending moves, if it does."""
     strategy, reported = state.config.shedder, state.inputs.reported
     traits = traits_of(strategy)
     if traits.loads is not None:
         loads = traits.loads(state.remembered(strategy))
         known = np.array([loads.get(name, np.nan) for name in state.view.brokers.names])
-        state.targets.load[:] = (
-            known + state.view.brokers.usage - reported.brokers.usage
-        )  # moves in flight counted
+        moved = state.view.brokers.usage - reported.brokers.usage  # by pending moves
+        state.targets.load[:] = known + moved
 
 
 def observe_moves(state: RoundState, outcomes: Iterable[Outcome]) -> None:
-    """Show a shedder that learns what moves cost how long those that have ended well have left
-    their bundles without an owner.
+    """Show a shedder that learns moves' costs how long confirmed moves left their bundles unassigned.
 
-    A bundle that nobody saw leave before it came had none for no longer than its move took.
+    If no report showed the bundle unassigned, it was so for no longer than its move took.
     """
     learn = traits_of(state.config.shedder).learn_moves
     if learn is None:
         return
     # A move without a destination ends where it leaves; an assignment ends its move once more.
     ended = [pending for pending, _ in state.inputs.settled.ended]
-    others = {
+    not_moves = {
         pending.decision_id
         for pending in ended
         if pending.destination is None or pending.kind not in MOVES
@@ -86,7 +84,7 @@ def observe_moves(state: RoundState, outcomes: Iterable[Outcome]) -> None:
         for outcome in outcomes
         if outcome.outcome == "confirmed"
         and outcome.released_ms is not None
-        and outcome.decision_id not in others
+        and outcome.decision_id not in not_moves
     ]
     unserved_ms = [
         outcome.at_ms - (outcome.released_ms or 0) or outcome.took_ms for outcome in moved
@@ -97,7 +95,8 @@ def observe_moves(state: RoundState, outcomes: Iterable[Outcome]) -> None:
 
 
 def unload_from_hot(state: RoundState) -> None:
-    """Run the shedder and turn its proposals into decisions."""
+    """Run the shedder, and turn its proposals into decisions."""
+    # Reasons not to run it.
     if state.memory.operator_state.paused:
         state.refusals.append(refusal(Refuses.PAUSED, None))
         return
@@ -110,6 +109,7 @@ def unload_from_hot(state: RoundState) -> None:
     if (refused := holds.refusal([])) is not None:
         state.refusals.append(refused)
         return
+    # What it proposes.
     unloads, memory = strategy.function(_shed_context(state, seen, holds.disruption(state.view)))
     state.remember(strategy, memory)
     state.proposed, state.looked = unloads, _has_looked(unloads)
@@ -117,6 +117,7 @@ def unload_from_hot(state: RoundState) -> None:
     state.refusals += unloads.refusals or _nothing_proposed(state, seen)
     if state.config.balancer.count_pending_moves and preselects(state):
         state.relieved = frozenset(proposal.source for proposal in unloads.proposals)
+    # Decisions, as far as budgets, limits and rules allow them.
     room = MoveBudget.build(state)
     for proposals in _exchanges(unloads.proposals):
         if _has_room(state, proposals, holds, room) and _by_rules(state, proposals):
@@ -124,16 +125,15 @@ def unload_from_hot(state: RoundState) -> None:
             for proposal in proposals:
                 _decide(state, proposal, room)
             made = state.decisions[before:]
-            state.exchanges += (
-                [tuple(decision.bundle for decision in made)] if len(made) > 1 else []
-            )
+            if len(made) > 1:
+                state.exchanges.append(tuple(decision.bundle for decision in made))
             holds.take(made)
 
 
 def _nothing_proposed(state: RoundState, seen: ClusterView) -> list[Refusal]:
-    """Say that a strategy proposed and refused nothing, though a broker is far above the others.
+    """Refuse for a shedder that gave no reason to leave a broker far above the others.
 
-    One that is asked in every batch is asked about brokers that have just reported.
+    A shedder that paces itself is expected to judge only brokers that have just reported.
     """
     brokers, alive = seen.brokers, np.flatnonzero(seen.brokers.alive)
     limit = float(brokers.usage[alive].mean()) + UNEVEN
@@ -161,52 +161,50 @@ _NOT_YET = {
         Refuses.RESTARTS,
     )
 }
-"""Rules by which a shedder leaves open whether it wants something."""
+"""Rules by which a shedder waits before it judges the loads."""
 
 
 def _has_looked(unloads: Unloads) -> bool:
-    """Whether a shedder's answer says what it wants: one that waits for something says nothing."""
-    return bool(unloads.proposals) or not any(one.rule in _NOT_YET for one in unloads.refusals)
+    """Whether a shedder has judged the loads: it has not while it waits for something."""
+    waits = any(refused.rule in _NOT_YET for refused in unloads.refusals)
+    return bool(unloads.proposals) or not waits
 
 
 def _as_decided(state: RoundState) -> ClusterView:
-    """The view with what this very round has decided carried out, for a shedder that asks for it:
-    it fills no destination twice.
+    """Return the view with moves of this round carried out, for a shedder that asks for them.
 
-    Pulsar's decide on what was there before, as the reference does. But all of them see what comes
-    to brokers by operators' orders that are older, and to those whose drain this round has ended.
+    So it fills no destination twice. Pulsar's shedders decide on the view as it was, as the
+    reference does. But all shedders see the moves of earlier commands, and those to brokers whose
+    drain this round has ended.
     """
     if not state.config.balancer.count_pending_moves:
         return state.view
     decided = state.decisions
     if not traits_of(state.config.shedder).sees_own_decisions:
-        decided = [decision for decision in decided if _comes_by_order(state, decision)]
+        decided = [decision for decision in decided if _follows_command(state, decision)]
     return apply_pending_moves(state.view, [*decided, *state.queued_moves()], moves_count=True)
 
 
-def _comes_by_order(state: RoundState, decision: Decision) -> bool:
-    """Whether a decision of this round follows an earlier order, or brings a bundle back.
+def _follows_command(state: RoundState, decision: Decision) -> bool:
+    """Whether a decision follows an earlier command, or moves a bundle to an undrained broker.
 
-    It follows an order if it was queued, or is the second half of an ordered move: the bundle has
-    left its broker then, and counts nowhere else. It goes back where a drain has ended in this
-    round.
+    It follows an earlier command if its move was queued, or if it is the second half of a commanded
+    move: the bundle has left its broker then, and counts at no other.
     """
     if decision.kind == "assign":
-        orders = (
-            waiting
+        return any(
+            decision.bundle in waiting.bundles
             for waiting in state.responder.operator_state.waiting
             if waiting.command["kind"] == "unload"
         )
-        return any(decision.bundle in order.bundles for order in orders)
-    is_order = decision.rule == Decides.UNLOAD_COMMAND.name
-    return is_order and (
-        decision.destination in state.responder.undrained or decision.bundle in state.dequeued
-    )
+    if decision.rule != Decides.UNLOAD_COMMAND.name:
+        return False
+    was_queued = decision.bundle in state.dequeued
+    return was_queued or decision.destination in state.responder.undrained
 
 
 def _without_drained(view: ClusterView) -> ClusterView:
-    """The brokers that are being drained are none of a shedder's: it is not to bring them to the
-    others' load."""
+    """Return the view in which drained brokers are not alive, so that no shedder fills them."""
     if not view.policies.drained:
         return view
     drained = np.array([name in view.policies.drained for name in view.brokers.names], np.bool_)
@@ -214,10 +212,10 @@ def _without_drained(view: ClusterView) -> ClusterView:
 
 
 def movable_bundles(state: RoundState, held: Bools) -> Bools:
-    """Bundles that may leave their broker at all.
+    """Return the bundles that may leave their broker at all.
 
-    Free ones that nothing holds, long enough there, of namespaces that are not excluded. One that
-    was split elsewhere is about to go by itself.
+    They are free and not held, have been there long enough, and are of no excluded namespace. A
+    bundle that was split elsewhere does not move: it is about to vanish from reports.
     """
     movable = state.free_bundles() & ~held & ~state.overlapped.moving
     if state.config.balancer.min_dwell_ms:
@@ -230,7 +228,7 @@ def movable_bundles(state: RoundState, held: Bools) -> Bools:
 
 
 def eligible_bundles(state: RoundState, movable: Bools) -> Bools:
-    """Bundles that a shedder may choose: not unloaded within the grace period."""
+    """Return the bundles that a shedder may choose: movable, not unloaded in the grace period."""
     eligible = movable.copy()
     recent = state.view.bundles.rows_of(state.inputs.recently_unloaded)
     eligible[recent[recent >= 0]] = False
@@ -240,11 +238,12 @@ def eligible_bundles(state: RoundState, movable: Bools) -> Bools:
 def _shed_context(
     state: RoundState, seen: ClusterView, disruption: Disruption
 ) -> ShedContext[Any, Any]:
+    """Return what the shedder gets; `seen`: the view that it decides on."""
     movable = movable_bundles(state, disruption.held)
     unloading = {
         pending.source
         for pending in state.memory.pending
-        if pending.kind in ("unload", "transfer") and pending.source is not None
+        if pending.kind in MOVES and pending.source is not None
     }
     return ShedContext(
         view=seen,
@@ -262,10 +261,10 @@ def _shed_context(
 
 
 def _may_take(state: RoundState) -> Callable[[int, int], bool]:
-    """(bundle, broker) → whether the broker may have the bundle.
+    """Return a function (bundle, broker) → whether the broker may have the bundle.
 
-    The extensible manager asks its whole pipeline. Elsewhere policies and the limit on topics
-    count: even distribution would refuse most exchanges.
+    For the extensible manager all filters count. For the others only policies and the limit on
+    topics do: even distribution would refuse most exchanges.
     """
     config, topics = state.config.balancer, state.targets.topics
 
@@ -280,9 +279,9 @@ def _may_take(state: RoundState) -> Callable[[int, int], bool]:
 
 
 def _takers(state: RoundState) -> Callable[[int], Rows]:
-    """Bundle → the brokers that the rules let have it.
+    """Return a function bundle → the brokers that rules allow.
 
-    They go by namespace, and in an anti-affinity group by who has the bundle now.
+    They are the same for a namespace; in an anti-affinity group, for a namespace and an owner.
     """
     view, found = state.view, dict[tuple[str, int], Rows]()
 
@@ -300,7 +299,7 @@ def _takers(state: RoundState) -> Callable[[int], Rows]:
 
 
 def _exchanges(proposals: Iterable[Unload]) -> Iterator[list[Unload]]:
-    """The proposals in their order, those of one exchange together; nearly all stand alone."""
+    """Yield the proposals in their order, those of one exchange together; nearly all stand alone."""
     group: list[Unload] = []
     for proposal in proposals:
         group.append(proposal)
@@ -312,34 +311,37 @@ def _exchanges(proposals: Iterable[Unload]) -> Iterator[list[Unload]]:
 
 
 def _has_room(state: RoundState, proposals: list[Unload], holds: Holds, room: MoveBudget) -> bool:
-    """Whether budgets and limits leave room for all of these."""
-    limit = holds.refusal([state.view.bundles.name(proposal.bundle) for proposal in proposals])
-    limit = limit or room.refusal([(proposal.bundle, proposal.source) for proposal in proposals])
-    state.refusals += [] if limit is None else [limit]
-    return limit is None
+    """Whether budgets and limits leave room for all of these proposals; if not, refuse them."""
+    names = [state.view.bundles.name(proposal.bundle) for proposal in proposals]
+    moves = [(proposal.bundle, proposal.source) for proposal in proposals]
+    exceeded = holds.refusal(names) or room.refusal(moves)
+    if exceeded is not None:
+        state.refusals.append(exceeded)
+    return exceeded is None
 
 
 def _by_rules(state: RoundState, proposals: list[Unload]) -> bool:
-    """Whether rules let all of these move: half of an exchange is none."""
-    kept = _kept_apart if _goes_by_takers(state) else _kept_by_policies
-    against = [
-        (rule, proposal) for proposal in proposals if (rule := kept(state, proposal)) is not None
-    ]
-    view = state.view
-    state.refusals += [
-        refusal(rule, view.brokers.names[one.source], [view.bundles.name(one.bundle)])
-        for rule, one in against
-    ]
-    return not against
+    """Whether rules allow all of these moves, as half an exchange is none; if not, refuse them."""
+    find_rule = _find_group_rule if _uses_takers(state) else _find_policy_rule
+    allowed = True
+    for proposal in proposals:
+        rule = find_rule(state, proposal)
+        if rule is not None:
+            source = state.view.brokers.names[proposal.source]
+            name = state.view.bundles.name(proposal.bundle)
+            state.refusals.append(refusal(rule, source, [name]))
+            allowed = False
+    return allowed
 
 
-def _goes_by_takers(state: RoundState) -> bool:
-    """Whether the strategy goes by what rules allowed before this round, and moves in the manager's
-    own way."""
+def _uses_takers(state: RoundState) -> bool:
+    """Whether the strategy knows what rules allowed before this round, for any load manager."""
     return traits_of(state.config.shedder).manager == "any"
 
 
 def _decide(state: RoundState, proposal: Unload, room: MoveBudget) -> None:
+    """Decide an unload or transfer of one proposal, or refuse it if no broker takes the bundle."""
+    # The kind, the destination, and the candidates: by the strategy, or by placement.
     view, plan = state.view, state.proposed.plan
     source = view.brokers.names[proposal.source]
     if traits_of(state.config.shedder).chooses_destination:
@@ -348,10 +350,9 @@ def _decide(state: RoundState, proposal: Unload, room: MoveBudget) -> None:
             Candidate(broker=view.brokers.names[row], score=score)
             for row, score in proposal.considered
         ]
-        at_once = destination is not None and not (
-            _goes_by_takers(state) and state.config.balancer.load_manager == "modular"
-        )
-        kind: DecisionKind = "transfer" if at_once else "unload"
+        modular = state.config.balancer.load_manager == "modular"
+        is_transfer = destination is not None and not (modular and _uses_takers(state))
+        kind: DecisionKind = "transfer" if is_transfer else "unload"
     else:
         choice = place_shed(state, proposal.bundle)
         if isinstance(choice, Refusal):
@@ -359,6 +360,7 @@ def _decide(state: RoundState, proposal: Unload, room: MoveBudget) -> None:
             return
         kind, candidates = "unload", choice.candidates
         destination = choice.destination if preselects(state) else None
+    # The decision, with the figures of the strategy.
     room.take(proposal.bundle, proposal.source)
     explain = Explain(
         saw=proposal.saw,
@@ -385,9 +387,11 @@ def _decide(state: RoundState, proposal: Unload, room: MoveBudget) -> None:
     )
 
 
-def _kept_apart(state: RoundState, proposal: Unload) -> Rule | None:
-    """Whether what this very round has decided keeps the bundle from its destination: its group's
-    others may be on their way there."""
+def _find_group_rule(state: RoundState, proposal: Unload) -> Rule | None:
+    """Return the rule that keeps a bundle of a group from its destination; None: it may go there.
+
+    This round may have sent another bundle of its anti-affinity group there.
+    """
     name = state.view.bundles.name(proposal.bundle)
     if proposal.destination is None or not state.view.policies.group_of(namespace_of(name)):
         return None
@@ -396,16 +400,16 @@ def _kept_apart(state: RoundState, proposal: Unload) -> Rule | None:
 
 
 def preselects(state: RoundState) -> bool:
-    """Whether an unload names the destination that placement found.
+    """Whether an unload names the destination that placement has found.
 
-    The simple manager finds it at the next lookup.
+    With the simple manager, the next lookup finds it.
     """
     config = state.config.balancer
     return config.modular_preselect_destination and config.load_manager != "simple"
 
 
-def _kept_by_policies(state: RoundState, proposal: Unload) -> Rule | None:
-    """Which of the modular manager's policies keeps the bundle where it is, if any."""
+def _find_policy_rule(state: RoundState, proposal: Unload) -> Rule | None:
+    """Return the policy of the modular manager that keeps a bundle at its broker, if any."""
     if state.config.balancer.load_manager != "modular":
         return None
     allowed = state.candidates.allowed(proposal.bundle, state.targets)
@@ -415,20 +419,20 @@ def _kept_by_policies(state: RoundState, proposal: Unload) -> Rule | None:
     return None if helps else Refuses.ANTI_AFFINITY
 
 
-# --- where a bundle goes: rules first, then wishes, and load only where it is less than it was ---
+# --- destinations: rules come first, then wishes, and load must fall ---
 
 
 def place_shed(state: RoundState, bundle: int) -> Choice | Refusal:
-    """The destination of a bundle that leaves a hot broker, or why there is none. O(brokers).
+    """Choose the destination of a bundle that leaves a hot broker, or refuse. O(brokers).
 
-    It is placement's own choice where that one has room and isn't being relieved in this round;
-    else one is sought among those. When there is none, the wish to spare the relieved ones is given
-    up, and then the rules are: somebody who would end no hotter than the source. Where pending
-    moves don't count, placement's own choice stands, as the reference's.
+    Placement's own choice counts if that broker has room and is not relieved in this round. Else
+    another one is chosen among the brokers with room, without relieved ones if possible. Where
+    pending moves don't count, placement's own choice always stands, as the reference's does.
 
-    To have room is to end at or below the overloaded threshold, or no hotter than the source will
-    be without the bundle.
+    A broker has room if it ends at or below the overloaded threshold, or no hotter than the source
+    is without the bundle. A relieved broker: if it ends no hotter than the source.
     """
+    # Placement's own choice.
     view, targets = state.view, state.targets
     owner = int(view.bundles.owner[bundle])
     name, source = view.bundles.name(bundle), view.brokers.names[owner]
@@ -439,37 +443,36 @@ def place_shed(state: RoundState, bundle: int) -> Choice | Refusal:
         return refusal(Refuses.PLACEMENT_KEEPS_OWNER, source, [name])
     if not state.relieved:
         return choice
+    # The brokers that rules allow.
     rows, steps = state.candidates.allowed_by_rules(bundle, targets)
     rows = rows[rows != owner]
     if not len(rows):
         kept_apart = bool(steps) and steps[-1][0] == AntiAffinity.rule.name
-        return refusal(
-            Refuses.ANTI_AFFINITY if kept_apart else Refuses.NO_CANDIDATE, source, [name]
-        )
+        rule = Refuses.ANTI_AFFINITY if kept_apart else Refuses.NO_CANDIDATE
+        return refusal(rule, source, [name])
+    # Those of them that have room, and the ones that are not relieved.
     is_relieved = np.zeros(len(view.brokers), np.bool_)
     is_relieved[list(state.relieved)] = True
     relieved, after = is_relieved[rows], targets.with_bundle(bundle, rows)
+    threshold = state.config.balancer.overloaded_threshold_percent / 100.0
     left = targets.without_bundle(bundle)
-    limit = np.where(
-        relieved, left, max(state.config.balancer.overloaded_threshold_percent / 100.0, left)
-    )
-    wanted = fitting = rows[after <= limit]
-    if (spared := rows[(after <= limit) & ~relieved]).size:
-        wanted = spared
+    limit = np.where(relieved, left, max(threshold, left))
+    fitting = rows[after <= limit]
+    spared = rows[(after <= limit) & ~relieved]
+    wanted = spared if len(spared) else fitting
     if (wanted == choice.destination).any():
         return choice
     if not len(wanted):
         least = int(np.argmin(after - limit))
-        return refusal(
-            Refuses.SHIFTS_OVERLOAD, source, [name], saw=after[[least]], limit=float(limit[least])
-        )
+        saw, most = after[[least]], float(limit[least])
+        return refusal(Refuses.SHIFTS_OVERLOAD, source, [name], saw=saw, limit=most)
+    # The best of them.
     steps += (
         (FilteredBy.SHIFTS_OVERLOAD.name, rows, fitting),
         (FilteredBy.BEING_RELIEVED.name, fitting, wanted),
     )
-    return state.place_among(bundle, wanted, steps, choice) or refusal(
-        Refuses.NO_CANDIDATE, source, [name], limit=1
-    )
+    best = state.place_among(bundle, wanted, steps, choice)
+    return best or refusal(Refuses.NO_CANDIDATE, source, [name], limit=1)
 
 
 # --- anti-affinity groups ---
@@ -478,43 +481,46 @@ def place_shed(state: RoundState, bundle: int) -> Choice | Refusal:
 def move_groups_apart(state: RoundState) -> None:
     """Decide moves of bundles that share a broker or failure domain with others of their group.
 
-    They go where none of the group's other namespaces is, so that each move leaves one bundle less
-    that shares, and none more: repairs end, and don't undo one another. All that holds a shedder up
-    holds these moves up, too.
+    They go where no other namespace of the group is. So each move leaves one sharing bundle less,
+    and repairs neither undo one another nor go on forever. What keeps a shedder from moving bundles
+    applies to these moves, too.
     """
+    # The groups, and what keeps their bundles from moving.
     config, policies = state.config.balancer, state.view.policies
     groups = {group for name in policies.anti_affinity if (group := policies.group_of(name))}
     if not groups or not config.anti_affinity_repair or config.load_manager == "simple":
         return
     holds = build_holds(state)
     if state.memory.operator_state.paused or holds.refusal([]) is not None:
-        return  # the shedder's pass says so
+        return  # the shedder's stage refuses it
+    # Brokers that serve several namespaces of a group, then failure domains that do.
     places = [(Decides.ANTI_AFFINITY, np.arange(len(state.view.brokers)))]
     domains = domains_of(state.view) if config.failure_domains_enabled else None
     if domains is not None:
         places.append((Decides.FAILURE_DOMAIN, domains))
     for rule, place_of in places:
         for group in sorted(groups):
-            _Repair.of(state, policies.namespaces_of(group), rule, place_of, holds).part()
+            namespaces = policies.namespaces_of(group)
+            _Repair.build(state, namespaces, rule, place_of, holds).part()
 
 
 @dataclass(slots=True)
 class _Repair:
-    """The moves that keep one group apart at one kind of place: brokers, or failure domains."""
+    """The moves that keep one group apart at one kind of place: brokers or failure domains."""
 
     state: RoundState
     namespaces: Sequence[str]  # of the group
     rule: Rule
     place_of: Ints  # (brokers): the place that each is at
-    served: Ints  # (namespaces, places): bundles there, those on their way included
+    served: Ints  # (namespaces, places): bundles there, with those that move there
     holds: Holds
-    stays: Bools  # (brokers): whose bundles are none of this: drained and silent ones'
+    stays: Bools  # (brokers): drained and silent ones, whose bundles are left alone
 
     @staticmethod
-    def of(
+    def build(
         state: RoundState, namespaces: Sequence[str], rule: Rule, place_of: Ints, holds: Holds
     ) -> _Repair:
-        """As things stand in this round."""
+        """Return the repair as things stand in this round."""
         brokers, census = state.view.brokers, state.candidates.census
         drained = np.isin(brokers.names, list(state.view.policies.drained))
         counts = [np.where(drained, 0, census.of_namespace(name)) for name in namespaces]
@@ -523,7 +529,7 @@ class _Repair:
         return _Repair(state, namespaces, rule, place_of, served, holds, stays)
 
     def part(self) -> None:
-        """Leave one namespace at each place that serves several, if the others can go elsewhere."""
+        """Move namespaces away from each place that serves several, until it serves one if possible."""
         shared = np.flatnonzero((self.served > 0).sum(axis=0) > 1).tolist()
         if not shared:
             return
@@ -531,7 +537,7 @@ class _Repair:
         eligible = eligible_bundles(self.state, movable_bundles(self.state, held))
         for place in shared:
             refused: list[Refusal] = []
-            # the one with the most bundles stays: as few as can be move
+            # The namespace with the most bundles stays, so that few bundles move.
             for member in np.argsort(self.served[:, place], kind="stable").tolist():
                 if self.served[member, place] and self._others(member)[place]:
                     refused += self._move_away(member, place, eligible)
@@ -539,38 +545,44 @@ class _Repair:
                 self.state.refusals += refused
 
     def _others(self, member: int) -> Ints:
-        """(places): how many namespaces of the group each serves without this one."""
+        """Return how many other namespaces of the group each place serves."""
         others: Ints = (self.served > 0).sum(axis=0) - (self.served[member] > 0)
         return others
 
     def _move_away(self, member: int, place: int, eligible: Bools) -> list[Refusal]:
-        """Decide moves of all bundles that a namespace has at a place. Returns why one can't go."""
+        """Decide moves of all bundles that a namespace has at a place; return refusals if one can't go."""
+        # Its bundles there, if all of them may move.
         state, bundles, room = self.state, self.state.view.bundles, MoveBudget.build(self.state)
         mine = np.arange(len(bundles))[bundles.rows_of_namespace(self.namespaces[member])]
         sources = np.append(self.place_of == place, False)[bundles.owner[mine]]
         mine = mine[sources & ~np.append(self.stays, True)[bundles.owner[mine]]]
         if not eligible[mine].all():
-            return []  # on their way, pinned, or lately unloaded; some alone would part nobody
+            return []  # moving, pinned or recently unloaded; to move only some would part nothing
+        # Their moves, until one is refused.
         before = len(state.decisions)
         refused: list[Refusal] = []
         for bundle in mine.tolist():
             source, name = int(bundles.owner[bundle]), bundles.name(bundle)
-            full = self.holds.refusal([name]) or room.refusal([(bundle, source)])
-            choice = self._place(bundle, source, self._others(member)) if full is None else None
+            exceeded = self.holds.refusal([name]) or room.refusal([(bundle, source)])
+            if exceeded is not None:
+                refused = [exceeded]
+                break
+            choice = self._place(bundle, source, self._others(member))
             if choice is None:
-                broker = state.view.brokers.names[source]
-                refused = [full or refusal(Refuses.NOT_APART, broker, [name])]
+                refused = [refusal(Refuses.NOT_APART, state.view.brokers.names[source], [name])]
                 break
             self._decide(bundle, source, choice, float(self._others(member)[place]))
             room.take(bundle, source)
             self.served[member, place] -= 1
             self.served[member, self.place_of[choice.destination]] += 1
-        if len(together := tuple(decision.bundle for decision in state.decisions[before:])) > 1:
-            state.exchanges.append(together)  # one of them alone parts nobody
+        # They belong together: one of them alone would part nothing.
+        together = tuple(decision.bundle for decision in state.decisions[before:])
+        if len(together) > 1:
+            state.exchanges.append(together)
         return refused
 
     def _place(self, bundle: int, source: int, others: Ints) -> Choice | None:
-        """The best broker for a bundle: one with room, at a place without the group's others."""
+        """Choose the best broker with room, at a place without other namespaces of the group."""
         targets = self.state.targets
         rows, steps = self.state.candidates.allowed_by_rules(bundle, targets)
         apart: Rows = rows[(others[self.place_of[rows]] == 0) & (rows != source)]
@@ -581,6 +593,7 @@ class _Repair:
         return self.state.place_among(bundle, fitting, steps) if len(fitting) else None
 
     def _decide(self, bundle: int, source: int, choice: Choice, others: float) -> None:
+        """Decide the move of one bundle; `others`: namespaces that share its place."""
         state, before = self.state, len(self.state.decisions)
         extensible = state.config.balancer.load_manager == "extensible"
         state.decide(

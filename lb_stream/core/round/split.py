@@ -1,10 +1,10 @@
-"""The split check of a round: which bundles are too large, and what becomes of each.
+"""Splits of a round: of bundles that are too large, and of those that brokers ask to split.
+
+The modular manager's leader judges all bundles. The simple manager's brokers judge their own when
+they have reported. Both are done here. The extensible manager's reports name only the heaviest
+bundles: its agents judge them (`splitting.extensible`) and ask for splits.
 
 See docs/splitting.md "Splitting".
-
-The modular manager's leader judges all bundles, the simple manager's brokers each their own when
-they have reported: both are done here. Of the extensible manager's bundles reports name only the
-heaviest: there the agents look (`splitting.extensible`) and ask.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ STRATEGIES = {"modular": "BundleSplitterTask", "simple": "SimpleLoadManager"}
 
 
 def split_too_large(state: RoundState) -> None:
-    """Decide to split every bundle that is too large, as far as its namespace has places left.
+    """Decide splits of the bundles that are too large, as far as their namespaces have places left.
 
-    Refusals are noted when there is something new to see: a bundle in a full namespace stays too
-    large in every batch.
+    Refusals count in batches with new samples only: a bundle of a full namespace stays too large.
     """
+    # Whether this manager splits here.
     config, view, manager = state.config.splitting, state.view, state.config.balancer.load_manager
     if manager == "extensible" or state.memory.operator_state.paused:
         return
@@ -53,44 +53,38 @@ def split_too_large(state: RoundState) -> None:
         not config.split_enabled or np.count_nonzero(view.brokers.alive) <= 1
     ):
         return
+    # The bundles that are too large, and those of them that can't be split.
     splitting = [pending.bundle for pending in state.memory.pending if pending.kind == "split"]
     loads, found = find_too_large(view, _may_split(state), splitting, config, manager)
     found, refusals = _without_overlaps(state, found)
-    refusals += _refused(
-        view,
-        found.full,
-        Refuses.NAMESPACE_MAX_BUNDLES,
-        found.full_bundles,
-        config.namespace_max_bundles,
-    )
+    rule, most_bundles = Refuses.NAMESPACE_MAX_BUNDLES, config.namespace_max_bundles
+    refusals += _refused(view, found.full, rule, found.full_bundles, most_bundles)
     if not config.split_enabled:
         refusals += _refused(view, found.rows, Refuses.SPLIT_DISABLED)
         found = replace(found, rows=found.rows[:0], reasons=found.reasons[:0])
-    limits, room = (
-        ReasonLimits.from_config(config),
-        max(0, config.max_splits_in_flight - len(splitting)),
-    )
-    for place, (row, reason) in enumerate(
-        zip(found.rows.tolist(), found.reasons.tolist(), strict=True)
-    ):
+    # Splits of the others, as far as the limit allows.
+    limits, most = ReasonLimits.from_config(config), config.max_splits_in_flight
+    room = max(0, most - len(splitting))
+    too_large = zip(found.rows.tolist(), found.reasons.tolist(), strict=True)
+    for place, (row, reason) in enumerate(too_large):
         if room == 0:
-            most = config.max_splits_in_flight
-            refusals += _refused(
-                view, found.rows[place:], Refuses.SPLITS_IN_FLIGHT, np.array([most]), most
-            )
+            rest, saw = found.rows[place:], np.array([most])
+            refusals += _refused(view, rest, Refuses.SPLITS_IN_FLIGHT, saw, most)
             break
         explain = Explain(saw=loads.saw(row, reason), limit=limits[reason], unit=RULES[reason].unit)
         refused = _decide(state, row, reason, explain)
-        refusals += [] if refused is None else [refused]
-        room -= refused is None
+        if refused is None:
+            room -= 1
+        else:
+            refusals.append(refused)
     if view.brokers.sampled.any():
         state.refusals += refusals
 
 
 def _without_overlaps(state: RoundState, found: TooLarge) -> tuple[TooLarge, list[Refusal]]:
-    """What may be split of what is too large.
+    """Return the too large bundles without those that overlap others, and refusals of these.
 
-    Bundles whose ranges others have, too, as after a split elsewhere, may not.
+    Such bundles were split or merged elsewhere.
     """
     if not len(found.rows):
         return found, []
@@ -100,18 +94,17 @@ def _without_overlaps(state: RoundState, found: TooLarge) -> tuple[TooLarge, lis
 
 
 def _may_split(state: RoundState) -> Bools:
-    """Free bundles whose splits nobody has rejected."""
+    """Return the free bundles whose split no operator has rejected."""
     free = state.free_bundles()
-    if rejected := state.memory.operator_state.rejected(moves=False):
-        rows = state.view.bundles.rows_of(rejected)
-        free[rows[rows >= 0]] = False
+    rows = state.view.bundles.rows_of(state.memory.operator_state.rejected(moves=False))
+    free[rows[rows >= 0]] = False
     return free
 
 
 def find_small_enough(state: RoundState, bundles: Sequence[str]) -> frozenset[str]:
-    """Those of these bundles that are not too large any more, as far as this round's figures say.
+    """Return the bundles among these that are not too large now, by this round's new samples.
 
-    Of the extensible manager's bundles only their brokers can tell.
+    None with the extensible manager: only its brokers know.
     """
     view, manager = state.view, state.config.balancer.load_manager
     rows = view.bundles.rows_of(bundles)
@@ -128,10 +121,10 @@ def find_small_enough(state: RoundState, bundles: Sequence[str]) -> frozenset[st
 
 
 def split_as_asked(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
-    """Decide the splits that brokers of the extensible manager ask for: (broker, what it asks).
+    """Decide the splits that brokers of the extensible manager ask for; `asks`: (broker, split).
 
-    Each has looked at its own bundles. What it doesn't know is looked at here: whether the bundle
-    is its own and free, the places left in the namespace, and whether a neighbour is being split.
+    Each broker has judged its own bundles. What it can't know is checked here: that the bundle is
+    its own and free, that its namespace has places left, and that no neighbour is being split.
     """
     config = state.config.splitting
     if (
@@ -142,13 +135,15 @@ def split_as_asked(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> N
         return
     for broker, ask in asks:
         refused = _decide_asked(state, broker, ask, config)
-        state.refusals += [] if refused is None else [refused]
+        if refused is not None:
+            state.refusals.append(refused)
 
 
 def _decide_asked(
     state: RoundState, broker: str, ask: SplitAsk, config: SplittingConfig
 ) -> Refusal | None:
-    # Whether the bundle is the broker's own, and free.
+    """Decide one split that a broker asks for, or return why it can't be decided."""
+    # The bundle is the broker's own, and free.
     view, parent = state.view, parse_bundle(ask.bundle)
     row = int(view.bundles.rows_of([ask.bundle])[0])
     owner = int(view.bundles.owner[row]) if row >= 0 else -1
@@ -158,7 +153,7 @@ def _decide_asked(
         return refusal(Refuses.REJECTED, broker, [ask.bundle], until_ms=until_ms)
     if owner < 0 or view.brokers.names[owner] != broker:
         return refusal(Refuses.NOT_ITS_OWNER, broker, [ask.bundle])
-    # Whether the splits in progress leave room for it, and its neighbours are none of them.
+    # The limit on splits leaves room for it, and no neighbour is being split.
     splitting = [pending.bundle for pending in state.memory.pending if pending.kind == "split"]
     splitting += [decision.bundle for decision in state.decisions if decision.kind == "split"]
     if len(splitting) >= config.max_splits_in_flight:
@@ -174,7 +169,7 @@ def _decide_asked(
         return refusal(Refuses.NEIGHBOUR_IS_SPLITTING, broker, [ask.bundle])
     if state.overlapped.reshaping[row]:
         return refusal(Refuses.OVERLAPS, broker, [ask.bundle])
-    # Whether the namespace may have so many bundles.
+    # The namespace may have so many bundles.
     count = _bundles_of(view, parent.namespace) + sum(
         other.namespace == parent.namespace for other in others
     )
@@ -186,6 +181,7 @@ def _decide_asked(
             saw=[count],
             limit=config.namespace_max_bundles,
         )
+    # The bundle can be split at these boundaries.
     found = cut(parent, ask.boundaries)
     if isinstance(found, SplitRejected):
         return refusal(found.rule, broker, [ask.bundle])
@@ -205,35 +201,35 @@ def _decide_asked(
 
 
 def _bundles_of(view: ClusterView, namespace: str) -> int:
-    """How many bundles a namespace has: those that were split are not counted any more."""
+    """Return how many bundles a namespace has, without those that were split."""
     mine = view.bundles.rows_of_namespace(namespace)
     owned = (view.bundles.owner[mine] >= 0) | view.bundles.in_flight[mine]
     return int(np.count_nonzero(owned | ~begins_with_another(view.bundles.names[mine])))
 
 
 def unload_children(state: RoundState) -> None:
-    """Unload the children of bundles that have just been split, where that was asked for: each goes
-    where placement wants it.
+    """Unload the children of bundles that have just been split, if their decision says so.
 
-    The extensible manager leaves them where they are, and brokers that place bundles by themselves
-    have done it.
+    Each goes where placement wants it. The extensible manager leaves children where they are.
+    Brokers that place bundles by themselves have moved them already.
     """
     config = state.config.balancer
     if config.load_manager == "extensible" or config.assign_unowned == "on_lookup":
         return
     split = (
-        one
-        for one, outcome in state.inputs.settled.ended
-        if one.unload_children and outcome.outcome == "confirmed"
+        pending
+        for pending, outcome in state.inputs.settled.ended
+        if pending.unload_children and outcome.outcome == "confirmed"
     )
     for parent in split:
         for row in _children(state.view, parent, state.free_bundles()):
             refused = _unload_child(state, row)
-            state.refusals += [] if refused is None else [refused]
+            if refused is not None:
+                state.refusals.append(refused)
 
 
 def _children(view: ClusterView, parent: Pending, free: Bools) -> list[int]:
-    """The free bundles inside the range of the split one that its owner serves now."""
+    """Return the free bundles inside a split bundle's range that its owner serves now."""
     namespace, lower, upper = parse_bundle(parent.bundle)
     mine = view.bundles.rows_of_namespace(namespace)
     inside = []
@@ -254,6 +250,7 @@ def _children(view: ClusterView, parent: Pending, free: Bools) -> list[int]:
 
 
 def _unload_child(state: RoundState, row: int) -> Refusal | None:
+    """Decide the unload of one child, or return why it stays."""
     name, owner = state.view.bundles.name(row), int(state.view.bundles.owner[row])
     source = state.view.brokers.names[owner]
     if (
@@ -293,18 +290,18 @@ def find_too_large(
     config: SplittingConfig,
     manager: str = "modular",
 ) -> tuple[SplitLoads, TooLarge]:
-    """The figures that bundles are judged by, and the eligible bundles of live brokers to split.
+    """Return the loads that bundles are judged by, and the eligible bundles to split. O(bundles).
 
-    O(n).
-
-    Each bundle that is being split takes one more place of its namespace.
+    Only bundles of live brokers are judged; with the simple manager, of those that have just
+    reported. `splitting`: bundles that are being split, each of which takes one more place of its
+    namespace.
     """
     bundles, owner = view.bundles, view.bundles.owner
 
     def places(rows: Rows) -> tuple[Ints, Ints]:
         codes, counts, _ = census(bundles)
-        under_way = bundles.rows_of(splitting)
-        np.add.at(counts, codes[under_way[under_way >= 0]], 1)
+        being_split = bundles.rows_of(splitting)
+        np.add.at(counts, codes[being_split[being_split >= 0]], 1)
         return codes[rows].astype(np.int64), counts
 
     simple = manager == "simple"
@@ -317,7 +314,7 @@ def find_too_large(
 def _refused(
     view: ClusterView, rows: Rows, rule: Rule, saw: Ints | None = None, limit: int | None = None
 ) -> list[Refusal]:
-    """One refusal for all the rows: some are named, all are counted."""
+    """Return one refusal for all rows, which names some of them and counts all."""
     if not len(rows):
         return []
     names = [view.bundles.name(row) for row in rows[:MOST_SUBJECTS].tolist()]
@@ -326,10 +323,9 @@ def _refused(
 
 
 def _decide(state: RoundState, row: int, reason: int, explain: Explain) -> Refusal | None:
-    """Decide one split, or say why it can't be.
+    """Decide one split, or return why it can't be decided.
 
-    Reports don't name topics: where the algorithm needs them the owner's agent finds the
-    boundaries.
+    Reports don't name topics. If the algorithm needs them, the owner's agent finds the boundaries.
     """
     view, config = state.view, state.config
     name, owner = view.bundles.name(row), int(view.bundles.owner[row])
@@ -356,7 +352,6 @@ def _decide(state: RoundState, row: int, reason: int, explain: Explain) -> Refus
 
 
 def _may_leave(state: RoundState, row: int, owner: int) -> bool:
-    """Whether policies allow another broker, and the anti-affinity of the bundle's namespace
-    permits to leave this one."""
+    """Whether policies allow a bundle at another broker, and its anti-affinity group lets it leave."""
     allowed = state.candidates.allowed(row, state.targets)
     return bool((allowed != owner).any()) and state.candidates.unload_helps(row, owner, allowed)

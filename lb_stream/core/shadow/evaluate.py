@@ -1,4 +1,4 @@
-"""Evaluate one shadow in a round: what it would decide on its own view, and what would follow.
+"""Evaluate one shadow in a round: what it decides on its own view, and the loads that follow.
 
 Pure, as `decide` is: the same arguments give the same result.
 """
@@ -27,24 +27,20 @@ from lb_stream.core.shadow.hypothetical_view import (
 )
 
 REAL = "real"
-"""Stands beside the shadows' names for the cluster's own policy."""
+"""The name of the cluster's own policy, beside the names of shadows."""
 
 Entry = dict[str, Any]
-"""What the log says of one policy in one round (columns of `shadow_rounds`), and under `decisions`
-what a shadow would have decided."""
+"""One policy in one round: columns of `shadow_rounds`, and under `decisions` a shadow's decisions."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowInput:
-    """The input of shadows: a round that was decided.
+    """A round that was decided, which shadows decide beside it."""
 
-    `view`: as reported; `config`: the round's settings; `shadow_config`: a shadow's own settings →
-    all settings that it runs with (raises SettingError).
-    """
-
-    view: ClusterView
+    view: ClusterView  # as reported
     made: Round
-    config: ClusterConfig
+    config: ClusterConfig  # the round's settings
+    # A shadow's own settings → all settings that it runs with. Raises SettingError.
     shadow_config: Callable[[Mapping[str, Any]], ClusterConfig]
     caught_up: bool
     hold_ms: int  # how long a shadow's move counts as carried out
@@ -52,58 +48,57 @@ class ShadowInput:
 
 @dataclass(frozen=True, slots=True)
 class ShadowMemory:
-    """What a shadow remembers. `own`: its settings; with other ones it begins anew."""
+    """What a shadow remembers from round to round."""
 
-    own: Mapping[str, Any]
+    own: Mapping[str, Any]  # its settings; with other ones it begins anew
     memory: Memory
     elsewhere: Elsewhere = field(default_factory=dict)
 
     @staticmethod
     def begin(own: Mapping[str, Any], real: Memory) -> ShadowMemory:
-        """Before its first round: it knows what the cluster's policy knows of brokers, of its last
-        moves, and when it is due."""
-        known = (
-            *(
-                "seq",
-                "epoch",
-                "first_ms",
-                "last_shed_ms",
-                "recently_unloaded",
-                "unloaded_brokers",
-                "spent",
-            ),
-            *("dead", "suspension", "unsteady_ms"),
+        """Return a shadow's memory before its first round.
+
+        It has what the cluster's policy knows of brokers, of its last moves and of passes.
+        """
+        memory = Memory(
+            seq=real.seq,
+            epoch=real.epoch,
+            first_ms=real.first_ms,
+            last_shed_ms=real.last_shed_ms,
+            recently_unloaded=real.recently_unloaded,
+            unloaded_brokers=real.unloaded_brokers,
+            spent=real.spent,
+            dead=real.dead,
+            suspension=real.suspension,
+            unsteady_ms=real.unsteady_ms,
+            published_to=None,
         )
-        return ShadowMemory(
-            own, Memory(published_to=None, **{name: getattr(real, name) for name in known})
-        )
+        return ShadowMemory(own, memory)
 
     def without_moves_of(self, shadow_input: ShadowInput) -> ShadowMemory:
-        """With the bundles where they are that the cluster's own shedder moves in this round: those
-        moves are not the shadow's."""
-        if shadow_input.made.decisions:
-            shedder = shadow_input.config.shedder.name
-            moves = (
-                one
-                for one in _moves_of_shedder(shadow_input.made.decisions, shedder)
-                if not one.dry_run and one.source is not None
-            )
-            stay = {
-                move.bundle: (str(move.source), shadow_input.view.now_ms)
-                for move in moves
-                if move.bundle not in self.elsewhere
-            }
-            return replace(self, elsewhere={**self.elsewhere, **stay})
-        return self
+        """Return the memory with bundles held that the cluster's own shedder moves in this round.
+
+        They stay at their sources in the shadow's view, since the moves are not the shadow's.
+        """
+        decisions, now_ms = shadow_input.made.decisions, shadow_input.view.now_ms
+        if not decisions:
+            return self
+        held = {
+            move.bundle: (move.source, now_ms)
+            for move in _moves_of_shedder(decisions, shadow_input.config.shedder.name)
+            if not move.dry_run and move.source is not None and move.bundle not in self.elsewhere
+        }
+        return replace(self, elsewhere={**self.elsewhere, **held})
 
 
 def evaluate_shadow(shadow_input: ShadowInput, shadow: ShadowMemory) -> tuple[ShadowMemory, Entry]:
     """Run a shadow's round on its hypothetical view; return its memory and its entry.
 
-    Its moves are carried out at once, by the load model of moves in flight, and stay so for
-    `hold_ms`. Commands are not its own to answer; what they have laid down (drains, policies,
-    pauses, settings) counts for it too. Raises SettingError, and what strategies raise.
+    Its moves are carried out at once, by the load model of pending moves, and hold for `hold_ms`.
+    It answers no commands, but what they have set (drains, policies, pauses, settings) counts for
+    it, too. Raises SettingError, and what strategies raise.
     """
+    # Its round, on the view with the moves that it holds.
     view, operator_state = shadow_input.view, shadow_input.made.memory.operator_state
     config = shadow_input.shadow_config(shadow.own)
     held = still_held(view, shadow.elsewhere, shadow_input.hold_ms, operator_state.deleted)
@@ -114,11 +109,12 @@ def evaluate_shadow(shadow_input: ShadowInput, shadow: ShadowMemory) -> tuple[Sh
         operator_state=replace(operator_state, settings={}, answers=(), waiting=()),
     )
     made = decide(before, memory, Inbox(caught_up=shadow_input.caught_up), config)
-    held |= {
-        decision.bundle: (decision.destination or "", view.now_ms) for decision in made.decisions
-    }
+    # The view that its decisions lead to.
+    moved = ((decision.bundle, decision.destination or "") for decision in made.decisions)
+    held |= {bundle: (destination, view.now_ms) for bundle, destination in moved}
     held = still_held(view, held, shadow_input.hold_ms, operator_state.deleted)
     after = hypothetical_view(view, held)
+    # The usages before and after, by the weights of the real round.
     active, weights = shadow_input.made.view.active, shadow_input.made.view.brokers.weights
     used_before = max_weighted_usage(before.brokers.resources, weights)
     used_after = max_weighted_usage(after.brokers.resources, weights)
@@ -132,21 +128,17 @@ def evaluate_shadow(shadow_input: ShadowInput, shadow: ShadowMemory) -> tuple[Sh
 
 
 def real_entry(shadow_input: ShadowInput) -> Entry:
-    """The cluster's own policy in this round, beside which the shadows' entries stand: what it has
-    decided, and what is so."""
+    """Return the entry of the cluster's own policy, with what shadows' entries are compared with."""
     view, made = shadow_input.view, shadow_input.made
     config = shadow_input.config
     brokers, bundles = made.view.brokers, view.bundles
     usage = max_weighted_usage(view.brokers.resources, brokers.weights)
     max_usage, mean = max_and_mean(usage, made.view.active)
+    arrived = bundles.gained & ~bundles.appeared & (bundles.owner >= 0) & ~bundles.system
     return _entry(made, config, view) | {
         "policy": REAL,
         "detail": "dry run" if config.balancer.dry_run else "",
-        "arrived": int(
-            np.count_nonzero(
-                bundles.gained & ~bundles.appeared & (bundles.owner >= 0) & ~bundles.system
-            )
-        ),
+        "arrived": int(np.count_nonzero(arrived)),
         "before_max_ratio": max_usage,
         "max_ratio": max_usage,
         "mean_ratio": mean,
@@ -154,7 +146,7 @@ def real_entry(shadow_input: ShadowInput) -> Entry:
 
 
 def _entry(made: Round, config: ClusterConfig, view: ClusterView) -> Entry:
-    """Build the part of an entry that all policies share."""
+    """Return the part of an entry that all policies share."""
     moves = [decision.bundle for decision in _moves_of_shedder(made.decisions, config.shedder.name)]
     return {
         "outcome": "done",
@@ -170,7 +162,7 @@ def _entry(made: Round, config: ClusterConfig, view: ClusterView) -> Entry:
 
 
 def _moves_of_shedder(decisions: tuple[Decision, ...], shedder: str) -> Iterator[Decision]:
-    """The moves that a shedder wanted; not those of operators, drains and splits."""
+    """Yield the moves that a shedder wanted; not those of commands, drains and splits."""
     return (
         decision
         for decision in decisions
@@ -179,22 +171,27 @@ def _moves_of_shedder(decisions: tuple[Decision, ...], shedder: str) -> Iterator
 
 
 def _decision_entries(made: Round, view: ClusterView) -> Iterator[Entry]:
+    """Yield the decisions of a shadow's round as the log keeps them."""
     rows = view.bundles.rows_of(decision.bundle for decision in made.decisions).tolist()
-    for one, row in zip(made.decisions, rows, strict=True):
-        columns = {
-            name: getattr(one, name)
-            for name in ("kind", "bundle", "source", "destination", "reason", "rule", "strategy")
+    throughput = view.bundles.short.throughput
+    for decision, row in zip(made.decisions, rows, strict=True):
+        yield {
+            "kind": decision.kind,
+            "bundle": decision.bundle,
+            "source": decision.source,
+            "destination": decision.destination,
+            "reason": decision.reason,
+            "rule": decision.rule,
+            "strategy": decision.strategy,
+            "saw": decision.explain.saw,
+            "limit": decision.explain.limit,
+            "unit": decision.explain.unit,
+            "bytes_per_s": float(throughput[row]) if row >= 0 else None,
         }
-        figures = {"saw": one.explain.saw, "limit": one.explain.limit, "unit": one.explain.unit}
-        yield (
-            columns
-            | figures
-            | {"bytes_per_s": float(view.bundles.short.throughput[row]) if row >= 0 else None}
-        )
 
 
 def _own_memory(memory: Memory) -> Memory:
-    """Without what is the cluster's, and without ownership records: a shadow has none."""
+    """Return a memory without operators' state and ownership records, which shadows don't keep."""
     return replace(
         memory,
         operator_state=OperatorState(),

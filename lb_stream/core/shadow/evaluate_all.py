@@ -1,10 +1,11 @@
-"""Evaluate all shadows of a cluster in one round: from columns of the log to columns of the log."""
+"""Evaluate all shadows of a cluster in one round, from and to columns of the log."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,17 +23,18 @@ MAX_DETAIL_LENGTH = 300
 
 Settings = Mapping[str, Mapping[str, Any]]
 """Shadow → its own settings."""
-Look = Callable[[], tuple[ShadowMemory, Entry]]
-Attempt = Callable[[str, Look], tuple[ShadowMemory | None, Entry]]
-"""Let the shadow of that name look on, or not.
+Evaluate = Callable[[], tuple[ShadowMemory, Entry]]
+"""Evaluates one shadow: returns its memory and its entry."""
+Attempt = Callable[[str, Evaluate], tuple[ShadowMemory | None, Entry]]
+"""Evaluates the shadow of that name, or skips it.
 
-Returns what it remembers then (None: what it did) and its entry.
+Returns its memory (None: unchanged) and its entry.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowColumns:
-    """What the log's columns of shadows say of a round."""
+    """The log's columns about shadows in a round, as JSON."""
 
     shadows: str
     shadow_memory: str = "{}"
@@ -41,25 +43,22 @@ class ShadowColumns:
 def evaluate_shadows(
     shadow_input: ShadowInput, shadows: Settings, remembered: str, attempt: Attempt
 ) -> ShadowColumns:
-    """Evaluate each shadow in a round, the cluster's own policy first.
+    """Return the entries and memories of all shadows, the cluster's own policy first.
 
-    `remembered`: the column `shadow_memory` of the row before.
+    `remembered`: the column `shadow_memory` of the row before. `attempt`: evaluates each shadow, or
+    skips it.
     """
     known = msgspec.json.decode(remembered, type=dict[str, ShadowMemory])
     entries, memories = [real_entry(shadow_input)], {}
     for name in sorted(shadows):
-        own = json.loads(canonical_json(shadows[name]))  # as the log has it
-        before = (
-            known[name]
-            if name in known and known[name].own == own
-            else ShadowMemory.begin(own, shadow_input.made.memory)
-        )
+        # Its memory, which begins anew with other settings (compared as the log has them).
+        own = json.loads(canonical_json(shadows[name]))
+        before = known.get(name)
+        if before is None or before.own != own:
+            before = ShadowMemory.begin(own, shadow_input.made.memory)
         before = before.without_moves_of(shadow_input)
-
-        def look(before: ShadowMemory = before) -> tuple[ShadowMemory, Entry]:
-            return evaluate_shadow(shadow_input, before)
-
-        after, entry = attempt(name, look)
+        # Its round.
+        after, entry = attempt(name, partial(evaluate_shadow, shadow_input, before))
         memories[name] = after or before
         entries.append(entry | {"policy": name})
     return ShadowColumns(canonical_json(entries), canonical_json(memories))
@@ -68,21 +67,19 @@ def evaluate_shadows(
 def replay_shadows(
     shadow_input: ShadowInput, shadows: Settings, remembered: str, logged: str
 ) -> ShadowColumns:
-    """Repeat the evaluation from the log: skipped and failed shadows are so again.
+    """Repeat an evaluation from the log, with the same shadows skipped and failed.
 
-    `logged`: the column `shadows`.
+    `logged`: the column `shadows` of that round.
     """
     then = {entry["policy"]: entry for entry in json.loads(logged)}
 
-    def attempt(name: str, look: Look) -> tuple[ShadowMemory | None, Entry]:
-        return look() if then[name]["outcome"] == "done" else (None, then[name])
+    def attempt(name: str, evaluate: Evaluate) -> tuple[ShadowMemory | None, Entry]:
+        return evaluate() if then[name]["outcome"] == "done" else (None, then[name])
 
     return evaluate_shadows(shadow_input, shadows, remembered, attempt)
 
 
 def failed(error: BaseException) -> Entry:
-    """The entry of a shadow that has failed."""
-    return {
-        "outcome": "failed",
-        "detail": f"{type(error).__name__}: {error}".partition("\n")[0][:MAX_DETAIL_LENGTH],
-    }
+    """Return the entry of a shadow that has failed, with the error's first line."""
+    detail = f"{type(error).__name__}: {error}".partition("\n")[0]
+    return {"outcome": "failed", "detail": detail[:MAX_DETAIL_LENGTH]}

@@ -1,6 +1,6 @@
-"""A hypothetical view: the real one, with some bundles at other brokers.
+"""A hypothetical view: the real one with some bundles at other brokers.
 
-What loads follow is `core.model.view.with_moves`.
+Loads follow by `core.model.view.with_moves`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ Elsewhere = Mapping[str, tuple[str, int]]
 """Bundle → its broker in a shadow's view ("": none), and since when (ms since the epoch)."""
 
 MAX_ELSEWHERE = 5_000
-"""So many bundles are held: every round's row of the log names them.
+"""The most bundles that are held, since every round's row of the log names them.
 
-The oldest are let go first.
+The oldest are dropped first.
 """
 
 
 def still_held(
     view: ClusterView, elsewhere: Elsewhere, hold_ms: int, deleted: tuple[str, ...]
 ) -> dict[str, tuple[str, int]]:
-    """Those that are held still: for `hold_ms` at most, while bundle and broker are known, and the
-    bundle was neither split nor deleted."""
+    """Return the bundles that are still held: for at most `hold_ms`.
+
+    Bundle and broker must be known, and the bundle neither split nor deleted.
+    """
     brokers = {"", *view.brokers.names}
     young = sorted(
         bundle
@@ -49,10 +51,11 @@ def still_held(
 
 
 def hypothetical_view(view: ClusterView, held: Elsewhere) -> ClusterView:
-    """The view with the held bundles where they are held, as if they had been there before.
+    """Return the view with these bundles at other brokers, as if they had been there before.
 
-    `held`: all known to the view.
+    The view knows all of them.
     """
+    # Where each is, and which of them are really elsewhere.
     brokers = {"": -1} | {name: row for row, name in enumerate(view.brokers.names)}
     rows = view.bundles.rows_of(held)
     places = np.array([brokers[broker] for broker, _ in held.values()], np.intp)
@@ -61,7 +64,7 @@ def hypothetical_view(view: ClusterView, held: Elsewhere) -> ClusterView:
     moved = with_moves(view, rows[away], places[away]) if away.any() else view
     owner_since_ms = view.bundles.owner_since_ms.copy()
     owner_since_ms[rows[away]] = since_ms[away]
-    # The real view's gains of this batch are no news here.
+    # The real changes of owners in this batch count for no shadow.
     nothing = np.zeros(len(view.bundles), np.bool_)
     bundles = replace(
         moved.bundles,
@@ -73,18 +76,19 @@ def hypothetical_view(view: ClusterView, held: Elsewhere) -> ClusterView:
     return replace(moved, brokers=_with_smoothed(moved.brokers, view.brokers), bundles=bundles)
 
 
-def _with_smoothed(brokers: Brokers, really: Brokers) -> Brokers:
-    """What brokers smooth by themselves (extensible manager), moved by as much as the figure that
-    it follows."""
-    load = np.maximum(really.load_ema + brokers.usage - really.usage, 0.0)
-    throughput = np.maximum(
-        really.throughput_ema + brokers.latest.throughput - really.latest.throughput, 0.0
-    )
+def _with_smoothed(brokers: Brokers, real: Brokers) -> Brokers:
+    """Return the brokers with smoothed figures that have changed as much as what they follow.
+
+    The extensible manager's brokers smooth them and report them.
+    """
+    load = np.maximum(real.load_ema + brokers.usage - real.usage, 0.0)
+    change = brokers.latest.throughput - real.latest.throughput
+    throughput = np.maximum(real.throughput_ema + change, 0.0)
     return replace(brokers, load_ema=load, throughput_ema=throughput)
 
 
 def count_elsewhere(view: ClusterView, held: Elsewhere) -> int:
-    """How many of the held bundles are really somewhere else."""
+    """Return how many of the held bundles are really at other brokers."""
     names = (*view.brokers.names, "")
     rows = view.bundles.rows_of(held).tolist()
     return sum(
@@ -93,7 +97,7 @@ def count_elsewhere(view: ClusterView, held: Elsewhere) -> int:
     )
 
 
-def max_and_mean(usage: Floats, alive: Bools) -> tuple[float | None, float | None]:
-    """Return max and mean usage (ratios) of the live brokers; None if there is none."""
-    living = usage[alive & np.isfinite(usage)]
-    return (float(living.max()), float(living.mean())) if len(living) else (None, None)
+def max_and_mean(usage: Floats, active: Bools) -> tuple[float | None, float | None]:
+    """Return max and mean usage (ratios) of these brokers; None if there is none."""
+    counted = usage[active & np.isfinite(usage)]
+    return (float(counted.max()), float(counted.mean())) if len(counted) else (None, None)

@@ -15,7 +15,7 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.core.shadow.evaluate import Entry, ShadowInput, ShadowMemory
 from lb_stream.core.shadow.evaluate_all import (
     Attempt,
-    Look,
+    Evaluate,
     Settings,
     ShadowColumns,
     evaluate_shadows,
@@ -90,7 +90,7 @@ class ShadowBudget:
     def _attempt(self, shadows: int) -> Attempt:
         waiting = shadows
 
-        def attempt(_name: str, look: Look) -> tuple[ShadowMemory | None, Entry]:
+        def attempt(_name: str, evaluate: Evaluate) -> tuple[ShadowMemory | None, Entry]:
             nonlocal waiting
             limit_ms, begin = int(1000 * self.left_s / waiting), time.perf_counter()
             waiting -= 1
@@ -98,7 +98,7 @@ class ShadowBudget:
                 if limit_ms < 1:
                     raise TimeLimitExceeded
                 with time_limit(limit_ms, "stream.shadow_time_percent"):
-                    memory, entry = look()
+                    memory, entry = evaluate()
                     canonical_json([memory, entry])  # what can't be logged has failed
                 return memory, entry
             except TimeLimitExceeded:
