@@ -62,7 +62,7 @@ def looking_ahead(
     scenario: Scenario, forecast: str, ahead_s: float, day_s: float | None
 ) -> Iterator[None]:
     """While it lasts, LeastMoves takes bundles' loads to be what the forecast says."""
-    level: Level = fleet._level
+    level: Level = fleet._current_rates
     row_of = {name: row for row, name in enumerate(scenario.bundles.names)}
     steps = ahead_s / scenario.report_interval_s / (SAMPLES - 1)
     change = (
@@ -81,7 +81,9 @@ def looking_ahead(
         both = zip(level(reported, noise), reported.bundles.short.columns, strict=True)
         return tuple(_on(now, mean, steps) for now, mean in both)
 
-    with patch.object(fleet, "_level", {"now": level, "trend": trend}.get(forecast, changed)):
+    with patch.object(
+        fleet, "_current_rates", {"now": level, "trend": trend}.get(forecast, changed)
+    ):
         yield
 
 

@@ -43,10 +43,10 @@ def test_a_trend_and_a_profile_beat_what_is_now_where_load_comes_and_goes_within
 def test_what_least_moves_does_is_looked_at_through_a_forecast_only_while_that_is_asked_for(
     days: Scenario,
 ) -> None:
-    level = fleet._level
+    level = fleet._current_rates
     with looking_ahead(days, "true", 300.0, None):
-        assert fleet._level is not level
-    assert fleet._level is level
+        assert fleet._current_rates is not level
+    assert fleet._current_rates is level
 
 
 @pytest.mark.slow

@@ -1,9 +1,8 @@
-"""LeastMoves: even brokers for as few moves as that takes.
+"""LeastMoves: bring brokers to an even load with as few moves as possible.
 
-Like a plug-in it registers itself when it is imported.
-
-A report teaches `memory` what load costs. `fleet` makes demands and capacities of a view, `targets`
-says what an even load is, `plan` finds the moves to it, and `strategy` says when.
+It registers itself when it is imported, as a plug-in does. `memory` learns from reports what load
+costs. `fleet` computes demands and capacities, `targets` the even loads, `plan` the moves;
+`strategy` decides when moves are made.
 """
 
 from lb_stream.core.least_moves.strategy import place_evenly, shed_least

@@ -13,21 +13,18 @@ IN_ORDER = (
     ("least_moves_max_destination_ratio", "least_moves_acceptable_ratio"),
     ("least_moves_acceptable_ratio", "least_moves_trigger_ratio"),
 )
-"""The first of each pair is at most the second: else a pass would leave, or make, brokers that the
-next one relieves."""
+"""The first setting of each pair is at most the second. Otherwise a pass would leave brokers that
+the next pass relieves, or make such brokers."""
 
 
 class LeastMovesConfig(KeyModel):
-    """Settings of LeastMoves.
-
-    Factors are of an even load: what a broker carries when load is spread as well as rules allow.
-    """
+    """Settings of LeastMoves. Factors are multiples of a broker's even load."""
 
     least_moves_trigger_ratio: float = key(
-        1.08, "A pass begins when a broker is above this.", unit="factor", gt=1
+        1.08, "A pass begins when a broker's load is above this.", unit="factor", gt=1
     )
     least_moves_acceptable_ratio: float = key(
-        1.0475, "A pass relieves brokers that are above this.", unit="factor", ge=1
+        1.0475, "A pass relieves brokers whose load is above this.", unit="factor", ge=1
     )
     least_moves_target_ratio: float = key(
         1.01,
@@ -37,20 +34,20 @@ class LeastMovesConfig(KeyModel):
     )
     least_moves_extra_moves_ratio: float = key(
         0.095,
-        "Moves beyond the fewest possible that a pass may make to come nearer to the target, "
-        "as a share of its moves. Half of them are made at once, the others by fine-tuning.",
+        "Extra moves beyond the fewest possible, as a part of those, with which a pass comes "
+        "nearer to the target. Half are made at once, the others by fine-tuning.",
         unit="ratio",
         ge=0,
     )
     least_moves_fine_tune_after_ms: int = key(
         300_000,
-        "How long after its last moves the fullest brokers are fine-tuned. Their loads are "
-        "then well known. 0: never.",
+        "Time between the last moves and fine-tuning of the fullest brokers, whose loads are well "
+        "known by then. 0: no fine-tuning.",
         unit="ms",
         ge=0,
     )
     least_moves_max_destination_ratio: float = key(
-        1.035, "No destination is filled beyond this.", unit="factor", ge=1
+        1.035, "No move brings its destination above this.", unit="factor", ge=1
     )
     least_moves_min_standard_errors: float = key(
         3.0,
@@ -60,28 +57,28 @@ class LeastMovesConfig(KeyModel):
     )
     least_moves_hot_for_ms: int = key(
         45_000,
-        "How long a broker must be hot before a pass begins, unless it is full.",
+        "How long a broker must be hot before a pass begins. A full broker is relieved at once.",
         unit="ms",
         ge=0,
     )
     least_moves_max_moves_into_broker: int = key(
-        20, "Maximum pending moves into one broker. A new broker is filled step by step.", ge=1
+        20, "Maximum pending moves into one broker: a new broker is filled in steps.", ge=1
     )
     least_moves_reconnect_ms: int = key(
         2_000,
-        "Time that each client of a moved bundle loses beside the time in which no broker "
-        "serves the bundle.",
+        "Time that each client of a moved bundle loses to reconnect, after a broker serves the "
+        "bundle again.",
         unit="ms",
         ge=0,
     )
     least_moves_payback_ms: int = key(
         600_000,
-        "A move must save clients within this time as much time as it costs them.",
+        "Within this time a move must save clients as much time as it takes from them.",
         unit="ms",
         ge=1,
     )
     least_moves_min_dwell_ms: int = key(
-        600_000, "A bundle stays for at least this long where it was moved to.", unit="ms", ge=0
+        600_000, "A bundle that has moved stays for at least this time.", unit="ms", ge=0
     )
 
     @model_validator(mode="after")

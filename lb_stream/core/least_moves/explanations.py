@@ -1,4 +1,4 @@
-"""Texts and refusals of LeastMoves: the moves as proposals, and why brokers stay above."""
+"""Proposals, refusals and texts of LeastMoves."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from lb_stream.core.shedding.base import Unload, too_few_bundles
 def build_proposals(
     plan: MovePlan, peak: Floats, target: Floats, trigger: float
 ) -> tuple[Unload, ...]:
-    """Build proposals of the plan's moves, with usages in the place of shares.
+    """Build the proposals of the plan's moves, with usages in the place of shares.
 
-    `peak`: each broker's share before them.
+    `peak`: each broker's share before the moves. `trigger`: the share above which the pass acts.
     """
     client_seconds = plan.payback.client_seconds
-    known = bool(client_seconds.any())  # else nothing is known of clients
+    known = bool(client_seconds.any())  # else the reports say nothing of clients
     after = plan.share.max(axis=1)
     return tuple(
         Unload(
@@ -48,9 +48,9 @@ def build_proposals(
 
 
 def _considered(move: PlannedMove, target: Floats) -> tuple[tuple[int, float], ...]:
-    """The destination and the second best move.
+    """Return the destination and the second best broker with their usages, the lower one first.
 
-    The latter has the lower score where taking it would have cost more moves in all.
+    The second best has a lower usage where its choice would have taken more moves in all.
     """
     both = [
         (broker, float(share * target[broker]))
@@ -61,15 +61,18 @@ def _considered(move: PlannedMove, target: Floats) -> tuple[tuple[int, float], .
 
 
 def _usages(plan: MovePlan, target: Floats) -> list[tuple[float, float, float, float]]:
-    """Of each move: the source's usage before and after it, then the destination's.
+    """Return the usages of each move: source before and after it, destination before and after it.
 
-    O(moves), found backwards from where the plan ends.
+    They are computed backwards from the end of the plan. O(moves).
     """
+    # What each move adds to the share of its source and of its destination.
     brokers = np.array([(move.source, move.destination) for move in plan.moves], np.intp).ravel()
     bundles = np.repeat(np.array([move.bundle for move in plan.moves], np.intp), 2)
     change = plan.demand[bundles] * plan.per_unit[brokers]
     change[::2] *= -1.0
-    order = np.argsort(brokers, kind="stable")  # each broker's moves together
+
+    # The share after a move is the last one less all later changes at that broker.
+    order = np.argsort(brokers, kind="stable")  # each broker's moves stand together
     among, sums = brokers[order], np.cumsum(change[order], axis=0)
     later = sums[np.searchsorted(among, among, side="right") - 1] - sums if len(among) else sums
     after = np.empty_like(change)
@@ -120,7 +123,10 @@ def explain_unrelieved(
 def _by_payback(
     view: ClusterView, plan: MovePlan, source: int, rest: Rows
 ) -> tuple[list[Refusal], bool]:
-    """Which of a source's bundles that are left don't pay back in time, and whether any does."""
+    """Return the refusal of the source's bundles whose move doesn't pay back, and if any pays.
+
+    `rest`: the bundles that are left.
+    """
     within_s = plan.payback.within_s
     after_s = plan.payback.after_s(
         source, plan.share[source], plan.demand[rest] * plan.per_unit[source], rest
@@ -143,7 +149,7 @@ def _by_payback(
 def explain_waiting(
     view: ClusterView, above: Bools, waited_ms: Floats, needed_ms: float, calm_ms: int
 ) -> list[Refusal]:
-    """Explain why hot brokers (`above`) wait: not hot for long enough, or brokers restart."""
+    """Explain why hot brokers (`above`) wait: they are not hot for long, or brokers restart."""
     found = []
     for broker in np.flatnonzero(above & view.brokers.sampled).tolist():
         name = view.brokers.names[broker]
@@ -159,7 +165,7 @@ def explain_waiting(
 def explain_within_noise(
     view: ClusterView, rows: Rows, usage: Floats, limit: Floats
 ) -> list[Refusal]:
-    """Explain why brokers above the trigger are not relieved: the noise explains as much."""
+    """Explain why brokers above the trigger are not relieved: noise can explain their excess."""
     names = view.brokers.names
     return [
         refusal(Refuses.WITHIN_NOISE, names[row], saw=[usage[row]], limit=float(limit[row]))
@@ -168,36 +174,26 @@ def explain_within_noise(
 
 
 def describe_uncertainty(memory: LeastMovesMemory, names: Sequence[str]) -> str:
-    """Describe what is not known well yet, and what is assumed instead; empty: nothing."""
-    moved = (
-        "it has seen no move yet: a bundle that moves is taken to have no owner for "
-        f"{UNSERVED_MS / 1_000:g} s"
-    )
-    return "; ".join(
-        filter(
-            None,
-            (_describe_unknown_speeds(memory, names), moved if memory.unserved_ms is None else ""),
-        )
-    )
+    """Describe what is not well known yet, and what is assumed instead; empty: nothing."""
+    texts = list[str]()
+    if speeds := _describe_unknown_speeds(memory, names):
+        texts.append(speeds)
+    if memory.unserved_ms is None:
+        assumed = f"a moving bundle is assumed to have no owner for {UNSERVED_MS / 1_000:g} s"
+        texts.append(f"no move has been confirmed yet: {assumed}")
+    return "; ".join(texts)
 
 
 def _describe_unknown_speeds(memory: LeastMovesMemory, names: Sequence[str]) -> str:
-    reports = (
-        int(np.median([memory.own[name][2] if name in memory.own else 0 for name in names]))
-        if names
-        else 0
-    )
+    """Describe what is assumed of brokers' speeds and of noise; empty: both are known."""
+    counts = [memory.own[name][2] if name in memory.own else 0 for name in names]
+    reports = int(np.median(counts)) if counts else 0
     if reports >= ENOUGH and memory.noise is not None:
         return ""
-    noise = (
-        f", and a sample of a bundle to be off by {UNKNOWN_NOISE:.0%}"
-        if memory.noise is None
-        else ""
-    )
-    seen = {0: f"no report of {BUSY:.0%} of the cpu", 1: "one report"}.get(
-        reports, f"{reports} reports"
-    )
-    taken = f"brokers with the same limits are taken to be equal{noise}"
-    return (
-        f"it has learned from {seen} of a broker, {ENOUGH} tell how fast one is: until then {taken}"
-    )
+    seen = {0: f"no report with {BUSY:.0%} cpu usage", 1: "one report"}
+    learned = f"LeastMoves has learned from {seen.get(reports, f'{reports} reports')} of a broker"
+    text = f"{learned}, and needs {ENOUGH} to know its speed: until then brokers with the same "
+    text += "limits are assumed to be equally fast"
+    if memory.noise is None:
+        text += f", and a bundle's sample to be off by {UNKNOWN_NOISE:.0%}"
+    return text

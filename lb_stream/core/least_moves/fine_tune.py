@@ -1,4 +1,4 @@
-"""Fine-tuning: moves that plans have left over bring the fullest brokers nearer to even."""
+"""Fine-tuning: moves that plans have left over bring the fullest brokers nearer to the even load."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lb_stream.core.least_moves.plan import NO_ROWS, MovePlan
 from lb_stream.core.model.view import ClusterView, Floats, Rows
 
 CALM = 0.02
-"""Load is calm while each broker's bundles carry their short average, give or take this part."""
+"""Load is calm if each broker's load differs from its short-term average by this part at most."""
 QUIET_MS = 3_600_000
-"""Where the last two plans were at least this far apart, load is trusted at once."""
+"""After this time without a plan before the last one, the load counts as steady."""
 MIN_EXCESS = 0.01
-"""No broker is fine-tuned whose share is nearer to the target than this."""
+"""Fine-tuning begins when the highest share is this far above the target."""
 MIN_GAIN = 0.03
-"""Each move must lower the highest share by this ÷ the number of brokers: 0.01 of 3 brokers."""
+"""Each move must lower the highest share by this ÷ the number of brokers: 0.01 for 3 brokers."""
 LEVELS = 8
 """Levels that are tried between the highest share and the target."""
 MIN_STEP = 0.0005
@@ -33,15 +33,11 @@ def confident_loads(
     memory: LeastMovesMemory,
     config: LeastMovesConfig,
 ) -> Floats | None:
-    """Return each broker's share less one standard error; None: loads are not known well now.
-
-    That is so when the budget is spent, moves are pending, the last plan's moves do not show in the
-    averages yet, brokers restart, or load changes: what is even now would not be in ten minutes.
-    Where plans follow one another within the hour, load is trusted once it has been quiet for as
-    long as between the last two.
+    """Return each broker's share less one standard error; None: it is no time for fine-tuning.
 
     `peak`: the brokers' shares of their scarcest resource.
     """
+    # The budget is spent, or the last moves do not show in the averages yet.
     waited_ms, brokers = view.now_ms - memory.planned_ms, view.brokers
     if (
         memory.fine_tune_budget < 1
@@ -49,12 +45,16 @@ def confident_loads(
         or waited_ms < config.least_moves_fine_tune_after_ms
     ):
         return None
+
+    # Moves are pending, brokers restart, or load changes: it would not stay even.
     if (
         view.bundles.in_flight.any()
         or view.now_ms < memory.calm_at()
         or not _is_calm(view, fleet, memory)
     ):
         return None
+
+    # The last two plans were less than QUIET_MS apart, and the load may soon need another plan.
     if view.now_ms - memory.plan_ms < memory.between_ms < QUIET_MS:
         return None
     known = np.where(brokers.reachable, peak * (1.0 - fleet.error), -np.inf)
@@ -62,30 +62,26 @@ def confident_loads(
 
 
 def _is_calm(view: ClusterView, fleet: Fleet, memory: LeastMovesMemory) -> bool:
-    """Whether the bundles of each broker together carry their short-term average."""
-    rows, count, mean = (
-        view.bundles.owner.astype(np.intp) + 1,
-        len(view.brokers) + 1,
-        view.bundles.short,
-    )
+    """Return whether the load of each live broker is that of its bundles' short-term averages."""
+    rows, count = view.bundles.owner.astype(np.intp) + 1, len(view.brokers) + 1
+    mean = view.bundles.short
     now = np.bincount(rows, fleet.demand[:, CPU], count)[1:]
     usual = np.bincount(rows, mean.rate + memory.byte_cost * mean.throughput, count)[1:]
     return bool((np.abs(now - usual) <= CALM * usual)[view.brokers.alive].all())
 
 
 def fine_tune(plan: MovePlan, relieve: Callable[[float], Rows], known: Floats, most: int) -> Rows:
-    """Lower the highest share by at most `most` moves, as far as each lowers it by enough.
+    """Lower the highest share with at most `most` moves, as far as each lowers it by enough.
 
     `relieve` makes the plan for a level and returns the brokers that it relieves. `known`: each
-    broker's share. Returns the brokers that the best plan relieves; none if no plan is worth it.
+    broker's share. Returns the brokers that the best plan relieves; none: no plan gains enough.
     """
     best = before = plan.state()
     top, sources = float(known.max()), NO_ROWS
-    min_gain, gained, reached = (
-        MIN_GAIN / max(int((known > 0).sum()), 1),
-        0.0,
-        plan.acceptable_share,
-    )
+    min_gain = MIN_GAIN / max(int((known > 0).sum()), 1)
+    gained, reached = 0.0, plan.acceptable_share
+
+    # Lower and lower levels, in smaller steps where a level takes too many moves.
     level, step = top, (top - plan.target_share) / LEVELS
     while level > plan.target_share and step > MIN_STEP:
         lower = max(level - step, plan.target_share)

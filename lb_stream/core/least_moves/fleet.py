@@ -1,5 +1,4 @@
-"""What LeastMoves decides on: each bundle's demand and each broker's capacity, by resource, out of
-what reports say."""
+"""The fleet: each bundle's demand and each broker's capacity by resource, learned from reports."""
 
 from __future__ import annotations
 
@@ -13,49 +12,43 @@ from lb_stream.core.model.view import Brokers, ClusterView, Floats
 RESOURCES = ("cpu", "bandwidth_in", "bandwidth_out", "direct_memory")
 CPU, IN, OUT, DIRECT = range(4)
 IDLE, FULL = 0.02, 0.99
-"""Between these parts of its cpu a broker tells how fast it is."""
+"""A broker's speed is learned while its cpu usage is between these."""
 BYTES_PER_KBIT, MIB = 125.0, 2.0**20
 ABSURD = 4.0
-"""A broker that carries this many times what it says is its bandwidth knows its bandwidth
-wrongly."""
+"""The bandwidth that a broker reports is wrong if the broker carries this many times as much."""
 PASSING = 1.3
-"""A bundle that carries less than its long average by up to this factor is taken to come back to
-it."""
+"""A bundle whose long-term average is up to this factor higher is expected to return to it."""
 RARE, RARE_AMONG_MANY = 1.5, 3.0
-"""Standard errors that a broker's load, and one of its many bundles' loads, must be off before that
-is no noise."""
+"""A deviation of this many standard errors is no noise: of a broker's load, and of the load of one
+of its many bundles."""
 UNKNOWN_NOISE = 0.3
-"""Relative error of one sample while nothing is known of it."""
+"""Relative error of one sample before it has been learned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Demands and capacities in the same unit for each resource (columns in the order of
-    RESOURCES)."""
+    """Demands and capacities, in one unit for each resource (columns in the order of RESOURCES)."""
 
     demand: Floats  # (bundles, resources)
-    # (bundles, resources): demand, or what it is on the long average where that is a little more
-    lasting: Floats
-    capacity: Floats  # (brokers, resources); 0: unknown, counts as none
-    fixed: Floats  # (brokers, resources): what a broker uses without its bundles' doing
-    error: Floats  # of each broker's demand, relative, one standard error
+    lasting: Floats  # (bundles, resources): demand, or the long-term one if that is a little more
+    capacity: Floats  # (brokers, resources); 0: unknown, the resource does not count
+    fixed: Floats  # (brokers, resources): used independently of bundles
+    error: Floats  # (brokers): relative standard error of the broker's demand
 
 
-def _level(reported: ClusterView, noise: float) -> tuple[Floats, ...]:
-    """The four rates of each bundle as they are taken to be now.
+def _current_rates(reported: ClusterView, noise: float) -> tuple[Floats, ...]:
+    """Return the four rates of each bundle as they are expected to be now.
 
-    The short average, or the last sample where that says more than noise would, first of each
-    bundle and then of each broker.
+    That is the short-term average, corrected towards the last sample where the two differ by more
+    than noise: first bundle by bundle, then by the sums of each broker.
     """
     bundles, count = reported.bundles, len(reported.brokers)
     rows = bundles.owner.astype(np.intp) + 1
     found = []
     for mean, last in zip(bundles.short.columns, bundles.latest.columns, strict=True):
         own = mean + (last - mean) * _trust(last - mean, mean * noise, RARE_AMONG_MANY)
-        now, then = (
-            np.bincount(rows, last, count + 1).astype(np.float64),
-            np.bincount(rows, own, count + 1).astype(np.float64),
-        )
+        now = np.bincount(rows, last, count + 1).astype(np.float64)
+        then = np.bincount(rows, own, count + 1).astype(np.float64)
         off = np.sqrt(np.bincount(rows, own**2, count + 1)) * noise
         factor = 1.0 + np.divide(
             (now - then) * _trust(now - then, off, RARE),
@@ -63,29 +56,29 @@ def _level(reported: ClusterView, noise: float) -> tuple[Floats, ...]:
             out=np.zeros(count + 1),
             where=then > 0,
         )
-        factor[0] = 1.0
+        factor[0] = 1.0  # unassigned bundles
         found.append(own * factor[rows])
     return tuple(found)
 
 
 def _trust(off: Floats, error: Floats, rare: float) -> Floats:
-    """How much of a deviation is no noise, 0..1: nothing of one below `rare` standard errors."""
+    """Return which part of a deviation is no noise, 0..1; below `rare` standard errors: 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(off == 0, 0.0, np.clip(1.0 - (rare * error / off) ** 2, 0.0, 1.0))
 
 
 def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemory:
-    """Learn from the brokers' new reports: what a message and a byte cost, how fast each broker is,
-    how noisy samples are."""
+    """Return the memory after the brokers' new reports: costs of load, speeds, noise."""
+    # Which brokers are known, and which are alive.
     brokers, bundles = view.brokers, view.bundles
     alive = [brokers.names[row] for row in np.flatnonzero(brokers.alive)]
-    memory = (
-        memory.until(view.now_ms).without_forgotten(brokers.names).learn_fleet(alive, view.now_ms)
-    )
-    fresh = brokers.sampled & brokers.alive
-    rows = np.flatnonzero(fresh)
+    memory = memory.until(view.now_ms).without_forgotten(brokers.names)
+    memory = memory.learn_fleet(alive, view.now_ms)
+    rows = np.flatnonzero(brokers.sampled & brokers.alive)
     if not len(rows):
         return memory
+
+    # What messages and bytes cost, of brokers that are neither idle nor full.
     cpu, kinds = _ratio(brokers, "cpu"), _kinds(brokers)
     busy = rows[(cpu[rows] > IDLE) & (cpu[rows] < FULL) & (brokers.latest.rate[rows] > 0)]
     latest = brokers.latest.take(busy)
@@ -103,6 +96,8 @@ def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemo
     memory = memory.learn_beyond(
         [brokers.names[row] for row in rows], _beyond(brokers)[rows], view.now_ms
     )
+
+    # How noisy samples are.
     rank = bundles.owner.astype(np.intp) + 1
     rate, counts = bundles.latest.rate, np.bincount(rank, minlength=len(brokers) + 1)[1:]
     total = np.bincount(rank, rate, len(brokers) + 1)[1:].astype(np.float64)
@@ -118,8 +113,7 @@ def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemo
 
 
 def _beyond(brokers: Brokers) -> Floats:
-    """(brokers, in and out): bytes/s that are in use and in no bundle's rates, by the last
-    report."""
+    """Return (brokers, in and out): bytes/s in use that no bundle explains, by the last report."""
     carried = brokers.latest.throughput_in, brokers.latest.throughput_out
     used = [
         brokers.resources[name][0] * BYTES_PER_KBIT for name in ("bandwidth_in", "bandwidth_out")
@@ -128,7 +122,7 @@ def _beyond(brokers: Brokers) -> Floats:
 
 
 def _kinds(brokers: Brokers) -> list[str]:
-    """What kind of machine each broker is: those with the same limits are taken to be as fast."""
+    """Return each broker's kind of machine. Brokers with the same limits are of one kind."""
     limits = np.stack(
         [
             brokers.resources[name][1]
@@ -142,62 +136,75 @@ def _kinds(brokers: Brokers) -> list[str]:
 
 
 def _ratio(brokers: Brokers, resource: str) -> Floats:
+    """Return each broker's usage of a resource, a ratio; 0 without a limit."""
     usage, limit = brokers.resources[resource]
     return np.divide(usage, limit, out=np.zeros(len(brokers)), where=limit > 0)
 
 
-def fleet_of(view: ClusterView, reported: ClusterView, memory: LeastMovesMemory) -> Fleet:
-    """The fleet as it will be when moves in flight are done."""
-    brokers = reported.brokers
+def build_fleet(view: ClusterView, reported: ClusterView, memory: LeastMovesMemory) -> Fleet:
+    """Return the demands and capacities; `view` has pending moves applied, `reported` has not."""
     noise = UNKNOWN_NOISE if memory.noise is None else memory.noise
-    bytes_in, bytes_out, rate_in, rate_out = _level(reported, noise)
-    rate, volume = rate_in + rate_out, bytes_in + bytes_out
-    byte_cost, slope = memory.byte_cost, memory.direct_slope
-    demand = np.stack(
-        [rate + byte_cost * volume, bytes_in, bytes_out, slope * bytes_in]
-    ).T  # each resource stands together in memory
-    long = reported.bundles.long
-    usual = np.stack(
-        [
-            long.rate + byte_cost * long.throughput,
-            long.throughput_in,
-            long.throughput_out,
-            slope * long.throughput_in,
-        ]
-    ).T
-    count = len(brokers)
-    limit = {name: brokers.resources[name][1] for name in RESOURCES}
-    capacity, fixed = np.zeros((count, 4)), np.zeros((count, 4))
-    capacity[:, CPU] = memory.speeds(brokers.names, _kinds(brokers))
-    for at, (name, carried) in {
-        IN: ("bandwidth_in", brokers.latest.throughput_in),
-        OUT: ("bandwidth_out", brokers.latest.throughput_out),
-    }.items():
-        unit = BYTES_PER_KBIT
-        capacity[:, at] = np.where(carried < ABSURD * limit[name] * unit, limit[name] * unit, 0.0)
-    capacity[:, DIRECT] = limit["direct_memory"] * MIB
-    now = _beyond(brokers).tolist()
-    believed = [
-        memory.beyond.get(name, one)[:2] for name, one in zip(brokers.names, now, strict=True)
-    ]
-    fixed[:, [IN, OUT]] = np.array(believed).reshape(count, 2)
-    fixed[:, DIRECT] = np.maximum(
-        np.maximum(brokers.resources["direct_memory"][0], 0.0) * MIB
-        - slope * brokers.latest.throughput_in,
-        0.0,
+    demand, usual = _demands(reported, noise, memory)
+    return Fleet(
+        demand,
+        lasting=np.maximum(demand, np.minimum(usual, PASSING * demand)),
+        capacity=_capacities(reported.brokers, memory),
+        fixed=_fixed_use(reported.brokers, memory),
+        error=_errors(view, demand[:, CPU], noise),
     )
-    capacity[:, [at for at, name in enumerate(RESOURCES) if not _counts(name, brokers)]] = 0.0
-    lasting = np.maximum(demand, np.minimum(usual, PASSING * demand))
-    return Fleet(demand, lasting, capacity, fixed, _errors(view, demand[:, CPU], noise))
+
+
+def _demands(
+    reported: ClusterView, noise: float, memory: LeastMovesMemory
+) -> tuple[Floats, Floats]:
+    """Return (bundles, resources) twice: the current demand, and that of the long-term averages."""
+    byte_cost, slope = memory.byte_cost, memory.direct_slope
+    bytes_in, bytes_out, rate_in, rate_out = _current_rates(reported, noise)
+    cpu = rate_in + rate_out + byte_cost * (bytes_in + bytes_out)
+    long = reported.bundles.long
+    usual_cpu = long.rate + byte_cost * long.throughput
+    usual_in, usual_out = long.throughput_in, long.throughput_out
+    # Transposed, so that the column of a resource is contiguous.
+    return (
+        np.stack([cpu, bytes_in, bytes_out, slope * bytes_in]).T,
+        np.stack([usual_cpu, usual_in, usual_out, slope * usual_in]).T,
+    )
+
+
+def _capacities(brokers: Brokers, memory: LeastMovesMemory) -> Floats:
+    """Return (brokers, resources): capacities in the units of demands; 0: does not count."""
+    capacity = np.zeros((len(brokers), len(RESOURCES)))
+    capacity[:, CPU] = memory.speeds(brokers.names, _kinds(brokers))
+    carried = {IN: brokers.latest.throughput_in, OUT: brokers.latest.throughput_out}
+    for column, throughput in carried.items():
+        limit = brokers.resources[RESOURCES[column]][1] * BYTES_PER_KBIT
+        capacity[:, column] = np.where(throughput < ABSURD * limit, limit, 0.0)
+    capacity[:, DIRECT] = brokers.resources["direct_memory"][1] * MIB
+    for column, name in enumerate(RESOURCES):
+        if not _counts(name, brokers):
+            capacity[:, column] = 0.0
+    return capacity
+
+
+def _fixed_use(brokers: Brokers, memory: LeastMovesMemory) -> Floats:
+    """Return (brokers, resources): what brokers use independently of their bundles."""
+    fixed = np.zeros((len(brokers), len(RESOURCES)))
+    reported = zip(brokers.names, _beyond(brokers).tolist(), strict=True)
+    learned = [memory.beyond.get(name, unexplained)[:2] for name, unexplained in reported]
+    fixed[:, [IN, OUT]] = np.array(learned).reshape(len(brokers), 2)
+    used = np.maximum(brokers.resources["direct_memory"][0], 0.0) * MIB
+    by_bundles = memory.direct_slope * brokers.latest.throughput_in
+    fixed[:, DIRECT] = np.maximum(used - by_bundles, 0.0)
+    return fixed
 
 
 def _counts(resource: str, brokers: Brokers) -> bool:
-    """Whether a resource counts: its weight is not 0. Direct memory counts by default."""
+    """Return whether a resource counts: its weight is not 0. Direct memory always counts."""
     return resource == "direct_memory" or brokers.weights.get(resource, 1.0) > 0
 
 
 def _errors(view: ClusterView, demand: Floats, noise: float) -> Floats:
-    """Relative standard error of what each broker's bundles ask for together."""
+    """Return the relative standard error of the sum of each broker's demand."""
     bundles, count = view.bundles, len(view.brokers)
     rows = bundles.owner.astype(np.intp) + 1
     total = np.bincount(rows, demand, count + 1)[1:]
@@ -208,7 +215,7 @@ def _errors(view: ClusterView, demand: Floats, noise: float) -> Floats:
 
 
 def load_of(view: ClusterView, fleet: Fleet) -> Floats:
-    """(brokers, resources): what each broker is asked for."""
+    """Return (brokers, resources): what each broker uses, its bundles' demand included."""
     rows, count = view.bundles.owner.astype(np.intp) + 1, len(view.brokers)
     return fleet.fixed + np.stack(
         [np.bincount(rows, column, count + 1)[1:] for column in fleet.demand.T], axis=1
@@ -216,7 +223,7 @@ def load_of(view: ClusterView, fleet: Fleet) -> Floats:
 
 
 def fullness(brokers: Brokers) -> Floats:
-    """How much of its scarcest resource each broker has reported to use, 0..1 and more."""
+    """Return each broker's reported usage of its scarcest resource, a ratio."""
     found: Floats = np.max(
         [_ratio(brokers, name) for name in RESOURCES if _counts(name, brokers)], axis=0
     )
@@ -224,7 +231,7 @@ def fullness(brokers: Brokers) -> Floats:
 
 
 def samples_of(view: ClusterView) -> Floats:
-    """How many samples there are of each broker's bundles, the mean."""
+    """Return the mean number of samples of each broker's bundles."""
     rows, count = view.bundles.owner.astype(np.intp) + 1, len(view.brokers)
     bundles = np.bincount(rows, minlength=count + 1)[1:]
     samples = np.bincount(rows, view.bundles.short_samples, count + 1)[1:]

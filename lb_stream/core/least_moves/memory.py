@@ -1,176 +1,156 @@
-"""What LeastMoves remembers from round to round: what messages and bytes cost, how fast brokers
-are, how noisy samples are."""
+"""The memory of LeastMoves: the cost of messages and bytes, brokers' speeds, the noise of samples."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from lb_stream.core.model.registry import read_memory, write_memory
 from lb_stream.core.model.view import Floats
 
 KEEP = 0.95
-"""Weight of what was known of costs, against a report of every broker."""
+"""Weight of the costs known so far, against one report of every broker."""
 KEEP_OWN = 0.9
-"""Weight of what was known of one broker, against one more report of it."""
+"""Weight of what is known of one broker so far, against one more report of it."""
 NOTABLE = 0.1
-"""A broker this far from others of its kind, and this clearly, has a speed of its own."""
+"""A broker whose speed differs by this from others of its kind may have a speed of its own."""
 ENOUGH = 20
-"""Reports before a broker can be found to be unlike others of its kind: what makes a cpu busy for
-minutes is no lasting trait."""
+"""Reports after which a broker may have a speed of its own. A cpu that is busy for minutes is not
+enough."""
 NOISE_STEP = 0.05
-"""By so much the noise known so far comes nearer to that of one more report: it is their median,
-and a leap of many bundles no noise."""
+"""The noise known so far rises or falls by this part with each report, so that it follows the
+median: one report in which many bundles change at once counts little."""
 BUSY = 0.2
-"""From this part of its cpu on a broker tells a speed of its own: below, what its process does
-without any traffic is most of it."""
+"""A broker's own speed is learned from this cpu usage on. Below it, most of the cpu is used without
+any traffic."""
 OUTLIER = 4.5
-"""And so many times as far from the median of its kind as half of it are: three standard
-deviations."""
+"""A speed of its own is this many times as far from the median of its kind as the median deviation,
+which is three standard deviations."""
 UNSERVED_MS, UNSERVED_STEP = 5_000.0, 0.05
-"""How long a bundle that moves is taken to have no owner before any move was seen; by so much what
-is known comes nearer to one more."""
+"""Time that a moving bundle is assumed to have no owner before a move was confirmed; the part by
+which the known time changes with each move."""
 SHARES = np.linspace(0.0, 1.0, 41)
-"""Parts of the cpu that bytes are tried to explain, messages the rest."""
+"""Parts of the cpu that are tried for bytes; messages take the rest."""
 BELIEVED_MS = 300_000
-"""In this time half of what a broker's bandwidth is in use for more than before, and no bundle
-explains, is believed."""
+"""After this time, half of a rise in bandwidth that no bundle explains is taken as lasting."""
 WAVE_MS = 900_000
 """Brokers that come and go within this time may belong to one wave of restarts."""
 RETURN_MS = 120_000
-"""One broker that has restarted may be the first of a wave.
-
-It isn't filled for so long at most: by then the next one restarts.
-"""
+"""The longest wait after the restart of a single broker, which may be the first of a wave: by then
+the next broker has restarted."""
 AFTER_ANOTHER = 4.0
-"""Moves that a later plan leaves for fine-tuning, at most: a tenth of few moves would be none."""
+"""The most moves that a later plan leaves for fine-tuning. (A tenth of few moves would be none.)"""
 FLAPPING = 4
-"""A broker that came and went so often is no restart of a wave: it goes twice."""
+"""A broker that came or went this often belongs to no wave, in which each broker goes and comes
+back once."""
 SURE = 0.1
-"""Bytes are taken to explain half of the cpu, give or take this, as long as reports don't say
-otherwise more clearly."""
+"""Bytes are expected to explain half of the cpu, with this standard error, until reports clearly
+show another part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Sums over reports of brokers with the same limits, each weighted by 1 / cpu² (relative
-    errors): of R², RB, B², R, B, 1."""
+    """Sums over reports of brokers with the same limits, weighted by 1 / cpu² (relative errors).
+
+    Of R², RB, B², R, B, 1, where R is messages/s and B is bytes/s.
+    """
 
     sums: tuple[float, float, float, float, float, float]
 
     def speed(self, byte_cost: float) -> float:
-        """Messages/s that are all of the cpu of such a broker."""
+        """Return the messages/s that use all of the cpu of such a broker."""
         rr, rb, bb, r, b, _ = self.sums
         return (rr + 2 * byte_cost * rb + byte_cost**2 * bb) / max(r + byte_cost * b, 1e-300)
 
 
 @dataclass(frozen=True, slots=True)
 class LeastMovesMemory:
-    """All of it.
+    """Everything that LeastMoves remembers of a cluster. Times are ms since the epoch."""
 
-    `own`: broker → how far its speed is from its kind's (logarithm), the variance of that, reports.
-    """
-
-    noise: float | None = None  # relative standard error of one sample of one bundle
-    last: Mapping[str, tuple[float, int]] = field(
-        default_factory=dict
-    )  # broker → messages/s and bundles of its last report
-    hot: Mapping[str, int] = field(default_factory=dict)  # broker → since when it has been hot, ms
-    serving: tuple[str, ...] = ()  # brokers that were alive in the last round
-    changes: tuple[
-        tuple[int, str], ...
-    ] = ()  # when (ms) which broker came or went, the last quarter of an hour's
-    left: Mapping[str, tuple[str, int]] = field(
-        default_factory=dict
-    )  # bundle → the broker that it was moved from, when (ms)
-    byte_cost: float = 0.0  # messages that cost as much cpu as one byte
-    misfit: float | None = None  # relative error of a broker's cpu by these costs
+    # Relative standard error of one sample of one bundle.
+    noise: float | None = None
+    # Broker → messages/s and number of bundles in its last report.
+    last: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    # Broker → since when it has been hot.
+    hot: Mapping[str, int] = field(default_factory=dict)
+    # Brokers that were alive in the last round.
+    serving: tuple[str, ...] = ()
+    # (when, broker) of each broker that came or went within WAVE_MS.
+    changes: tuple[tuple[int, str], ...] = ()
+    # Bundle → the broker that it left, and when the move was planned.
+    left: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    # Messages that cost as much cpu as one byte.
+    byte_cost: float = 0.0
+    # Relative error of a broker's cpu usage by these costs.
+    misfit: float | None = None
+    # Kind of broker → sums over its reports.
     kinds: Mapping[str, Kind] = field(default_factory=dict)
+    # Broker → logarithm of its speed ÷ its kind's speed, the variance of that, number of reports.
     own: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    # Broker → its kind.
     kind_of: Mapping[str, str] = field(default_factory=dict)
-    direct_sums: tuple[
-        float, ...
-    ] = ()  # of the regression of direct memory on bytes coming in: n, I, I², d, Id
-    direct_slope: float = 0.0  # direct memory that a byte/s coming in takes, bytes
-    fine_tune_budget: float = 0.0  # moves that fine-tuning may make
-    planned_ms: int = 0  # when moves were last planned, or fine-tuning was considered
-    plan_ms: int = 0  # when the last plan was made
-    between_ms: int = 0  # how long after the one before
-    beyond: Mapping[str, tuple[float, float, int]] = field(
-        default_factory=dict
-    )  # broker → bytes/s in, out of no bundle; when (ms)
-    unserved_ms: float | None = None  # how long a bundle that moves has no owner, about the median
+    # Sums of the regression of direct memory (d) on bytes/s in (I): n, I, I², d, Id.
+    direct_sums: tuple[float, ...] = ()
+    # Bytes of direct memory for each byte/s in.
+    direct_slope: float = 0.0
+    # Moves that fine-tuning may make.
+    fine_tune_budget: float = 0.0
+    # When moves were last planned, or fine-tuning was considered.
+    planned_ms: int = 0
+    # When the last plan was made.
+    plan_ms: int = 0
+    # How long that was after the plan before it.
+    between_ms: int = 0
+    # Broker → bytes/s in and out that no bundle explains, and when they were reported.
+    beyond: Mapping[str, tuple[float, float, int]] = field(default_factory=dict)
+    # How long a moving bundle has no owner: about the median.
+    unserved_ms: float | None = None
 
     @staticmethod
-    def read(data: Mapping[str, Any]) -> LeastMovesMemory:
-        """From the JSON object of the last round."""
-        given = dict(data)
-        given["kinds"] = {
-            name: Kind(tuple(one["sums"])) for name, one in given.get("kinds", {}).items()
-        }
-        given["own"] = {name: tuple(one) for name, one in given.get("own", {}).items()}
-        given["last"] = {
-            name: (float(one[0]), int(one[1])) for name, one in given.get("last", {}).items()
-        }
-        given["left"] = {
-            name: (str(one[0]), int(one[1])) for name, one in given.get("left", {}).items()
-        }
-        given["beyond"] = {
-            name: (float(one[0]), float(one[1]), int(one[2]))
-            for name, one in given.get("beyond", {}).items()
-        }
-        given["serving"] = tuple(given.get("serving", ()))
-        given["changes"] = tuple((int(one[0]), str(one[1])) for one in given.get("changes", ()))
-        given["direct_sums"] = tuple(given.get("direct_sums", ()))
-        return LeastMovesMemory(**given)
+    def read(data: Mapping[str, object]) -> LeastMovesMemory:
+        """Read the JSON object of the last round."""
+        return read_memory(data, LeastMovesMemory)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As the JSON object that `read` takes."""
-        unknown = {
-            name
-            for name in (
-                "unserved_ms",
-                "fine_tune_budget",
-                "planned_ms",
-                "plan_ms",
-                "between_ms",
-                "beyond",
-            )
-            if not getattr(self, name)
-        }
-        return {name: _plain(value) for name, value in asdict(self).items() if name not in unknown}
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON object that `read` takes. Some fields are left out while unset."""
+        unset = {name for name in _LEFT_OUT if not getattr(self, name)}
+        return {name: value for name, value in write_memory(self).items() if name not in unset}
 
     def without_forgotten(self, names: Sequence[str]) -> LeastMovesMemory:
-        """Without brokers that the view has forgotten, and kinds without a broker."""
+        """Return the memory without brokers that the view has forgotten, and their kinds.
+
+        `names`: the brokers of the view.
+        """
         known = max(len(self.own), len(self.last), len(self.kind_of), len(self.beyond))
         if known <= len(names) and len(self.kinds) <= len(set(self.kind_of.values())):
             return self
-        kind_of = _of(self.kind_of, names)
-        kinds = {kind: one for kind, one in self.kinds.items() if kind in set(kind_of.values())}
-        kept = replace(
+        kind_of = _only(self.kind_of, names)
+        used = set(kind_of.values())
+        return replace(
             self,
-            own=_of(self.own, names),
-            last=_of(self.last, names),
-            beyond=_of(self.beyond, names),
+            own=_only(self.own, names),
+            last=_only(self.last, names),
+            beyond=_only(self.beyond, names),
+            kind_of=kind_of,
+            kinds={name: kind for name, kind in self.kinds.items() if name in used},
         )
-        return replace(kept, kind_of=kind_of, kinds=kinds)
 
     def until(self, now_ms: int) -> LeastMovesMemory:
-        """Without moments that are still to come: where the clock has been set back, they are taken
-        to be now."""
-        timed = (
-            *self.hot.values(),
-            *(change[0] for change in self.changes),
-            *(one[1] for one in self.left.values()),
-        )
-        if (
-            max(self.planned_ms, self.plan_ms, *timed, *(one[2] for one in self.beyond.values()))
-            <= now_ms
-        ):
+        """Return the memory without future times, which a clock that was set back leaves behind.
+
+        They become `now_ms`.
+        """
+        times_ms = [self.planned_ms, self.plan_ms, *self.hot.values()]
+        times_ms += [when for when, _ in self.changes]
+        times_ms += [when for _, when in self.left.values()]
+        times_ms += [when for _, _, when in self.beyond.values()]
+        if max(times_ms) <= now_ms:
             return self
         return replace(
             self,
@@ -186,7 +166,7 @@ class LeastMovesMemory:
         )
 
     def learn_fleet(self, alive: Sequence[str], now_ms: int) -> LeastMovesMemory:
-        """Take the names of brokers that are alive."""
+        """Return the memory after a round in which these brokers are alive."""
         kept = tuple(change for change in self.changes if now_ms - change[0] < WAVE_MS)
         changed = sorted(set(alive) ^ set(self.serving)) if self.serving else []
         if not changed and len(kept) == len(self.changes) and self.serving:
@@ -196,11 +176,11 @@ class LeastMovesMemory:
         )
 
     def calm_at(self) -> int:
-        """When (ms) restarts are over: no broker has come or gone for 1.5 times the
-        longest pause between them; 0: there are none.
+        """Return when (ms) a wave of restarts counts as over; 0: there is none.
 
-        Where only one broker has gone and come back, that is soon: after RETURN_MS at most. One
-        that goes again and again doesn't count.
+        That is when no broker has come or gone for 1.5 times the longest pause of the wave. After
+        the restart of a single broker it is after RETURN_MS at most. A flapping broker doesn't
+        count.
         """
         often = Counter(name for _, name in self.changes)
         changes = [(when, name) for when, name in self.changes if often[name] < FLAPPING]
@@ -214,76 +194,60 @@ class LeastMovesMemory:
     def learn_noise(
         self, names: Sequence[str], rate: Floats, bundles: Sequence[int], spread: Floats
     ) -> LeastMovesMemory:
-        """Take two reports of the same bundles, one after the other: what they differ by is noise,
-        nearly all of it.
+        """Return the memory after reports with these message rates and numbers of bundles.
 
-        `spread`: what a broker's sum is off, in errors of one bundle.
+        Two reports of a broker with as many bundles differ mostly by noise. `spread`: the error of
+        a broker's sum, in errors of one bundle.
         """
+        # Brokers that reported as many bundles the last time.
         before = [self.last.get(name, (0.0, -1)) for name in names]
-        last = {
-            **self.last,
-            **{
-                name: (one, count)
-                for name, one, count in zip(names, rate.tolist(), bundles, strict=True)
-            },
-        }
-        was = np.array([one for one, _ in before])
-        same = (
-            (np.array([count for _, count in before]) == np.asarray(bundles))
-            & (was > 0)
-            & (rate > 0)
-            & (spread > 0)
-        )
+        reported = zip(rate.tolist(), bundles, strict=True)
+        last = {**self.last, **dict(zip(names, reported, strict=True))}
+        was = np.array([rate_before for rate_before, _ in before])
+        same = np.array([count for _, count in before]) == np.asarray(bundles)
+        same &= (was > 0) & (rate > 0) & (spread > 0)
         if not same.any():
             return replace(self, last=last)
-        off = np.abs(np.log(rate[same] / was[same])) / (
-            spread[same] * 2**0.5 * 0.6745
-        )  # the median of a normal distribution's size
+
+        # Their median deviation is 0.6745 standard errors of a difference.
+        off = np.abs(np.log(rate[same] / was[same])) / (spread[same] * 2**0.5 * 0.6745)
         found = float(np.median(off))
         if not self.noise:
             return replace(self, last=last, noise=found)
-        return replace(
-            self,
-            last=last,
-            noise=self.noise * (1.0 + NOISE_STEP if found > self.noise else 1.0 - NOISE_STEP),
-        )
+        step = 1.0 + NOISE_STEP if found > self.noise else 1.0 - NOISE_STEP
+        return replace(self, last=last, noise=self.noise * step)
 
     def learn_cpu(
         self, names: Sequence[str], kinds: Sequence[str], rate: Floats, volume: Floats, cpu: Floats
     ) -> LeastMovesMemory:
-        """Take reports of brokers that are neither idle nor full: messages/s, bytes/s, the part of
-        the cpu in use."""
+        """Return the memory after reports of brokers that are neither idle nor full.
+
+        `rate`: messages/s, `volume`: bytes/s, `cpu`: usage of the cpu, a ratio.
+        """
         if not len(names):
             return self
+
+        # What messages and bytes cost, by the reports of each kind.
         r, b = rate / cpu, volume / cpu
         terms = np.stack([r * r, r * b, b * b, r, b, np.ones(len(r))])
         found = dict(self.kinds)
+        known_kinds = Counter(self.kind_of.values())
         for kind in dict.fromkeys(kinds):
-            mine = np.array([one == kind for one in kinds])
-            count = sum(1 for one in self.kind_of.values() if one == kind)
-            known = (
-                np.array(found[kind].sums) * KEEP ** (mine.sum() / max(count, mine.sum()))
-                if kind in found
-                else np.zeros(6)
-            )
-            found[kind] = Kind(tuple((known + terms[:, mine].sum(axis=1)).tolist()))
-        byte_cost, misfit = fit(tuple(found.values()))
+            mine = np.array([other == kind for other in kinds])
+            sums = terms[:, mine].sum(axis=1)
+            if kind in found:
+                keep = KEEP ** (mine.sum() / max(known_kinds[kind], mine.sum()))
+                sums = np.array(found[kind].sums) * keep + sums
+            found[kind] = Kind(tuple(sums.tolist()))
+        byte_cost, misfit = fit_byte_cost(tuple(found.values()))
+
+        # How far the speed of each busy broker is from its kind's.
         own = dict(self.own)
         speeds = np.array([found[kind].speed(byte_cost) for kind in kinds])
         off = np.log((r + byte_cost * b) / speeds)
-        for name, one in (
-            (name, one)
-            for name, one, part in zip(names, off.tolist(), cpu.tolist(), strict=True)
-            if part >= BUSY
-        ):
-            mean, variance, reports = own.get(name, (0.0, 0.0, 0.0))
-            share = max(1.0 - KEEP_OWN, 1.0 / (reports + 1.0))
-            step = one - mean
-            own[name] = (
-                mean + share * step,
-                (1.0 - share) * (variance + share * step * step),
-                min(reports + 1.0, 1e6),
-            )
+        for name, deviation, usage in zip(names, off.tolist(), cpu.tolist(), strict=True):
+            if usage >= BUSY:
+                own[name] = _with_deviation(own.get(name, (0.0, 0.0, 0.0)), deviation)
         return replace(
             self,
             byte_cost=byte_cost,
@@ -294,38 +258,43 @@ class LeastMovesMemory:
         )
 
     def learn_direct(self, bytes_in: Floats, used: Floats) -> LeastMovesMemory:
-        """Regress direct memory (bytes) on what comes in (bytes/s)."""
+        """Return the memory after reports of direct memory (`used`, bytes) and bytes/s in.
+
+        The direct memory for each byte/s is the slope of a linear regression.
+        """
         sums = np.array(
             [len(used), bytes_in.sum(), bytes_in @ bytes_in, used.sum(), bytes_in @ used]
         )
-        n, i, ii, d, id_ = known = (
-            np.array(self.direct_sums) * KEEP if self.direct_sums else np.zeros(5)
-        ) + sums
+        known = sums
+        if self.direct_sums:
+            known = np.array(self.direct_sums) * KEEP + sums
+        n, i, ii, d, id_ = known
         spread = ii - i * i / n
         slope = max((id_ - i * d / n) / spread, 0.0) if spread > 1e-6 * ii else 0.0
         return replace(self, direct_sums=tuple(known.tolist()), direct_slope=float(slope))
 
     def learn_beyond(self, names: Sequence[str], beyond: Floats, now_ms: int) -> LeastMovesMemory:
-        """Take what brokers' bandwidths are in use for beside their bundles, (brokers, in and out),
-        bytes/s.
+        """Return the memory after reports of bandwidth in use that no bundle explains.
 
-        Usage may be older than the rates beside it: Pulsar's brokers measure it once a minute, and
-        report what has left meanwhile as in use. So less is believed at once, more by and by.
+        `beyond`: (brokers, in and out), bytes/s. A fall counts at once, a rise slowly: Pulsar's
+        brokers measure usage once a minute, and report load that has left since as in use.
         """
         found = dict(self.beyond)
         for name, now in zip(names, beyond.tolist(), strict=True):
             *known, when_ms = found.get(name, (*now, now_ms))
-            share = 1.0 - 0.5 ** ((now_ms - when_ms) / BELIEVED_MS)
+            rise = 1.0 - 0.5 ** ((now_ms - when_ms) / BELIEVED_MS)
             into, out = (
-                old + (share if new > old else 1.0) * (new - old)
+                old + (rise if new > old else 1.0) * (new - old)
                 for new, old in zip(now, known, strict=True)
             )
             found[name] = into, out, now_ms
         return replace(self, beyond=found)
 
     def learn_unserved(self, times_ms: Sequence[int]) -> LeastMovesMemory:
-        """Take how long bundles had no owner while they moved: about the median is kept, so that a
-        move that hangs changes little."""
+        """Return the memory after moves whose bundles had no owner for these times.
+
+        About the median is kept, so that a single long move changes little.
+        """
         found = max(float(np.median(times_ms)), 1.0)
         known = found if self.unserved_ms is None else self.unserved_ms
         return replace(
@@ -335,18 +304,15 @@ class LeastMovesMemory:
     def after_plan(
         self, moves: int, fewest: int, extra_moves_ratio: float, now_ms: int
     ) -> LeastMovesMemory:
-        """Take that so many moves are planned, and how many there must be at least.
+        """Return the memory after a plan. `fewest`: a lower bound of its moves.
 
-        What `extra_moves_ratio` allows and the plan does not use is left for fine-tuning. A
-        plan that follows another adds nothing to that, because it may continue it. It leaves as many
-        moves as it makes, up to AFTER_ANOTHER.
+        Extra moves that the plan does not use are left for fine-tuning. A plan that follows another
+        may continue it: budgets don't add up. It leaves at least as many moves as it makes, but no
+        more than AFTER_ANOTHER.
         """
         if not moves:
             return self
-        left, between_ms = (
-            extra_moves_ratio * fewest - max(moves - fewest, 0),
-            now_ms - self.plan_ms if self.plan_ms else 0,
-        )
+        left = extra_moves_ratio * fewest - max(moves - fewest, 0)
         if self.plan_ms and extra_moves_ratio:
             left = max(left, min(float(moves), AFTER_ANOTHER))
         return replace(
@@ -354,69 +320,83 @@ class LeastMovesMemory:
             fine_tune_budget=max(self.fine_tune_budget, left),
             planned_ms=now_ms,
             plan_ms=now_ms,
-            between_ms=between_ms,
+            between_ms=now_ms - self.plan_ms if self.plan_ms else 0,
         )
 
     def after_fine_tuning(self, moves: int, now_ms: int) -> LeastMovesMemory:
-        """Return the memory after so many fine-tuning moves.
-
-        After none, fine-tuning is considered again after the same time.
-        """
+        """Return the memory after fine-tuning, also without moves: it waits for the next time."""
         return replace(
             self, fine_tune_budget=max(self.fine_tune_budget - moves, 0.0), planned_ms=now_ms
         )
 
     def speeds(self, names: Sequence[str], kinds: Sequence[str]) -> Floats:
-        """Messages/s that are all of each broker's cpu: its kind's, or its own if that is clearly
-        another; else the typical one."""
+        """Return the messages/s that use all of each broker's cpu.
+
+        That is the speed of its kind, or its own speed if that is clearly another. A broker of an
+        unknown kind has the median speed of all kinds.
+        """
+        # The speed of each broker's kind.
         of_kind = {name: kind.speed(self.byte_cost) for name, kind in self.kinds.items()}
         typical = float(np.median(list(of_kind.values()))) if of_kind else 1.0
         found = np.array([of_kind.get(kind, typical) for kind in kinds])
+
+        # Corrected by the usual deviation in that kind, or by the broker's own.
         for kind in of_kind:
             known = {
-                name: one
-                for name, one in self.own.items()
-                if one[2] >= ENOUGH and self.kind_of.get(name) == kind
+                name: deviation
+                for name, deviation in self.own.items()
+                if deviation[2] >= ENOUGH and self.kind_of.get(name) == kind
             }
-            offsets = np.array([mean for mean, _, _ in known.values()] or [0.0])
-            usual = float(np.median(offsets))
-            spread = float(np.median(np.abs(offsets - usual)))
-            for row in [row for row, one in enumerate(kinds) if one == kind]:
+            means = np.array([mean for mean, _, _ in known.values()] or [0.0])
+            usual = float(np.median(means))
+            spread = float(np.median(np.abs(means - usual)))
+            for row in [row for row, other in enumerate(kinds) if other == kind]:
                 mean, variance, _ = known.get(names[row], (usual, 0.0, 0.0))
                 unlike = abs(mean - usual) > max(NOTABLE, 3.0 * variance**0.5, OUTLIER * spread)
                 found[row] *= np.exp(mean if unlike else usual)
         return found
 
 
+_LEFT_OUT = ("unserved_ms", "fine_tune_budget", "planned_ms", "plan_ms", "between_ms", "beyond")
+"""Fields that rounds don't log while they are unset."""
+
 Known = TypeVar("Known")
 
 
-def _of(known: Mapping[str, Known], names: Sequence[str]) -> dict[str, Known]:
-    """What is known of these brokers."""
+def _only(known: Mapping[str, Known], names: Sequence[str]) -> dict[str, Known]:
+    """Return what is known of these brokers."""
     return {name: known[name] for name in names if name in known}
 
 
-def _plain(value: Any) -> Any:
-    """With lists in the place of tuples, as JSON has it."""
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, tuple | list) else value
+def _with_deviation(
+    known: tuple[float, float, float], deviation: float
+) -> tuple[float, float, float]:
+    """Return mean, variance and number of reports after one more deviation of a broker's speed."""
+    mean, variance, reports = known
+    weight = max(1.0 - KEEP_OWN, 1.0 / (reports + 1.0))
+    step = deviation - mean
+    variance = (1.0 - weight) * (variance + weight * step * step)
+    return mean + weight * step, variance, min(reports + 1.0, 1e6)
 
 
-def fit(kinds: Sequence[Kind]) -> tuple[float, float]:
-    """What a byte costs, in messages, so that brokers of one kind do the same work with the same
-    cpu; and the relative error left."""
+def fit_byte_cost(kinds: Sequence[Kind]) -> tuple[float, float]:
+    """Return the cost of a byte, in messages, and the relative error that it leaves.
+
+    With that cost, brokers of one kind do the same work with the same cpu usage.
+    """
     rr, rb, bb, r, b, n = np.array([kind.sums for kind in kinds]).T
     if not b.sum() > 0 or not r.sum() > 0:
         return 0.0, 0.0
-    unit = (
-        r.sum() / b.sum()
-    )  # a byte costs that, if bytes and messages explain half of the cpu each
-    with np.errstate(divide="ignore"):
-        messages, volume = (1.0 - SHARES)[:, None], (SHARES * unit)[:, None]
+    unit = r.sum() / b.sum()  # the cost if bytes and messages explain half of the cpu each
+
+    # The squared error that is left for each part of the cpu that bytes may explain.
+    messages: NDArray[np.float64] = (1.0 - SHARES)[:, None]
+    volume: NDArray[np.float64] = (SHARES * unit)[:, None]
     squares = messages**2 * rr + 2 * messages * volume * rb + volume**2 * bb
     linear = messages * r + volume * b
     left = (n - linear**2 / np.maximum(squares, 1e-300)).sum(axis=1) / n.sum()
+
+    # The likeliest part; bytes are expected to explain half of the cpu.
     wanted = n.sum() * np.log(np.maximum(left, 1e-12)) + ((SHARES - 0.5) / SURE) ** 2
     best = int(np.argmin(wanted))
     share = min(SHARES[best], 0.999)

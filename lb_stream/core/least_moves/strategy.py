@@ -1,9 +1,12 @@
-"""LeastMoves as a shedder and as a placement. See docs/least-moves.md "LeastMoves"."""
+"""LeastMoves: bring hot brokers down to an even load with as few moves as possible.
+
+It is a shedder and a placement. See docs/least-moves.md "LeastMoves".
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -15,7 +18,7 @@ from lb_stream.core.least_moves.fine_tune import confident_loads, fine_tune
 from lb_stream.core.least_moves.fleet import (
     FULL,
     Fleet,
-    fleet_of,
+    build_fleet,
     fullness,
     load_of,
     observe_fleet,
@@ -24,7 +27,7 @@ from lb_stream.core.least_moves.fleet import (
 from lb_stream.core.least_moves.memory import UNSERVED_MS, LeastMovesMemory
 from lb_stream.core.least_moves.payback import Payback
 from lb_stream.core.least_moves.plan import MovePlan
-from lb_stream.core.least_moves.targets import targets
+from lb_stream.core.least_moves.targets import compute_even_loads
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.placement.base import Best, PlacementContext, placement
@@ -39,23 +42,23 @@ from lb_stream.core.shedding.base import (
 )
 
 HOUR_MS = 3_600_000
-"""How long a bundle does not go back to the broker that it has left."""
+"""For this time a bundle does not go back to the broker that it has left."""
 REPLANNED_MS = 300_000
-"""A plan within this time after one that waits for approval is the same plan, made again."""
+"""A plan within this time after a plan that waits for approval counts as the same plan."""
 RECENT_MS = 2 * HOUR_MS
-"""How long a move counts as recent: a second move of its bundle costs more until then."""
+"""For this time a move counts as recent: another move of its bundle costs more."""
 NEVER_MS = -(1 << 60)
 """Stands for the time of the last move of a bundle that has not moved."""
 USUAL_NOISE = 0.05
-"""Relative error of a sample. Where reports are noisier, a broker must be hot for longer."""
+"""Usual relative error of a sample. Where reports are noisier, a broker must be hot for longer."""
 MIN_SAMPLES = 3
-"""Samples of a broker before it can be relieved at once."""
+"""A full broker is relieved at once after this number of samples."""
 MAX_SEARCHES = 12
-"""For so many of the hottest brokers a pass also tries swaps and pushes, which takes long."""
+"""Swaps and pushes, which take long, are tried for this number of the hottest brokers."""
 LEVELS = 7
-"""Levels that are tried between the acceptable and the target share."""
+"""Number of levels that are tried from the acceptable share to the target share."""
 RECENT_MOVE_FACTOR = 2.0
-"""Factor on the cost of moving a bundle that has moved recently, or has left a broker within the
+"""Factor on the cost of a move of a bundle that has moved recently, or was unloaded within the
 grace period."""
 
 Context = ShedContext[LeastMovesConfig, LeastMovesMemory]
@@ -69,12 +72,12 @@ def observe(
 
 
 def learn_moves(unserved_ms: Sequence[int], memory: LeastMovesMemory) -> LeastMovesMemory:
-    """Return the memory after moves whose bundles had no owner for so long."""
+    """Return the memory after moves whose bundles had no owner for these times."""
     return memory.learn_unserved(unserved_ms)
 
 
 def forget_plan(before: LeastMovesMemory, after: LeastMovesMemory) -> LeastMovesMemory:
-    """Return the memory as if the plan had not been made: its budget and times are taken back."""
+    """Return the memory as if the plan had not been made: without its budget and times."""
     if after.plan_ms == before.plan_ms:
         return replace(
             after, fine_tune_budget=before.fine_tune_budget, planned_ms=before.planned_ms
@@ -105,99 +108,151 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     """
     # Each broker's even load, and its load as a share of that.
     view, config = context.view, context.config
-    fleet = fleet_of(view, context.reported, context.memory)
+    fleet = build_fleet(view, context.reported, context.memory)
     reachable = view.brokers.reachable
-    target = targets(view, fleet, context.takers, reachable)
-    share, per_unit = _shares(view, fleet, target)
-    peak = share.max(axis=1)
+    target = compute_even_loads(view, fleet, context.takers, reachable)
+    shares = _shares(view, fleet, target)
+    peak = shares[0].max(axis=1)
 
     # The brokers to relieve: hot ones, or else those to fine-tune.
     hot, sure_share, memory, refusals = _find_hot(context, fleet, peak, target)
-    usage = np.where(reachable, peak * target, np.nan)
     facts = PlanFacts(
-        0,
-        usage,
-        target,
-        config.least_moves_trigger_ratio,
-        explanations.describe_uncertainty(memory, _broker_names(view, reachable)),
+        fewest=0,
+        usage=np.where(reachable, peak * target, np.nan),
+        even=target,
+        trigger=config.least_moves_trigger_ratio,
+        unsure=explanations.describe_uncertainty(memory, _broker_names(view, reachable)),
     )
     known = None if hot.any() else confident_loads(view, fleet, peak, memory, config)
     if known is None and not hot.any():
         return Unloads((), tuple(refusals), facts), memory
-    above = sure_share if known is None else known
-
-    # The bundles that may move: those that have rested. Those that moved recently cost more.
-    moved_ms, came_from = _recent_moves(view, memory)
-    moved_ms[context.movable & ~context.eligible] = view.now_ms  # by operators and drains
-    moved_recently = view.now_ms - moved_ms < RECENT_MS
-    plan = _plan(context, fleet, target, (share, per_unit), reachable, moved_recently, came_from)
-    rested = (moved_ms == NEVER_MS) | (
-        view.now_ms - view.bundles.owner_since_ms >= config.least_moves_min_dwell_ms
-    )
-    movable = context.movable & rested
-    rows = rows_by_broker(
-        view, np.flatnonzero(hot | (above > config.least_moves_target_ratio)), movable
-    )
-
-    @cache
-    def others() -> dict[int, Rows]:
-        return rows_by_broker(view, np.arange(len(view.brokers)), movable)
-
-    def relieve(level: float) -> Rows:
-        plan.acceptable_share = level
-        sources = heaviest_first(np.flatnonzero(hot | (above > level)), peak)
-        for number, source in enumerate(sources.tolist()):
-            plan.bring_down(source, rows[source], others, search=number < MAX_SEARCHES)
-        return sources
 
     # The moves: fine-tune an even cluster, or bring the hot brokers down with the fewest moves.
+    above = sure_share if known is None else known
+    relief = _prepare_relief(context, fleet, target, shares, hot, above, memory)
     if known is not None:
-        sources = fine_tune(plan, relieve, known, int(memory.fine_tune_budget))
-        fewest, limit, memory = (
-            len(sources),
-            plan.acceptable_share,
-            memory.after_fine_tuning(len(plan.moves), view.now_ms),
-        )
-        even_out(plan, others, moved_recently)
+        fewest, memory = _fine_tune(relief, known, memory)
+        limit = relief.plan.acceptable_share
     else:
-        levels = _fewest_moves_by_level(plan, hot, above, rows, config)
-        sources, fewest = _relieve_evenly(plan, relieve, levels, config)
-        even_out(plan, others, moved_recently)
-        # Where a broker has no intake left, it takes more once its pending moves have ended.
-        if came_from and (plan.intake_left[reachable] > 0).all():
-            _relieve_by_returns(context, plan, sources, rows, others)
+        fewest, memory, unrelieved = _relieve_hot(relief, target, memory)
+        refusals += unrelieved
         limit = config.least_moves_trigger_ratio
-        refusals += explanations.explain_unrelieved(
-            view, plan, sources, rows, target, config.least_moves_acceptable_ratio
-        )
-        memory = memory.after_plan(
-            len(plan.moves),
-            levels[config.least_moves_acceptable_ratio],
-            config.least_moves_extra_moves_ratio,
-            view.now_ms,
-        )
 
-    # The proposals, and why brokers stay above the acceptable share.
-    proposals = explanations.build_proposals(plan, peak, target, limit)
-    return Unloads(proposals, tuple(refusals), replace(facts, fewest=fewest)), replace(
-        memory, left=_sources_of_moves(context, plan)
-    )
+    # The proposals.
+    proposals = explanations.build_proposals(relief.plan, peak, target, limit)
+    memory = replace(memory, left=_sources_of_moves(context, relief.plan))
+    return Unloads(proposals, tuple(refusals), replace(facts, fewest=fewest)), memory
 
 
-def _plan(
+@dataclass(frozen=True, slots=True)
+class _Relief:
+    """The plan of a pass, the brokers that it may relieve, and the bundles that may move."""
+
+    context: Context
+    plan: MovePlan
+    peak: Floats  # share of each broker's scarcest resource before the first move
+    hot: Bools  # brokers
+    above: Floats  # each broker's share, less its error
+    rows: dict[int, Rows]  # source → its bundles that may move
+    others: Callable[[], dict[int, Rows]]  # the same of every broker, computed when it is needed
+    moved_recently: Bools  # bundles
+    came_from: dict[int, str]  # bundle → broker that it has left within the hour
+
+    def relieve(self, level: float) -> Rows:
+        """Relieve all brokers above this share; return them, the fullest first."""
+        self.plan.acceptable_share = level
+        sources = heaviest_first(np.flatnonzero(self.hot | (self.above > level)), self.peak)
+        for number, source in enumerate(sources.tolist()):
+            is_searched = number < MAX_SEARCHES
+            self.plan.bring_down(source, self.rows[source], self.others, search=is_searched)
+        return sources
+
+
+def _prepare_relief(
     context: Context,
     fleet: Fleet,
     target: Floats,
     shares: tuple[Floats, Floats],
-    reachable: Bools,
+    hot: Bools,
+    above: Floats,
+    memory: LeastMovesMemory,
+) -> _Relief:
+    """Return the plan before its first move, with the bundles that may move.
+
+    Bundles may move that have rested; those that moved recently cost more. `shares`: each broker's
+    share, and what one more unit of load adds to it.
+    """
+    view, config = context.view, context.config
+    moved_ms, came_from = _recent_moves(view, memory)
+    moved_ms[context.movable & ~context.eligible] = view.now_ms  # by operators and drains
+    moved_recently = view.now_ms - moved_ms < RECENT_MS
+    rested_ms = view.now_ms - view.bundles.owner_since_ms
+    rested = (moved_ms == NEVER_MS) | (rested_ms >= config.least_moves_min_dwell_ms)
+    movable = context.movable & rested
+    sources = np.flatnonzero(hot | (above > config.least_moves_target_ratio))
+    return _Relief(
+        context=context,
+        plan=_build_plan(context, fleet, target, shares, moved_recently, came_from),
+        peak=shares[0].max(axis=1),
+        hot=hot,
+        above=above,
+        rows=rows_by_broker(view, sources, movable),
+        others=cache(lambda: rows_by_broker(view, np.arange(len(view.brokers)), movable)),
+        moved_recently=moved_recently,
+        came_from=came_from,
+    )
+
+
+def _fine_tune(
+    relief: _Relief, known: Floats, memory: LeastMovesMemory
+) -> tuple[int, LeastMovesMemory]:
+    """Plan fine-tuning moves; return how many brokers they relieve, and the new memory."""
+    plan = relief.plan
+    sources = fine_tune(plan, relief.relieve, known, int(memory.fine_tune_budget))
+    memory = memory.after_fine_tuning(len(plan.moves), relief.context.view.now_ms)
+    even_out(plan, relief.others, relief.moved_recently)
+    return len(sources), memory
+
+
+def _relieve_hot(
+    relief: _Relief, target: Floats, memory: LeastMovesMemory
+) -> tuple[int, LeastMovesMemory, list[Refusal]]:
+    """Plan the moves that bring hot brokers down.
+
+    Returns a lower bound of the moves, the new memory, and why brokers stay above the acceptable
+    share.
+    """
+    context, plan = relief.context, relief.plan
+    view, config = context.view, context.config
+    levels = _fewest_moves_by_level(plan, relief.hot, relief.above, relief.rows, config)
+    sources, fewest = _relieve_evenly(plan, relief.relieve, levels, config)
+    even_out(plan, relief.others, relief.moved_recently)
+    # While a broker has no intake left, no bundle goes back: the broker will take more soon.
+    if relief.came_from and (plan.intake_left[view.brokers.reachable] > 0).all():
+        _relieve_by_returns(context, plan, sources, relief.rows, relief.others)
+    acceptable = config.least_moves_acceptable_ratio
+    refusals = explanations.explain_unrelieved(view, plan, sources, relief.rows, target, acceptable)
+    memory = memory.after_plan(
+        len(plan.moves), levels[acceptable], config.least_moves_extra_moves_ratio, view.now_ms
+    )
+    return fewest, memory, refusals
+
+
+def _build_plan(
+    context: Context,
+    fleet: Fleet,
+    target: Floats,
+    shares: tuple[Floats, Floats],
     moved: Bools,
     came_from: dict[int, str],
 ) -> MovePlan:
     """Build the plan before its first move.
 
-    `shares`: each broker's share, and what one more unit of load adds to it.
+    `shares`: each broker's share, and what one more unit of load adds to it. `moved`: bundles that
+    have moved recently.
     """
     view, config = context.view, context.config
+    reachable = view.brokers.reachable
     coming = np.bincount(
         view.bundles.owner[view.bundles.in_flight] + 1, minlength=len(view.brokers) + 1
     )[1:]
@@ -219,9 +274,9 @@ def _plan(
 
 
 def _shares(view: ClusterView, fleet: Fleet, target: Floats) -> tuple[Floats, Floats]:
-    """Compute the shares of brokers, and what one more unit of load adds to them.
+    """Return the brokers' shares, and what one more unit of load adds to them.
 
-    Both are (brokers, resources). A share is load ÷ (target · capacity).
+    Both are (brokers, resources). A share is load ÷ (even load · capacity).
     """
     with np.errstate(divide="ignore"):
         per_unit = np.where(fleet.capacity > 0, 1.0 / (target[:, None] * fleet.capacity), 0.0)
@@ -231,6 +286,7 @@ def _shares(view: ClusterView, fleet: Fleet, target: Floats) -> tuple[Floats, Fl
 
 
 def _broker_names(view: ClusterView, brokers: Bools) -> list[str]:
+    """Return the names of these brokers."""
     return [view.brokers.names[row] for row in np.flatnonzero(brokers).tolist()]
 
 
@@ -239,18 +295,15 @@ def _find_hot(
 ) -> tuple[Bools, Floats, LeastMovesMemory, list[Refusal]]:
     """Find the brokers to relieve: above the trigger by more than noise, and for long enough.
 
-    Full brokers are relieved at once. When one broker is relieved, so are all that are surely above
-    the acceptable share.
+    Full brokers are relieved at once. When one broker is relieved, all brokers that are surely
+    above the acceptable share are too.
 
     Returns these brokers; each broker's share less its error (-inf when only full brokers are
     relieved); the memory; and why other brokers above the trigger are not relieved.
     """
-    brokers, config, memory, now_ms = (
-        context.view.brokers,
-        context.config,
-        context.memory,
-        context.view.now_ms,
-    )
+    # Brokers above the trigger, and since when.
+    brokers, now_ms = context.view.brokers, context.view.now_ms
+    config, memory = context.config, context.memory
     trigger = config.least_moves_trigger_ratio
     sure = trigger + config.least_moves_min_standard_errors * fleet.error * peak
     above = brokers.reachable & (peak > sure)  # a broker that is not reachable has no target
@@ -258,17 +311,19 @@ def _find_hot(
         brokers.names[row]: memory.hot.get(brokers.names[row], now_ms)
         for row in np.flatnonzero(above).tolist()
     }
+
+    # Those above it for long enough, and full ones; then all that are surely above the acceptable.
     urgent = above & (fullness(brokers) >= FULL) & (samples_of(context.reported) >= MIN_SAMPLES)
     patience_ms = config.least_moves_hot_for_ms * max(1.0, (memory.noise or 0.0) / USUAL_NOISE)
-    waited_ms, calm_ms = (
-        np.array([now_ms - since.get(name, now_ms) for name in brokers.names]),
-        memory.calm_at(),
-    )
+    waited_ms = np.array([now_ms - since.get(name, now_ms) for name in brokers.names])
+    calm_ms = memory.calm_at()
     hot = urgent | (above & (waited_ms >= patience_ms) & (now_ms >= calm_ms))
     sure_share = np.full(len(brokers), -np.inf)
     if hot.any() and now_ms >= calm_ms:
         sure_share = np.where(brokers.reachable, peak - (sure - trigger), -np.inf)
         hot |= sure_share > config.least_moves_acceptable_ratio
+
+    # Why the others are not relieved.
     refusals = explanations.explain_waiting(
         context.view, above & ~hot, waited_ms, patience_ms, calm_ms
     )
@@ -282,7 +337,7 @@ def _find_hot(
 def _fewest_moves_by_level(
     plan: MovePlan, hot: Bools, sure_share: Floats, rows: dict[int, Rows], config: LeastMovesConfig
 ) -> dict[float, int]:
-    """Compute a lower bound of the moves for each level from the acceptable share to the target."""
+    """Return a lower bound of the moves for each level from the acceptable share to the target."""
     levels = np.linspace(
         config.least_moves_acceptable_ratio, config.least_moves_target_ratio, LEVELS
     )
@@ -300,21 +355,21 @@ def _relieve_evenly(
 ) -> tuple[Rows, int]:
     """Relieve brokers to the lowest level that the budget of moves allows.
 
-    The budget is the fewest moves possible and half of `least_moves_extra_moves_ratio`. Where the
-    acceptable share already takes more, its number of moves is the budget. Levels between are
-    searched by bisection.
+    The budget is the fewest moves possible, plus half of `least_moves_extra_moves_ratio` of them.
+    If the acceptable share already takes more moves, their number is the budget.
 
     Returns the brokers relieved, and the lower bound of the moves of that level.
     """
+    # The lowest level for which the lower bound is within the budget.
     enough = config.least_moves_acceptable_ratio
-    before, most = (
-        plan.state(),
-        round(fewest[enough] * (1.0 + config.least_moves_extra_moves_ratio / 2.0)),
-    )
+    before = plan.state()
+    most = round(fewest[enough] * (1.0 + config.least_moves_extra_moves_ratio / 2.0))
     levels = [level for level, moves in fewest.items() if moves <= most]
     lowest = relieve(levels[-1]), levels[-1], plan.state()
     if len(levels) == 1 or len(plan.moves) <= most:
         return lowest[0], fewest[levels[-1]]
+
+    # The acceptable share; then a bisection between the two.
     plan.restore(before)
     best = relieve(enough), enough, plan.state()
     most, first, last = max(len(plan.moves), most), 0, len(levels) - 1
@@ -334,7 +389,7 @@ def _relieve_evenly(
 
 
 def _sources_of_moves(context: Context, plan: MovePlan) -> dict[str, tuple[str, int]]:
-    """Map bundles to the broker that they were moved from and when (ms), this plan's included."""
+    """Map moved bundles to the broker that they left and when (ms), this plan's moves included."""
     view, known_ms = context.view, max(RECENT_MS, context.config.least_moves_min_dwell_ms)
     left = {
         bundle: (broker, moved_ms)
@@ -354,7 +409,7 @@ def _relieve_by_returns(
     rows: dict[int, Rows],
     others: Callable[[], dict[int, Rows]],
 ) -> None:
-    """Relieve brokers that are still above the trigger, now also by moves back within the hour."""
+    """Relieve brokers that are still above the trigger, also by moves back within the hour."""
     plan.acceptable_share = context.config.least_moves_acceptable_ratio
     plan.may_take = _may_take(context, {})
     hot = sources[
@@ -365,9 +420,9 @@ def _relieve_by_returns(
 
 
 def _recent_moves(view: ClusterView, memory: LeastMovesMemory) -> tuple[Rows, dict[int, str]]:
-    """Find when (ms) each bundle last moved, and the brokers that bundles left in the last hour.
+    """Return when (ms) each bundle last moved, and the brokers that bundles left in the last hour.
 
-    A planned move that was not made does not count.
+    A planned move counts once its bundle has left.
     """
     rows, owner, names = view.bundles.rows_of(memory.left), view.bundles.owner, view.brokers.names
     planned = [
@@ -386,9 +441,9 @@ def _recent_moves(view: ClusterView, memory: LeastMovesMemory) -> tuple[Rows, di
 
 
 def _costs(context: Context, moved: Bools) -> Floats:
-    """Compute what moving each bundle costs, relative to the average bundle (1.0).
+    """Return the cost of a move of each bundle; the average bundle's is 1.0.
 
-    Half of the cost is for the move itself, half for its clients.
+    Half of the cost stands for the move itself, half for the bundle's clients.
     """
     clients = context.view.bundles.sessions.astype(np.float64)
     cost = 0.5 + 0.5 * clients / max(float(clients.mean()), 1e-9)
@@ -398,7 +453,7 @@ def _costs(context: Context, moved: Bools) -> Floats:
 
 
 def _payback(context: Context, even: Floats) -> Payback:
-    """Compute what moves cost and save clients, in client-seconds.
+    """Return what moves take from clients and save them, in client-seconds.
 
     Each client of a bundle loses the time without an owner, and the time to reconnect.
     """
@@ -418,7 +473,7 @@ def _payback(context: Context, even: Floats) -> Payback:
 
 
 def _may_take(context: Context, came_from: dict[int, str]) -> Callable[[int], Bools]:
-    """Return a function: bundle → brokers that may take it, except the one that it has left."""
+    """Return a function: bundle → brokers that may take it, except the broker that it has left."""
     row_of = {name: row for row, name in enumerate(context.view.brokers.names)}
 
     def may_take(bundle: int) -> Bools:
@@ -435,10 +490,11 @@ def _may_take(context: Context, came_from: dict[int, str]) -> Callable[[int], Bo
 def place_evenly(
     context: PlacementContext[LeastMovesConfig, LeastMovesMemory],
 ) -> tuple[Best, LeastMovesMemory]:
-    """Choose the candidates whose usage with the bundle is lowest."""
-    after = context.targets.with_bundle(context.bundle, context.candidates)
-    return Best(
-        context.candidates[after == after.min()] if len(after) else context.candidates,
-        after,
-        "ratio",
-    ), context.memory
+    """Choose the candidates whose usage with the bundle is lowest. O(brokers).
+
+    Source: docs/least-moves.md "LeastMoves".
+    """
+    candidates = context.candidates
+    after = context.targets.with_bundle(context.bundle, candidates)
+    best = candidates[after == after.min()] if len(after) else candidates
+    return Best(best, after, "ratio"), context.memory

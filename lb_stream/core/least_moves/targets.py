@@ -1,4 +1,4 @@
-"""The even load of each broker: its usage when load is spread as well as the rules allow."""
+"""The even load of each broker: its usage if load is spread as well as the rules allow."""
 
 from __future__ import annotations
 
@@ -11,29 +11,34 @@ from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.view import Bools, Bundles, ClusterView, Floats, Rows
 
 NOTHING = 1e-9
+"""The even load of a broker that has nothing to carry: small, so that it can divide."""
 KINDS = len(RESOURCES)
 MAX_FROM_ONE_BUNDLE = 0.85
-"""A bundle that alone fills a broker beyond this raises the other brokers' even load no further."""
+"""The largest bundle raises the even load of all brokers up to this usage, and no further."""
 
 
-def targets(
+def compute_even_loads(
     view: ClusterView, fleet: Fleet, takers: Callable[[int], Rows], reachable: Bools
 ) -> Floats:
-    """Compute the even load of each broker: a ratio of its scarcest resource, (brokers).
+    """Return the even load of each broker: a ratio of its scarcest resource, (brokers).
 
-    Without isolation policies that is all load ÷ all capacity, or the largest bundle alone (up to
-    MAX_FROM_ONE_BUNDLE). That bundle counts with its lasting demand: when it shrinks for a while,
-    no other broker becomes hot. With isolation, bundles that few brokers may take make these fuller
-    than the rest. The densest such group is settled first, then the rest. O(groups² · brokers).
+    Without isolation policies that is all load ÷ all capacity, or the usage that the largest bundle
+    alone gives a broker, whichever is higher. The largest bundle counts with its lasting demand:
+    while it is smaller for a short time, other brokers do not become hot. With isolation, bundles
+    that few brokers may take make these brokers fuller. The densest such group is settled first,
+    then the others. O(groups² · brokers).
     """
+    # Groups of bundles that the same brokers may take: the brokers, total demand, largest demand.
     found = np.full(len(view.brokers), NOTHING)
-    # Who may take bundles → the brokers, the sum of the bundles' demands, the largest demand.
     groups = dict[bytes, tuple[Bools, Floats, Floats]]()
     for mask, rows in _classes(view, takers, reachable):
         _, total, largest = groups.get(mask.tobytes(), (mask, np.zeros(KINDS), np.zeros(KINDS)))
         largest = np.maximum(largest, fleet.lasting[rows].max(axis=0, initial=0.0))
         groups[mask.tobytes()] = mask, total + fleet.demand[rows].sum(axis=0), largest
-    free, waiting = reachable.copy(), list(groups.values())
+
+    # The densest group of brokers, with all bundles that only they may take; then the next one.
+    free = reachable.copy()
+    waiting = list(groups.values())
     while waiting and free.any():
         best, members, settled = -1.0, free, list[int]()
         for among in [*(mask & free for mask, _, _ in waiting), free]:
@@ -52,13 +57,11 @@ def targets(
 
 
 def _usage(capacity: Floats, fixed: Floats, groups: list[tuple[Floats, Floats]]) -> float:
-    """Compute these brokers' usage with the groups' load, one of them with the largest bundle."""
+    """Return these brokers' usage with the groups' load: on average, or with the largest bundle."""
     if not len(capacity) or not groups:
         return 0.0
-    total, largest = (
-        np.sum([group[0] for group in groups], axis=0),
-        np.max([group[1] for group in groups], axis=0),
-    )
+    total = np.sum([group[0] for group in groups], axis=0)
+    largest = np.max([group[1] for group in groups], axis=0)
     whole, most = capacity.sum(axis=0), capacity.max(axis=0)
     mean = np.divide(total + fixed.sum(axis=0), whole, out=np.zeros(KINDS), where=whole > 0)
     alone = np.divide(largest, most, out=np.zeros(KINDS), where=most > 0)

@@ -10,7 +10,7 @@ import pytest
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.least_moves.fleet import Fleet
-from lb_stream.core.least_moves.targets import targets
+from lb_stream.core.least_moves.targets import compute_even_loads
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.policies import IsolationPolicy, Policies
 from lb_stream.core.model.view import Floats, Rows
@@ -55,7 +55,7 @@ def found(
     def takers(bundle: int) -> Rows:
         return np.array(few if view.bundles.name(bundle).startswith("t/few") else others, np.intp)
 
-    told: list[float] = targets(
+    told: list[float] = compute_even_loads(
         view,
         Fleet(demand, demand * lasting, room, np.full((4, 4), fixed), np.zeros(4)),
         takers,
