@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lb_stream.core.config.windows import Closed
 from lb_stream.core.model.rules import DECIDES, FILTERED_BY, PLACES, REFUSES, Rule
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
-from lb_stream.query.lake import Row
+
+if TYPE_CHECKING:
+    from lb_stream.core.config.windows import Closed
+    from lb_stream.query.lake import Row
 
 OUTCOME = "Outcome"
 RESULT = "Result"
@@ -29,7 +31,7 @@ MAX_OVER_MEAN = "Max ÷ mean"
 NEXT_MOVES = "Next moves"
 WHY_NO_MOVES = "Why nothing moves"
 NOTHING_DECIDED = "nothing has been decided yet"
-TO_BE_CHOSEN = "to be chosen"  # a destination
+TO_BE_FOUND = "to be found"  # a destination
 NO_BLOCKERS = "nothing: the next pass decides"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -21,7 +21,10 @@ from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, tabl
 from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from rich.text import Text
+
+    from lb_stream.query.lake import Row
 
 _COMMANDS = """
     FROM (
@@ -42,7 +45,9 @@ def register(app: typer.Typer) -> None:
 
 
 def commands(
-    last: Annotated[int, typer.Option("--last", "-n", metavar="N", help="How many.", min=0)] = 20,
+    last: Annotated[
+        int, typer.Option("--last", "-n", metavar="N", help="How many commands.", min=0)
+    ] = 20,
     command_id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="Only the command with this id.")
     ] = None,
@@ -67,7 +72,7 @@ def commands(
     rows = [row | {"arguments": json_.loads(row["arguments"] or "{}")} for row in rows]
     if not emit_rows(rows, output, json):
         if rows:
-            emit_rich(_table(rows))
+            emit_rich(_build_table(rows))
         else:
             with_id = f" with the id {command_id}" if command_id else ""
             by_cluster = f" by {cluster}" if cluster else ""
@@ -77,22 +82,22 @@ def commands(
         raise typer.Exit(1)
 
 
-def _table(rows: list[dict[str, Any]]) -> Any:
+def _build_table(rows: list[Row]) -> Table:
     """Build the table. Ids stay on one line: `lbctl undo` and `lbctl commands --id` take them."""
     cells = [
         (
             styled(row["id"], f"{row['kind']} {_describe_arguments(row['arguments'])}".rstrip()),
             styled(clock(row["at_ms"]), row["cluster"], f"by {row['by'] or 'unknown'}"),
-            _result(row),
+            _format_result(row),
         )
         for row in rows
     ]
-    made: Any = table(("id, command", "sent", "result"), cells)
-    made.columns[0].min_width = min(max(len(row["id"]) for row in rows), WIDEST_ID)
-    return made
+    built = cast("Table", table(("id, command", "sent", "result"), cells))
+    built.columns[0].min_width = min(max(len(row["id"]) for row in rows), WIDEST_ID)
+    return built
 
 
-def _describe_arguments(arguments: dict[str, Any]) -> str:
+def _describe_arguments(arguments: Row) -> str:
     text = " ".join(
         f"{name}={value if isinstance(value, str) else json_.dumps(value)}"
         for name, value in arguments.items()
@@ -100,6 +105,6 @@ def _describe_arguments(arguments: dict[str, Any]) -> str:
     return text if len(text) <= 120 else text[:119] + "…"
 
 
-def _result(row: dict[str, Any]) -> Text:
+def _format_result(row: Row) -> Text:
     colour = {"done": "green", "accepted": "yellow"}.get(row["outcome"], "red")
     return styled((row["outcome"], colour), row["text"] or "")

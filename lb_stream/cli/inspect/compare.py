@@ -18,6 +18,7 @@ from lb_stream.cli.shared.options import (
 )
 from lb_stream.cli.shared.output import CommandError, emit, emit_json
 from lb_stream.io.messages.times import clock
+from lb_stream.query.wording import TO_BE_FOUND
 
 if TYPE_CHECKING:
     from lb_stream.query.leader_comparison import LeaderComparison, MovePair
@@ -55,10 +56,10 @@ def compare(
 ) -> None:
     """Compare the unloads in a Pulsar leader's log with the decisions of the job's dry run.
 
-    Each of the leader's moves stands beside ours of the nearest pass: are pass, source, bundle and
-    destination alike? Where they differ, the tables may explain it: a tie, a draw among equals,
-    older reports, a refusal. Nothing is written. With level DEBUG of
-    org.apache.pulsar.broker.loadbalance the log also has the leader's candidates.
+    Each of the leader's moves is compared with ours of the nearest pass: pass, source, bundle and
+    destination. The tables explain some differences: a tie, a random choice among equals, older
+    reports, a refusal. Nothing is written. With level DEBUG of org.apache.pulsar.broker.loadbalance
+    the log also has the leader's candidates.
     """
     from lb_stream.agent.pulsar.leader_log import read_passes
     from lb_stream.query.cluster_state import require_single_cluster
@@ -104,12 +105,12 @@ def _describe_pair(pair: MovePair) -> str:
             f"alike   {', '.join(pair.alike) or 'nothing'}",
             *(f"why     {difference.text}" for difference in pair.why),
         ]
-        lines += [] if pair.why else ["why     neither the log nor the tables say"]
+        lines += [] if pair.why else ["why     unknown: neither the log nor the tables say"]
     return f"\n{' ' * (len(clock(pair.at_ms)) + 2)}".join(lines) + "\n"
 
 
 def _describe_move(bundle: str, source: str, destination: str | None) -> str:
-    return f"{bundle}  {source} → {destination or 'to be found'}"
+    return f"{bundle}  {source} → {destination or TO_BE_FOUND}"
 
 
 def _describe_totals(found: LeaderComparison) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -44,7 +44,9 @@ def _group() -> None:
 def show(
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="What each key means, its unit, and Pulsar's name for it."),
+        typer.Option(
+            "--explain", help="Add each key's meaning, unit and Pulsar name as a comment."
+        ),
     ] = False,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -58,7 +60,7 @@ def show(
     from lb_stream.contracts.settings import SHADOW
 
     given = load_cli_settings(config, broker_conf, set_)
-    sections = _sections(given)
+    sections = _collect_sections(given)
     if json:
         clusters = {
             name.partition(".")[2]: keys
@@ -76,14 +78,14 @@ def show(
     emit(
         "\n".join(
             [
-                *(_toml(name, keys, given, explain) for name, keys in sections.items()),
-                *_shadows(given),
+                *(_format_section(name, keys, given, explain) for name, keys in sections.items()),
+                *_format_shadows(given),
             ]
         )
     )
 
 
-def _sections(given: CliSettings) -> dict[str, dict[str, Any]]:
+def _collect_sections(given: CliSettings) -> dict[str, dict[str, object]]:
     """Return section → key → value in force. Clusters' sections include inherited keys."""
     from lb_stream.settings.explain import list_job_sections
     from lb_stream.settings.secrets import hide_section
@@ -99,7 +101,7 @@ def _sections(given: CliSettings) -> dict[str, dict[str, Any]]:
     }
 
 
-def _shadows(given: CliSettings) -> Iterator[str]:
+def _format_shadows(given: CliSettings) -> Iterator[str]:
     """Yield the sections of the clusters' shadows, with the settings of their own."""
     from lb_stream.contracts.settings import SHADOW
 
@@ -110,10 +112,14 @@ def _shadows(given: CliSettings) -> Iterator[str]:
                 f"{format_key(key)} = {format_toml(value)}  # {given.origins.get((*place, key), '')}"
                 for key, value in own.items()
             ]
-            yield "\n".join([f"[cluster.{json_.dumps(cluster)}.{SHADOW}.{name}]", *lines]) + "\n"
+            heading = f"[cluster.{json_.dumps(cluster)}.{SHADOW}.{name}]"
+            yield "\n".join([heading, *lines]) + "\n"
 
 
-def _toml(section: str, keys: dict[str, Any], given: CliSettings, explain: bool) -> str:
+def _format_section(
+    section: str, keys: Mapping[str, object], given: CliSettings, explain: bool
+) -> str:
+    """Return a section as TOML, with the origin of each value that was given."""
     prefix = tuple(section.split(".", 1))
     lines = [f"[cluster.{json_.dumps(prefix[1])}]" if prefix[0] == "cluster" else f"[{section}]"]
     for name, value in keys.items():
@@ -121,16 +127,15 @@ def _toml(section: str, keys: dict[str, Any], given: CliSettings, explain: bool)
         if prefix[0] == "cluster" and origin is None:
             continue  # inherited from [balancer]
         lines += [f"# {line}" for line in _explain_key(prefix[0], name)] if explain else []
-        text = (
-            f"{format_key(name)} = {format_toml(value)}"
-            if value is not None
-            else f"# {name} is not set"
-        )
+        text = f"# {name} is not set"
+        if value is not None:
+            text = f"{format_key(name)} = {format_toml(value)}"
         lines.append(f"{text}  # {origin}" if origin else text)
     return "\n".join(lines) + "\n"
 
 
 def _explain_key(section: str, name: str) -> Iterable[str]:
+    """Yield a key's meaning, with its unit and its Pulsar name."""
     from lb_stream.contracts.balancer import NamespaceConfig
     from lb_stream.contracts.keys import key_metadata
     from lb_stream.contracts.settings import Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -20,17 +20,21 @@ from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_rich
 from lb_stream.cli.shared.settings_text import format_toml
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from lb_stream.settings.explain import ExplainedSetting
 
 Keys = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY]...", help="Only these, under our names or Pulsar's; none: all."),
+    typer.Argument(
+        metavar="[KEY]...", help="Only these keys, by our names or Pulsar's. Default: all."
+    ),
 ]
 All = Annotated[
     bool,
     typer.Option(
         "--all",
-        help="Also settings that are not read under these settings and were not given.",
+        help="Also settings that were not given and that no chosen strategy reads.",
     ),
 ]
 
@@ -47,8 +51,8 @@ def explain(
     """Explain settings: the value in force, where it was given, and which strategies read it.
 
     A setting is given by --set, a variable LB_SECTION__KEY, the TOML file, the broker.conf (with
-    Pulsar's name), or the profile; else it has its default. Settings that are given and not read
-    cause a warning. Operators' overrides are above all of these; they are not shown here.
+    Pulsar's name), or the profile; otherwise it has its default. A setting that is given and not
+    read causes a warning. Operators' overrides precede all of these, and are not shown here.
     """
     given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.settings.explain import explain_settings
@@ -56,27 +60,28 @@ def explain(
 
     found = list(explain_settings(given.settings, given.origins, cluster or ""))
     chosen = (
-        _chosen(found, keys)
+        _choose(found, keys)
         if keys
         else [setting for setting in found if all_ or setting.read_by or setting.is_ineffective]
     )
-    vain = [setting for setting in chosen if setting.is_ineffective]
+    ineffective = [setting for setting in chosen if setting.is_ineffective]
     if json:
         emit_json(
             {
                 "cluster": cluster,
                 "settings": [asdict(setting) for setting in chosen],
-                "ineffective": [setting.key for setting in vain],
+                "ineffective": [setting.key for setting in ineffective],
             }
         )
         return
     if keys:
-        emit("\n".join(_paragraph(setting) for setting in chosen))
+        emit("\n".join(_describe_setting(setting) for setting in chosen))
     else:
-        made: Any = table(("setting", "value", "given by", "read by"), list(_rows(chosen)))
-        made.columns[0].no_wrap = True
-        emit_rich(made)
-    for setting in vain:
+        columns = ("setting", "value", "given by", "read by")
+        built = cast("Table", table(columns, list(_list_cells(chosen))))
+        built.columns[0].no_wrap = True
+        emit_rich(built)
+    for setting in ineffective:
         if setting.readers != (NONE_READS,):  # loading the settings has warned of these already
             note(
                 f"warning: {setting.section}.{setting.key} ({setting.given_by}) is not read: "
@@ -84,7 +89,7 @@ def explain(
             )
 
 
-def _chosen(found: Sequence[ExplainedSetting], keys: Sequence[str]) -> list[ExplainedSetting]:
+def _choose(found: Sequence[ExplainedSetting], keys: Sequence[str]) -> list[ExplainedSetting]:
     """Choose settings by their keys, in the keys' order. Raises CommandError for an unknown key."""
     from difflib import get_close_matches
 
@@ -109,8 +114,8 @@ def _chosen(found: Sequence[ExplainedSetting], keys: Sequence[str]) -> list[Expl
     return chosen
 
 
-def _rows(chosen: Sequence[ExplainedSetting]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the settings' rows below rows with their sections."""
+def _list_cells(chosen: Sequence[ExplainedSetting]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the cells of each section's heading and of its settings."""
     section = ""
     for setting in chosen:
         if setting.section != section:
@@ -129,7 +134,8 @@ def _describe_value(setting: ExplainedSetting) -> str:
     )
 
 
-def _paragraph(setting: ExplainedSetting) -> str:
+def _describe_setting(setting: ExplainedSetting) -> str:
+    """Describe a setting on six lines."""
     default = "not set" if setting.default is None else format_toml(setting.default)
     lines = [
         f"{setting.section}.{setting.key} = {_describe_value(setting)}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -29,10 +29,22 @@ from lb_stream.cli.shared.output import (
     styled,
     table,
 )
+from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
+from lb_stream.query.wording import (
+    NOTHING_DECIDED,
+    TO_BE_FOUND,
+    UNASSIGNED,
+    describe_state,
+    explain_outcome,
+    is_confirmed,
+)
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from rich.text import Text
+
+    from lb_stream.query.lake import Row
 
 _QUERY = """
     FROM (
@@ -66,7 +78,7 @@ def decisions(
     ] = False,
     last: Annotated[
         int,
-        typer.Option("--last", "-n", metavar="N", help="How many decisions of the past.", min=0),
+        typer.Option("--last", "-n", metavar="N", help="How many past decisions.", min=0),
     ] = 20,
     cluster: Cluster = None,
     config: ConfigFile = None,
@@ -98,22 +110,19 @@ def decisions(
     if emit_rows(rows, output, json):
         return
     if not rows:
-        note(
-            "no past decision is wanted: --last N"
-            if last == 0
-            else "nothing has been decided yet" + (f" for cluster {cluster}" if cluster else "")
-        )
+        of_cluster = f" for cluster {cluster}" if cluster else ""
+        note("--last 0 shows no decisions" if last == 0 else f"{NOTHING_DECIDED}{of_cluster}")
     else:
-        emit_rich(_table(rows, several=len(list_known_clusters(lake)) > 1))
+        emit_rich(_build_table(rows, several=len(list_known_clusters(lake)) > 1))
 
 
-def _build_record(row: dict[str, Any]) -> dict[str, Any]:
+def _build_record(row: Row) -> Row:
     """Build the topic's record, with its outcome, from a row of the tables."""
     row = {name: value for name, value in row.items() if name != "ordinal"}
     return row | {"explain": json_.loads(row["explain"] or "{}")}
 
 
-def _table(rows: list[dict[str, Any]], several: bool) -> Any:
+def _build_table(rows: list[Row], several: bool) -> Table:
     """Build the table. `several`: there are several clusters, so each row names its own."""
     cells = []
     for row in rows:
@@ -122,40 +131,35 @@ def _table(rows: list[dict[str, Any]], several: bool) -> Any:
         )
         cluster = [row["cluster"]] if several else []
         issued = styled(*cluster, clock(row["issued_ms"]))
-        cells.append((issued, decision, styled(*_explain_rule(row)), _outcome(row)))
-    made: Any = table(("issued", "decision, id", "why", "outcome"), cells)
+        cells.append((issued, decision, styled(*_explain_rule(row)), _format_outcome(row)))
+    built = cast("Table", table(("issued", "decision, id", "why", "outcome"), cells))
     longest = max(len(line) for _, decision, *_ in cells for line in decision.plain.split("\n"))
-    made.columns[1].no_wrap = longest <= console().width - OTHER_COLUMNS_WIDTH
-    return made
+    built.columns[1].no_wrap = longest <= console().width - OTHER_COLUMNS_WIDTH
+    return built
 
 
-def _describe_place(row: dict[str, Any]) -> str:
+def _describe_place(row: Row) -> str:
     """Describe where a decision acts: at which broker, or from which broker to which."""
     if row["kind"] == "split":
         return f"at {row['source']}, {row['algorithm']}"
     if row["kind"] == "merge":
         return f"at {row['source']}, with {row['neighbour'].rpartition('/')[2]}"
-    return f"{row['source'] or 'unassigned'} → {row['destination'] or 'to be found'}"
+    return f"{row['source'] or UNASSIGNED} → {row['destination'] or TO_BE_FOUND}"
 
 
-def _explain_rule(row: dict[str, Any]) -> list[str]:
+def _explain_rule(row: Row) -> list[str]:
     """Return the rule, and a text with its figures if there are any."""
     explain = row.get("explain") or {}
     figures = [
-        prefix + _figure(explain[name], explain.get("unit"))
+        prefix + figure(explain[name], explain.get("unit"))
         for name, prefix in (("saw", ""), ("limit", "limit "))
         if explain.get(name) is not None
     ]
     return [row["rule"], *([", ".join(figures)] if figures else [])]
 
 
-def _figure(value: float, unit: str | None) -> str:
-    return f"{value:.3f}" if unit in (None, "ratio") else f"{value:.4g} {unit}"
-
-
-def _outcome(row: dict[str, Any]) -> Text:
-    from lb_stream.query.wording import describe_state, explain_outcome, is_confirmed
-
+def _format_outcome(row: Row) -> Text:
+    """Return the outcome in its colour, with the time that it took and its reason."""
     if row["dry_run"] or row["outcome"] is None:
         return styled(describe_state(row))
     colour = "green" if is_confirmed(row) else "red"
@@ -166,7 +170,7 @@ def _outcome(row: dict[str, Any]) -> Text:
 def _follow(given: CliSettings, cluster: str | None, last: int, json: bool) -> None:
     from pydantic import ValidationError
 
-    from lb_stream.cli.inspect.follow import records
+    from lb_stream.cli.inspect.follow import follow_records
     from lb_stream.cli.shared.options import require_kafka, require_topics
     from lb_stream.contracts.decisions import read_decision
 
@@ -176,7 +180,7 @@ def _follow(given: CliSettings, cluster: str | None, last: int, json: bool) -> N
         require_topics(bootstrap, given, rights)
         if not json:
             note(f"decisions on {topic} at {bootstrap}, as they come; Ctrl-C ends it")
-        for record in records(given.client_options(bootstrap), topic, last, cluster):
+        for record in follow_records(given.client_options(bootstrap), topic, last, cluster):
             if record.value is None:
                 continue
             try:

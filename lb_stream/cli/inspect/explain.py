@@ -28,6 +28,7 @@ from lb_stream.cli.shared.output import (
 )
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
+from lb_stream.query.wording import DRY_RUN, NOTHING_DECIDED, PENDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,18 +58,20 @@ def explain(
     ] = None,
     bundle: Annotated[
         str | None,
-        typer.Option("--bundle", metavar="BUNDLE", help="What was decided about a bundle."),
+        typer.Option(
+            "--bundle", metavar="BUNDLE", help="Explain the last decisions about a bundle."
+        ),
     ] = None,
     broker: Annotated[
         str | None,
         typer.Option(
-            "--broker", metavar="BROKER", help="What left a broker, came to it, was refused."
+            "--broker", metavar="BROKER", help="Explain the last moves from and to a broker."
         ),
     ] = None,
     round_: Annotated[
         str | None,
         typer.Option(
-            "--round", metavar="CLUSTER:SEQ", help="What a round saw, decided and refused."
+            "--round", metavar="CLUSTER:SEQ", help="Show what a round saw, decided and refused."
         ),
     ] = None,
     why_not: Annotated[
@@ -76,7 +79,7 @@ def explain(
         typer.Option(
             "--why-not",
             metavar="BUNDLE|BROKER",
-            help="What keeps a bundle where it is, or a broker hot.",
+            help="Explain what keeps a bundle where it is, or a broker hot.",
         ),
     ] = None,
     last: Annotated[
@@ -107,7 +110,7 @@ def explain(
         "--why-not": why_not,
     }
     if sum(value is not None for value in questions.values()) != 1:
-        raise CommandError(f"say what to explain: one of {', '.join(questions)}", code=2)
+        raise CommandError(f"expected one of {', '.join(questions)}", code=2)
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake
 
@@ -137,7 +140,7 @@ def _show_decision(lake: Lake, decision: str, cluster: str | None, json: bool) -
     if decision == "last":
         found = explain_last(lake, cluster)
         if found is None:
-            raise CommandError("nothing has been decided yet")
+            raise CommandError(NOTHING_DECIDED)
     else:
         found = explain_decision(lake, find_decision(lake, decision, cluster))
     if json:
@@ -160,7 +163,7 @@ def _render_decision(found: DecisionExplanation) -> list[RenderableType]:
             for name in ("saw", "average", "limit")
             if explain.get(name) is not None
         ),
-        ("outcome", _outcome(row)),
+        ("outcome", _describe_outcome(row)),
         *((("real cost", _describe_cost(row, found.cost)),) if found.cost else ()),
         *_plan_facts(explain),
     ]
@@ -210,11 +213,12 @@ def _plan_facts(explain: Row) -> Iterator[tuple[str, str]]:
         yield "plan", f"{explain['plan_moves']} moves, {explain['plan_fewest']} at least are needed"
 
 
-def _outcome(row: Row) -> str:
+def _describe_outcome(row: Row) -> str:
+    """Describe how a decision ended, and in which round."""
     if row["dry_run"]:
-        return "dry run"
+        return DRY_RUN
     if row["outcome"] is None:
-        return f"pending until {clock(row['expires_ms'])}"
+        return f"{PENDING} until {clock(row['expires_ms'])}"
     return (
         f"{row['outcome']} in {row['took_ms'] / 1000:.1f} s, round {row['ended_seq']}: "
         f"{row['detail']}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from lb_stream.cli.shared.options import (
     load_cli_settings,
 )
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, note
+
+if TYPE_CHECKING:
+    from lb_stream.query.lake import Row
 
 _LOOKUP = """
     SELECT cluster, bundle, state, owner, since_ms, 0 AS rank FROM ownership
@@ -35,7 +38,8 @@ def register(app: typer.Typer) -> None:
 
 def lookup(
     topic: Annotated[
-        str, typer.Argument(metavar="TOPIC", help="Its name, with or without persistent://.")
+        str,
+        typer.Argument(metavar="TOPIC", help="The topic's name, with or without persistent://."),
     ],
     cluster: Cluster = None,
     config: ConfigFile = None,
@@ -54,30 +58,31 @@ def lookup(
 
     try:
         full, namespace = full_topic_name(topic), namespace_of_topic(topic)
-        hashed = topic_hash(topic)
+        hash_value = topic_hash(topic)
     except ValueError as error:
         raise CommandError(str(error), 2) from None
-    best: dict[str, tuple[Any, dict[str, Any]]] = {}
+    best: dict[str, tuple[tuple[bool, int, int], Row]] = {}
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
     for row in records(run(lake, _LOOKUP, [namespace, cluster])):
         _, lower, upper = parse_bundle(row["bundle"])
-        if lower <= hashed < upper or hashed == upper == 0xFFFFFFFF:
-            # an owned bundle first, then the ownership record; a child before its split parent
+        if lower <= hash_value < upper or hash_value == upper == 0xFFFFFFFF:
+            # owned bundles first, then ownership records; a child before the bundle that was split
             rank = (row["owner"] is None, row.pop("rank"), upper - lower)
             if row["cluster"] not in best or rank < best[row["cluster"]][0]:
                 best[row["cluster"]] = (rank, row)
     if not best:
         near = similar_namespaces(lake, namespace, cluster)
-        note(f"no bundle of {namespace} is known" + (f" in {cluster}" if cluster else "") + near)
+        in_cluster = f" in {cluster}" if cluster else ""
+        note(f"no bundle of {namespace} is known{in_cluster}{near}")
         raise typer.Exit(1)
     for name, (_, row) in sorted(best.items()):
         if json:
             emit_json(
-                {"cluster": name, "topic": full, "hash": hashed}
+                {"cluster": name, "topic": full, "hash": hash_value}
                 | {key: row[key] for key in ("bundle", "state", "owner", "since_ms")}
             )
         else:
             owner = f"{row['owner']} has" if row["owner"] else "no broker has"
-            emit_line(f"{name}: {owner} {row['bundle']} ({row['state']}, hash 0x{hashed:08x})")
+            emit_line(f"{name}: {owner} {row['bundle']} ({row['state']}, hash 0x{hash_value:08x})")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -92,7 +92,7 @@ def replay(
         emit_rich(
             table(
                 ("batch", "round", "at", "decisions", "result"),
-                [_cells(replayed) for replayed in rounds if replayed.result != "view gone"],
+                [_build_cells(replayed) for replayed in rounds if replayed.result != "view gone"],
             )
         )
     results = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))
@@ -106,7 +106,7 @@ def replay(
         raise typer.Exit(1)
 
 
-def _build_record(replayed: ReplayedRound) -> dict[str, Any]:
+def _build_record(replayed: ReplayedRound) -> dict[str, object]:
     """Build the JSON object of a replayed round."""
     names = ("cluster", "seq", "batch_id", "log_seq", "now_ms", "decisions", "result")
     differences = {
@@ -116,7 +116,7 @@ def _build_record(replayed: ReplayedRound) -> dict[str, Any]:
     return {name: getattr(replayed, name) for name in names} | {"differences": differences}
 
 
-def _cells(replayed: ReplayedRound) -> tuple[str | Text, ...]:
+def _build_cells(replayed: ReplayedRound) -> tuple[str | Text, ...]:
     shown = [
         f"{name}: {_describe_difference(then, now)}"
         for name, (then, now) in replayed.differences.items()

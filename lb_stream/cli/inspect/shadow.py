@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,9 @@ from lb_stream.cli.shared.options import (
 )
 from lb_stream.cli.shared.output import emit_rich, emit_rows, note, table
 from lb_stream.io.messages.times import clock
+
+if TYPE_CHECKING:
+    from lb_stream.query.lake import Row
 
 _QUERY = """
     WITH wanted AS (
@@ -113,12 +116,12 @@ def shadow(
         first, last = min(row["first_ms"] for row in mine), max(row["last_ms"] for row in mine)
         emit_rich(
             f"{name}, {clock(first)} to {clock(last)}",
-            table(COLUMNS, list(map(_row, mine)), right=COLUMNS[1:]),
-            *_sentences(mine),
+            table(COLUMNS, list(map(_build_cells, mine)), right=COLUMNS[1:]),
+            *_describe_policies(mine),
         )
 
 
-def _row(row: dict[str, Any]) -> tuple[str, ...]:
+def _build_cells(row: Row) -> tuple[str, ...]:
     usages = (_percent(row[name]) for name in ("max_usage", "max_usage_p95"))
     counts = (str(row[name]) for name in ("rounds", "passes", "moves"))
     over = "-" if row["max_over_mean"] is None else f"{row['max_over_mean']:.2f}"
@@ -133,16 +136,16 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _sentences(rows: list[dict[str, Any]]) -> list[str]:
-    """Return sentences about the figures of each policy."""
+def _describe_policies(rows: list[Row]) -> list[str]:
+    """Describe the figures of each policy in sentences."""
     parts = []
     for row in rows:
         name = row["policy"]
         if name == "real":
-            again = ", a dry run's, the same ones in pass after pass" if row["dry_run"] else ""
+            again = " (a dry run decides the same moves in each pass)" if row["dry_run"] else ""
             moves = (
-                f"{row['moves']} moves decided{again}; {row['arrived']} bundles came to "
-                "another broker for whatever reason"
+                f"{row['moves']} moves decided{again}; {row['arrived']} bundles arrived at another "
+                "broker for any reason"
             )
             parts.append(f"real: {row['strategies']}; {moves}")
         elif not row["rounds"]:
@@ -153,8 +156,8 @@ def _sentences(rows: list[dict[str, Any]]) -> list[str]:
                 f"{_percent(row['real_max_usage'])} in the same rounds"
             )
             parts.append(
-                f"{name}: {row['strategies']}; {usage}; {row['elsewhere']} bundles are at another "
-                "broker than in reality by now"
+                f"{name}: {row['strategies']}; {usage}; {row['elsewhere']} bundles are now at "
+                "another broker than in reality"
             )
         if row["skipped"]:
             parts.append(

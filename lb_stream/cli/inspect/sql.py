@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -60,13 +60,11 @@ def sql(
     ] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option("--param", metavar="NAME=VALUE", help="A value for :NAME in it."),
+        typer.Option("--param", metavar="NAME=VALUE", help="A value for :NAME in the query."),
     ] = None,
     describe: Annotated[
         str | None,
-        typer.Option(
-            "--describe", metavar="TABLE", help="Instead: what each column of a table is."
-        ),
+        typer.Option("--describe", metavar="TABLE", help="Describe a table's columns instead."),
     ] = None,
     output: Annotated[
         Format,
@@ -111,10 +109,12 @@ def sql(
     result = run(lake, text, values)
     columns = [column[0] for column in result.description or []]
     if json or output is Format.json:
-        emit_rows((dict(zip(columns, row, strict=True)) for row in _rows(result)), Format.json)
+        emit_rows(
+            (dict(zip(columns, row, strict=True)) for row in _fetch_rows(result)), Format.json
+        )
     elif output is Format.csv:
         emit_csv([columns])
-        for row in _rows(result):
+        for row in _fetch_rows(result):
             emit_csv([row])
     else:
         _show(columns, result)
@@ -129,7 +129,7 @@ def _describe(name: str, form: str) -> None:
         emit_rich(table(columns, rows))
 
 
-def _rows(result: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+def _fetch_rows(result: duckdb.DuckDBPyConnection) -> Iterator[tuple[object, ...]]:
     while fetched := result.fetchmany(10_000):
         yield from fetched
 
@@ -141,7 +141,7 @@ def _show(columns: list[str], result: duckdb.DuckDBPyConnection) -> None:
         for index, name in enumerate(columns)
         if rows and all(isinstance(row[index], int | float | None) for row in rows)
     ]
-    cells = [[_cell(value) for value in row] for row in rows]
+    cells = [[_format_cell(value) for value in row] for row in rows]
     width = sum(
         max(len(line) for row in [columns, *cells] for line in row[index].split("\n")) + 2
         for index in range(len(columns))
@@ -156,7 +156,7 @@ def _show(columns: list[str], result: duckdb.DuckDBPyConnection) -> None:
         )
     else:
         _show_upright(columns, cells)
-    more = 0 if len(rows) < SHOWN_ROWS else sum(1 for _ in _rows(result))
+    more = 0 if len(rows) < SHOWN_ROWS else sum(1 for _ in _fetch_rows(result))
     note(
         f"({len(rows)} row{'' if len(rows) == 1 else 's'})"
         + (f", {more} more: add a limit, or --format csv" if more else "")
@@ -175,7 +175,7 @@ def _show_upright(columns: list[str], cells: list[list[str]]) -> None:
     emit("\n".join(lines) + "\n" if lines else "")
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -185,5 +185,5 @@ def _cell(value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="milliseconds")
     if isinstance(value, list):
-        return ", ".join(map(_cell, value))
+        return ", ".join(map(_format_cell, value))
     return shown(str(value), "\n")

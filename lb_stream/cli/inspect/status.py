@@ -53,7 +53,7 @@ def status(
         emit_json(found.to_dict() | {"facts": asdict(facts)})
     else:
         emit_rich(styled((found.sentence, COLOURS[found.state])), "")
-        emit("".join(f"{name:<10}{value}\n" for name, value in _lines(facts)))
+        emit("".join(f"{name:<10}{value}\n" for name, value in _describe_job(facts)))
         if facts.clusters:
             emit_rich("", clusters_table(facts.clusters))
         if found.findings:
@@ -68,11 +68,12 @@ def status(
         raise typer.Exit(EXIT_CODES[found.state])
 
 
-def _lines(facts: Facts) -> list[tuple[str, str]]:
+def _describe_job(facts: Facts) -> list[tuple[str, str]]:
+    """Return the lines about the job, Kafka and the disk: names and texts."""
     job = facts.job
     lines = [("pipeline", job.pipeline)]
     if facts.demo_end is not None:
-        lines.append(("demo", f"{facts.demo_end.sentence}; its job and its Kafka with it"))
+        lines.append(("demo", f"{facts.demo_end.sentence}; its job and its Kafka have ended, too"))
     elif job.epoch is not None:
         up = {True: "up", False: "NOT RUNNING", None: "unknown"}[job.running]
         lines += [

@@ -52,13 +52,11 @@ def monitor(
         bool,
         typer.Option(
             "--classic",
-            help="Pulsar's broker monitor tables, from the reports topic: at every change, all "
-            "each minute.",
+            help="Show the tables of Pulsar's broker monitor: a broker's at each change, all each "
+            "minute.",
         ),
     ] = False,
-    once: Annotated[
-        bool, typer.Option("--once", help="Print how things stand now, then end.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the tables once, then end.")] = False,
     interval: Annotated[
         float,
         typer.Option(

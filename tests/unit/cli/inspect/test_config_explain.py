@@ -132,7 +132,7 @@ def test_the_warnings_say_why_and_stand_beside_the_table(folder: Path) -> None:
     assert result.code == 0
     assert result.err.splitlines() == [
         "warning: balancer.low_threshold_points (lb.toml) is not read: it is for AvgShedder; "
-        "here is the modular manager with ThresholdShedder and LeastLongTermMessageRate"
+        "this cluster has the modular manager with ThresholdShedder and LeastLongTermMessageRate"
     ]
     lines = result.out.splitlines()
     assert max(map(len, lines)) <= 80

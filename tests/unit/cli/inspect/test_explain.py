@@ -360,8 +360,8 @@ def test_a_round_tells_what_it_saw_decided_and_what_ended(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "say what to explain"),
-        (("demo:1:0", "--bundle", "x"), "say what to explain"),
+        ((), "expected one of DECISION"),
+        (("demo:1:0", "--bundle", "x"), "expected one of DECISION"),
         (("demo:999:0",), "there is no decision demo:999:0"),
         (("--round", "demo"), "expected CLUSTER:SEQ"),
         (("--round", "demo:999"), "its rounds run from 1 to 60"),
@@ -537,7 +537,7 @@ def test_a_pass_that_found_no_fitting_bundle_is_named_in_figures(
         (strategy,) = [
             check for check in found["checks"] if check["blocks"] and check["name"] == "strategy"
         ]
-        assert "no_fitting_bundle" in strategy["found"] and "msg/s, limit 3" in strategy["found"]
+        assert "no_fitting_bundle" in strategy["description"] and "msg/s, limit 3" in strategy["description"]
 
 
 def test_what_the_last_pass_decided_is_said_and_not_that_the_next_one_decides(

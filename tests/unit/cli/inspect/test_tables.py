@@ -162,7 +162,7 @@ def test_decisions_tell_people_what_why_and_what_came_of_it(ask: Any) -> None:
         f"unload {HOT}",
         "b-0:80 → b-1:80",
         "above_average",
-        "0.620, limit 0.510",
+        "62.0%, limit 51.0%",
         "confirmed",
         "expired",
         "in 1.2 s",
