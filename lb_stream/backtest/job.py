@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark import Broadcast, SparkContext
 from pyspark.sql import SparkSession
 
-from lb_stream.backtest.trial import TrialWindow, append_backtests, run_name, run_trial
+from lb_stream.backtest.trial import BacktestRow, TrialWindow, append_backtests, run_name, run_trial
 from lb_stream.contracts.table_spec import columns_ddl
 from lb_stream.contracts.tables import TABLES
 from lb_stream.io.tables.delta import existing_table
@@ -77,14 +77,14 @@ def run_trials(
     windows: Sequence[Broadcast[TrialWindow]],
     policies: Sequence[Policy],
     on_progress: OnProgress = lambda *_: None,
-) -> list[dict[str, Any]]:
+) -> list[BacktestRow]:
     """Run a trial for each window and policy, and return their rows in that order.
 
     `on_progress` is called with the number of trials done, and of all trials.
     """
     context, group = spark.sparkContext, f"backtest-{uuid.uuid4()}"
     trials = [(number, policy) for number in range(len(windows)) for policy in policies]
-    found: list[dict[str, Any]] = []
+    found: list[BacktestRow] = []
     failed: list[BaseException] = []
 
     def collect() -> None:
@@ -123,8 +123,8 @@ def append_run(
     root: Store,
     windows: Sequence[TrialWindow],
     policies: Sequence[Policy],
-    rows: Sequence[dict[str, Any]],
-) -> list[dict[str, Any]]:
+    rows: Sequence[BacktestRow],
+) -> list[BacktestRow]:
     """Append a run's rows to `backtests`. Returns them with the run's name and time."""
     name = run_name(windows, policies)
     return append_backtests(root, [{"run": name} | row for row in rows])

@@ -26,7 +26,13 @@ from lb_stream.backtest.suggest import (
     require_space,
     search,
 )
-from lb_stream.backtest.trial import TrialWindow, compare_policies, cut_time
+from lb_stream.backtest.trial import (
+    BacktestRow,
+    PolicyMeans,
+    TrialWindow,
+    compare_policies,
+    cut_time,
+)
 from lb_stream.io.messages.errors import describe_error
 from lb_stream.query import QueryError
 from lb_stream.query.past.reports import build_history
@@ -35,9 +41,9 @@ from lb_stream.sim.scenario.from_history import LoadHistory, ScenarioWithNotes, 
 from lb_stream.sim.simulation import Policy, read_policy
 from lb_stream.store import Store
 
-Past = Callable[[int | None, int | None], dict[str, Any]]
-Rows = list[dict[str, Any]]
-Trials = Callable[[Sequence[Policy], Callable[[int, int], None]], Rows]
+LoadPast = Callable[[int | None, int | None], dict[str, Any]]
+"""Loads the fields of a `LoadHistory` between two times; None: where the history begins or ends."""
+Trials = Callable[[Sequence[Policy], Callable[[int, int], None]], list[BacktestRow]]
 """Runs policies in all windows; its second argument is called with trials done and all trials."""
 
 
@@ -194,11 +200,11 @@ def _suggest(
     options: argparse.Namespace, space: Space, windows: int, trials: Trials
 ) -> tuple[dict[str, Any], list[Policy]]:
     """Search for a better policy. Returns the suggestion and all rows, and the policies tried."""
-    rows: Rows = []
+    rows: list[BacktestRow] = []
     policies: list[Policy] = []
     total = space.trials(options.trials) * windows
 
-    def try_policies(batch: Sequence[Policy]) -> Rows:
+    def try_policies(batch: Sequence[Policy]) -> list[PolicyMeans]:
         before = len(rows)
         tried = trials(batch, lambda done, _: _print_progress(before + done, total))
         rows.extend(tried)
@@ -229,7 +235,7 @@ def _build_windows(options: argparse.Namespace, ask: RunQuery | None) -> list[Tr
 
 
 def _build_cluster_windows(
-    options: argparse.Namespace, cluster: str, past: Past
+    options: argparse.Namespace, cluster: str, past: LoadPast
 ) -> list[TrialWindow]:
     """Build the scenario of each window; the first one's notes are printed."""
     whole = LoadHistory(**past(options.begin, options.end))

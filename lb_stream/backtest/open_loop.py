@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lb_stream.backtest.trial import SHOWN
+from lb_stream.backtest.trial import SHOWN, BacktestRow
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.config.cluster_config import ClusterConfig
@@ -46,7 +46,7 @@ COUNTED = (
 Moves of then and now are `alike` in bundle, source and destination, else from the `same_source`;
 the others were decided only then (`fewer`) or only now (`more`).
 """
-LoggedRound = tuple[Mapping[str, Any], RoundStart | None]
+RoundWithStart = tuple[Mapping[str, Any], RoundStart | None]
 """A row of the log, and the start of its round. None: its view is gone, or the round failed."""
 
 
@@ -137,8 +137,8 @@ class OpenTrial:
 
 
 def run_open_loop(
-    rounds: Iterable[LoggedRound], policies: Sequence[Policy]
-) -> list[dict[str, Any]]:
+    rounds: Iterable[RoundWithStart], policies: Sequence[Policy]
+) -> list[BacktestRow]:
     """Decide rounds again. Returns a row of `backtests` for each cluster and policy.
 
     The same log gives the same rows. Rounds without a view are left out.
@@ -172,7 +172,7 @@ def run_open_loop(
     ]
 
 
-def _build_row(trial: OpenTrial, cluster: str, times: Sequence[int]) -> dict[str, Any]:
+def _build_row(trial: OpenTrial, cluster: str, times: Sequence[int]) -> BacktestRow:
     """Build a row of `backtests`. `times`: of the rounds, ms since the epoch, ascending."""
     counts = None if trial.error is not None else {name: trial.counts[name] for name in COUNTED}
     return {

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lb_stream.contracts.keys import SettingError, describe_expected_setting
+from lb_stream.contracts.keys import GivenSettings, SettingError, describe_expected_setting
 from lb_stream.settings.names import list_models, normalise_names
 from lb_stream.settings.resolve import ResolvedSettings
 from lb_stream.settings.usage import explain_unread, find_readers
@@ -71,6 +71,10 @@ FOR_ALL: Mapping[str, str] = {
 """Settings that are searched by default for every shedder."""
 
 
+Parameter = float | str
+"""What the optimiser varies: a number of a range, or the text of a choice."""
+
+
 @dataclass(frozen=True, slots=True)
 class ValueRange:
     """A number from `low` to `high`, both included."""
@@ -94,7 +98,7 @@ class ValueRange:
         rounded = min(max(float(f"{parameter:.{DIGITS}g}"), self.low), self.high)
         return round(rounded) if self.whole else rounded
 
-    def to_parameter(self, value: Any) -> float | None:
+    def to_parameter(self, value: object) -> float | None:
         """Convert a value to the optimiser's parameter. None: the value lies outside."""
         return value if isinstance(value, int | float) and self.low <= value <= self.high else None
 
@@ -103,18 +107,18 @@ class ValueRange:
 class Choices:
     """Choices of a value: its text as given → the value."""
 
-    values: Mapping[str, Any]
+    values: Mapping[str, object]
 
     @property
     def count(self) -> float:
         """Return the number of values."""
         return len(self.values)
 
-    def to_value(self, parameter: str) -> Any:
+    def to_value(self, parameter: str) -> object:
         """Convert the optimiser's parameter, a choice's text, to its value."""
         return self.values[parameter]
 
-    def to_parameter(self, value: Any) -> str | None:
+    def to_parameter(self, value: object) -> str | None:
         """Convert a value to the optimiser's parameter. None: it is no choice."""
         return next((text for text, candidate in self.values.items() if candidate == value), None)
 
@@ -125,7 +129,7 @@ class Space:
 
     base: Policy
     parts: Mapping[str, ValueRange | Choices]  # setting → its values
-    base_values: Mapping[str, Any]  # setting → the value that `base` has
+    base_values: GivenSettings  # setting → the value that `base` has
 
     def trials(self, wanted: int) -> int:
         """Return how many policies can be tried, at most `wanted`; `base` is one of them."""
@@ -136,19 +140,22 @@ class Space:
             )
         )
 
-    def changes(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def changes(self, parameters: Mapping[str, Any]) -> dict[str, object]:
         """Return the settings that differ from the base's, for the optimiser's parameters."""
         values = {name: part.to_value(parameters[name]) for name, part in self.parts.items()}
         return {name: value for name, value in values.items() if value != self.base_values[name]}
 
-    def start(self) -> dict[str, Any] | None:
+    def start(self) -> dict[str, Parameter] | None:
         """Return the optimiser's parameters of the base. None: it lies outside of the space."""
-        parameters = {
-            name: part.to_parameter(self.base_values[name]) for name, part in self.parts.items()
-        }
-        return None if None in parameters.values() else parameters
+        parameters: dict[str, Parameter] = {}
+        for name, part in self.parts.items():
+            parameter = part.to_parameter(self.base_values[name])
+            if parameter is None:
+                return None
+            parameters[name] = parameter
+        return parameters
 
-    def policy(self, changes: Mapping[str, Any], number: int) -> Policy:
+    def policy(self, changes: GivenSettings, number: int) -> Policy:
         """Return the base with some settings changed; number 0 is the base itself."""
         return Policy(
             f"{self.base.name} {number}" if number else self.base.name,
@@ -192,12 +199,12 @@ def _default_settings(shedder: str) -> dict[str, tuple[str, str]]:
     }
 
 
-def _simulated_settings(base: Policy, **over: Any) -> ResolvedSettings:
+def _simulated_settings(base: Policy, **over: object) -> ResolvedSettings:
     """Resolve the settings as a simulation uses them: without splits."""
     return base.resolve(**{"split_enabled": False, **over})
 
 
-def _choices(part: ValueRange | Choices) -> Iterable[Any]:
+def _choices(part: ValueRange | Choices) -> Iterable[object]:
     return part.values.values() if isinstance(part, Choices) else ()
 
 
@@ -223,12 +230,16 @@ def _parse_part(base: Policy, name: str, text: str) -> ValueRange | Choices:
     low, dots, high = text.partition("..")
     if dots:
         ends = [_parse_value(base, name, end) for end in (low, high)]
-        whole = all(isinstance(end, int) for end in ends)
-        if any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):
+        numbers = [
+            end for end in ends if isinstance(end, int | float) and not isinstance(end, bool)
+        ]
+        if len(numbers) < len(ends):
             raise SettingError(name, text, "one|other: it is no number", OPTION)
-        if ends[0] >= ends[1]:
+        if numbers[0] >= numbers[1]:
             raise SettingError(name, text, "low..high with the lower one first", OPTION)
-        return ValueRange(ends[0], ends[1], whole)
+        return ValueRange(
+            numbers[0], numbers[1], whole=all(isinstance(number, int) for number in numbers)
+        )
     values = {
         choice.strip(): _parse_value(base, name, choice.strip()) for choice in text.split("|")
     }
@@ -237,7 +248,7 @@ def _parse_part(base: Policy, name: str, text: str) -> ValueRange | Choices:
     return Choices(values)
 
 
-def _parse_value(base: Policy, name: str, text: str) -> Any:
+def _parse_value(base: Policy, name: str, text: str) -> object:
     """Parse a setting's value. Raises SettingError for an unknown setting or a wrong value."""
     ((ours, value),) = normalise_names({name: text}).items()
     model = next(model for model in list_models() if ours in model.model_fields)
@@ -253,7 +264,7 @@ def _parse_value(base: Policy, name: str, text: str) -> Any:
     return value
 
 
-def _find_value(resolved: ResolvedSettings, name: str) -> Any:
+def _find_value(resolved: ResolvedSettings, name: str) -> object:
     """Find a setting's value; its default where the policy's strategies don't read it."""
     values = resolved.values
     if name in values:

@@ -10,10 +10,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lb_stream.backtest.search_space import Choices, Space, ValueRange, read_space
+from lb_stream.backtest.trial import PolicyMeans
 from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.keys import GivenSettings
 from lb_stream.sim.simulation import Policy
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ It is fixed, because the result depends on it.
 MAX_ASKS_PER_TRIAL = 4
 """In a small space the optimiser asks for the same policy again; this bounds how often."""
 
-TryPolicies = Callable[[Sequence[Policy]], Iterable[Mapping[str, Any]]]
+TryPolicies = Callable[[Sequence[Policy]], Iterable[PolicyMeans]]
 """Tries policies. Returns a row of `compare_policies` for each, in any order."""
 
 
@@ -53,8 +55,8 @@ class TriedPolicy:
 
     number: int
     policy: Policy
-    changes: Mapping[str, Any]
-    measures: Mapping[str, Any] = field(default_factory=dict)
+    changes: GivenSettings
+    measures: PolicyMeans = field(default_factory=dict)
 
     def __getitem__(self, measure: str) -> float:
         return float(self.measures[measure])
@@ -142,7 +144,7 @@ class _Optimiser:
         if (start := space.start()) is not None:
             self._study.enqueue_trial(start)
 
-    def suggest(self, found: Mapping[str, TriedPolicy]) -> tuple[str, dict[str, Any]]:
+    def suggest(self, found: Mapping[str, TriedPolicy]) -> tuple[str, dict[str, object]]:
         """Return the next policy's name and changes. It learns at once from one found already."""
         trial = self._study.ask(self._distributions)
         changes = self._space.changes(trial.params)
@@ -216,7 +218,7 @@ def choose(front: Sequence[TriedPolicy], by: str, within: float) -> tuple[TriedP
 
 def describe_suggestion(
     space: Space, found: Sequence[TriedPolicy], by: str, within: float
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return a search's result for JSON: the base, the front, the chosen one's number and why."""
     front = find_front(found)
     chosen, why = choose(front, by, within) if front else (None, "every trial failed")
@@ -231,13 +233,13 @@ def describe_suggestion(
     }
 
 
-def _policy_fields(tried: TriedPolicy) -> dict[str, Any]:
+def _policy_fields(tried: TriedPolicy) -> dict[str, object]:
     measures = {
         name: value
         for name, value in tried.measures.items()
         if name not in ("policy", "trials", "failed")
     }
-    settings: dict[str, Any] = json.loads(canonical_json(dict(tried.policy.settings)))
+    settings: dict[str, object] = json.loads(canonical_json(dict(tried.policy.settings)))
     return {
         "number": tried.number,
         "policy": tried.policy.name,

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,9 @@ from lb_stream.sim.scenario.scenario import Scenario
 from lb_stream.sim.simulation import Policy, run_simulation
 from lb_stream.store import Store
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 SHOWN = (
     "max_over_bound_median",
     "max_over_bound_p95",
@@ -36,6 +39,10 @@ SHOWN = (
     "violation_count",
 )
 """Measures that are columns of `backtests`. The column `measures` has all measures as JSON."""
+
+
+BacktestRow = dict[str, Any]
+"""A row of `backtests`, without columns that are added when the row is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +62,12 @@ def cut_time(from_ms: int, to_ms: int, hours: float) -> Iterator[tuple[int, int]
         yield from_ms + number * length, min(from_ms + (number + 1) * length, to_ms)
 
 
-def run_trial(window: TrialWindow, policy: Policy) -> dict[str, Any]:
+def run_trial(window: TrialWindow, policy: Policy) -> BacktestRow:
     """Run a trial. Returns a row of `backtests` without its run.
 
     An exception becomes the row's `error`: other trials go on.
     """
-    row: dict[str, Any] = {
+    row: BacktestRow = {
         "cluster": window.cluster,
         "from_ms": window.from_ms,
         "to_ms": window.to_ms,
@@ -97,14 +104,21 @@ def run_name(windows: Iterable[TrialWindow], policies: Iterable[Policy]) -> str:
     return digest.hexdigest()
 
 
-def _leaves(part: Any) -> Iterator[Any]:
+def _leaves(part: DataclassInstance) -> Iterator[object]:
     """Yield the arrays and plain values of a scenario, or of a part of it."""
     for field in fields(part):
         value = getattr(part, field.name)
-        yield from _leaves(value) if is_dataclass(value) else (value,)
+        if is_dataclass(value) and not isinstance(value, type):
+            yield from _leaves(value)
+        else:
+            yield value
 
 
-def compare_policies(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+PolicyMeans = dict[str, Any]
+"""`policy`, `trials`, `failed`, and each measure of SHOWN → its mean; None: every trial failed."""
+
+
+def compare_policies(rows: Iterable[Mapping[str, Any]]) -> list[PolicyMeans]:
     """Return each policy's means over clusters and windows, ordered by imbalance.
 
     `failed` counts failed trials; policies with any come last.
@@ -112,7 +126,7 @@ def compare_policies(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     trials: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         trials.setdefault(row["policy"], []).append(row)
-    found = []
+    found: list[PolicyMeans] = []
     for policy, policy_rows in trials.items():
         done = [row for row in policy_rows if row["error"] is None]
         means = {
@@ -137,7 +151,7 @@ def compare_policies(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     )
 
 
-def append_backtests(root: Store, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def append_backtests(root: Store, rows: Sequence[BacktestRow]) -> list[BacktestRow]:
     """Append the rows of one run to `backtests`. Returns them with their time."""
     made_ms = time.time_ns() // 1_000_000
     whole = [{**row, "made_ms": made_ms} for row in rows]

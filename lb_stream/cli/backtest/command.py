@@ -6,7 +6,7 @@ import json as json_
 import re
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -166,7 +166,7 @@ def backtest(
     raise typer.Exit(code)
 
 
-def _only_closed(given: Mapping[str, Any]) -> None:
+def _only_closed(given: Mapping[str, object]) -> None:
     """Require that no option of a simulation is given. Raises CommandError."""
     for option, value in given.items():
         if value:
@@ -197,7 +197,9 @@ def _check_past(tables: str, reports: Path | None, clusters: Sequence[str | None
             require_recorded_cluster(build_lake_query(lake), cluster)
 
 
-def _run(command: list[str], environment: dict[str, str]) -> tuple[dict[str, Any] | None, int]:
+def _run(
+    command: list[str], environment: dict[str, str]
+) -> tuple[suggestion.JsonObject | None, int]:
     """Run the program in a session of its own, and show its progress.
 
     Returns its result, None if there is none, and its exit code. Ctrl-C ends it with all its
@@ -237,14 +239,14 @@ def _run(command: list[str], environment: dict[str, str]) -> tuple[dict[str, Any
     return result, code if result is not None else code or 1
 
 
-def _write(html: Path, result: dict[str, Any]) -> None:
+def _write(html: Path, result: suggestion.JsonObject) -> None:
     from lb_stream.cli.backtest.page import page
 
     html.write_text(page(result["run"], result["rows"]), encoding="utf-8")
     note(f"wrote {html}")
 
 
-def _show(result: dict[str, Any], out: Path | None, json: bool) -> None:
+def _show(result: suggestion.JsonObject, out: Path | None, json: bool) -> None:
     if "suggestion" in result:
         suggestion.show(result, out, json)
         return

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json as json_
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, table
 from lb_stream.io.messages.times import utc
 
 if TYPE_CHECKING:
-    from lb_stream.backtest.open_loop import LoggedRound
+    from lb_stream.backtest.open_loop import RoundWithStart
+    from lb_stream.backtest.trial import BacktestRow
 
 HEADS = {
     "moves": "moves",
@@ -89,8 +90,8 @@ def compare_decisions(
 
 
 def _note_views(
-    rounds: Iterable[LoggedRound], seen: list[bool], on_round: Callable[[], None]
-) -> Iterator[LoggedRound]:
+    rounds: Iterable[RoundWithStart], seen: list[bool], on_round: Callable[[], None]
+) -> Iterator[RoundWithStart]:
     """Yield the same rounds. `seen` gets, for each, whether its view exists."""
     for row, start in rounds:
         yield row, start
@@ -98,7 +99,7 @@ def _note_views(
         on_round()
 
 
-def _show(rows: Sequence[dict[str, Any]], json: bool) -> None:
+def _show(rows: Sequence[BacktestRow], json: bool) -> None:
     if json:
         for row in rows:
             emit_json(

@@ -15,6 +15,9 @@ from lb_stream.io.messages.times import utc
 from lb_stream.sim.measures.series import BALANCED
 
 Row = Mapping[str, Any]
+"""A row of `backtests`."""
+Chart = dict[str, object]
+"""The data of one chart, for the pointer's script."""
 SHOWN = {
     "max_over_bound_median": "max/bound",
     "max_over_bound_p95": "(p95)",
@@ -59,7 +62,7 @@ def page(run: str, rows: Sequence[Row]) -> str:
         if failed
         else "",
     ]
-    charts: list[dict[str, Any]] = []
+    charts: list[Chart] = []
     order = [mean["policy"] for mean in means]
     for cluster in clusters:
         section, points = _cluster(
@@ -130,9 +133,7 @@ def _point(row: Row, name: str) -> tuple[float, float, str]:
     )
 
 
-def _cluster(
-    cluster: str, order: Sequence[str], rows: Sequence[Row]
-) -> tuple[str, list[dict[str, Any]]]:
+def _cluster(cluster: str, order: Sequence[str], rows: Sequence[Row]) -> tuple[str, list[Chart]]:
     """Return a cluster's section, window by window, and the data of the pointer's script."""
     times = sorted({row["from_ms"] for row in rows})
     at = {(row["policy"], row["from_ms"]): row for row in rows}

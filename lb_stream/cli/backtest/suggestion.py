@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from lb_stream.sim.simulation import Policy
 
+JsonObject = Mapping[str, Any]
+"""A part of the result that the back-test's program prints as JSON."""
 _PANEL = "Search for better settings"
 IMBALANCE, CONSTRAINT = "max_over_bound_median", "violation_count"
 HEADS = {
@@ -124,7 +126,7 @@ def require_possible(
         )
 
 
-def show(result: Mapping[str, Any], out: Path | None, json: bool) -> None:
+def show(result: JsonObject, out: Path | None, json: bool) -> None:
     """Print the front, and write the chosen settings.
 
     Raises CommandError where every trial failed.
@@ -148,7 +150,7 @@ def show(result: Mapping[str, Any], out: Path | None, json: bool) -> None:
         note(f"wrote {out}: try it on other days with lbctl backtest --policy {out}")
 
 
-def _table(made: Mapping[str, Any]) -> RenderableType:
+def _table(made: JsonObject) -> RenderableType:
     """Build the table of the front; above it the base policy, if another one beats it.
 
     The column of broken rules is left out when no rule is broken.
@@ -167,18 +169,18 @@ def _table(made: Mapping[str, Any]) -> RenderableType:
     return table(("", *heads.values(), "settings changed"), rows, right=tuple(heads.values()))
 
 
-def _number(row: Mapping[str, Any], chosen: int) -> str:
+def _number(row: JsonObject, chosen: int) -> str:
     return f"{row['number']} chosen" if row["number"] == chosen else str(row["number"])
 
 
-def _figure(row: Mapping[str, Any], name: str) -> str:
+def _figure(row: JsonObject, name: str) -> str:
     value = row["measures"].get(name)
     if value is None:
         return "-"
     return f"{value:,.3f}" if name == IMBALANCE else f"{value:,.1f}".removesuffix(".0")
 
 
-def _changed(row: Mapping[str, Any]) -> Text:
+def _changed(row: JsonObject) -> Text:
     """Return the settings that differ from the base's, each on a line of its own."""
     return styled(
         *(f"{name} = {format_toml(value)}" for name, value in row["changes"].items())
@@ -187,7 +189,7 @@ def _changed(row: Mapping[str, Any]) -> Text:
     )
 
 
-def settings_file(run: str, made: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
+def settings_file(run: str, made: JsonObject, chosen: JsonObject) -> str:
     """Return the chosen settings as TOML for --policy and --config."""
     figures = [
         f"# {head}: {_figure(chosen, name)}, was {_figure(made['start'], name)}"

@@ -19,6 +19,8 @@ from lb_stream.sim.scenario.scenario import (
     ScenarioIsolation,
 )
 
+Facts = dict[str, Any]
+"""A JSON object with facts."""
 TOLERANCE_S = 1e-6
 
 
@@ -33,7 +35,7 @@ class ScenarioFacts:
         """Return the series if nothing moves: bundles of dead brokers stay unassigned."""
         return measure_trace(self.scenario, []).series
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Facts:
         """Return what `lbctl scenario check` shows, for JSON."""
         given = self.scenario
         return {
@@ -61,7 +63,7 @@ class ScenarioFacts:
             "notes": self.notes(),
         }
 
-    def details(self) -> dict[str, Any]:
+    def details(self) -> Facts:
         """Return what `lbctl scenario show` shows beside that, for JSON. Usages are ratios."""
         series, last = self.series, len(self.series.t_s) - 1
         return {
@@ -92,7 +94,7 @@ class ScenarioFacts:
             for t_s in (self.scenario.judge_from_s, self.scenario.settled_from_s)
         ]
 
-    def brokers(self) -> list[dict[str, Any]]:
+    def brokers(self) -> list[Facts]:
         """Return each broker at the start, the busiest first."""
         given = self.scenario
         count = len(given.brokers)

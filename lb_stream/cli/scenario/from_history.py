@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -154,7 +154,7 @@ def _write(made: ScenarioWithNotes, folder: Path, json: bool) -> None:
 
     scenario = made.scenario
     write_scenario(scenario, folder)
-    known: dict[str, Any] = {
+    known = {
         "brokers": len(scenario.brokers),
         "bundles": len(scenario.bundles),
         "seconds": scenario.end_s,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -171,7 +171,7 @@ def _write(path: Path, parts: Iterable[str]) -> None:
         raise CommandError(f"{path}: {error.strerror}") from None
 
 
-def _nested(runs: Runs) -> Any:
+def _nested(runs: Runs) -> object:
     """Return the figures, by scenario and policy where there are several."""
     by_policy = {
         name: {label: measured.figures for label, measured in policies.items()}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lb_stream.sim.measures import TraceMeasures
+from lb_stream.sim.measures.figures import Figures
 from lb_stream.sim.measures.moves import (
     gap_clients,
     gap_throughputs,
@@ -16,10 +17,12 @@ from lb_stream.sim.measures.moves import (
 )
 from lb_stream.sim.measures.verdict import VIOLATIONS
 
+TableRow = dict[str, Any]
+"""Head of a column → what the row has there."""
 MOST_BROKEN = 50
 
 
-def side_by_side(figures: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+def side_by_side(figures: Mapping[str, Figures]) -> list[list[str]]:
     """Return a row for each measure, with a column for each policy.
 
     Rules that no policy broke are left out; – is no figure.
@@ -47,7 +50,7 @@ def figure(value: float | None) -> str:
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3f}"
 
 
-def lost(measured: TraceMeasures) -> list[dict[str, Any]]:
+def lost(measured: TraceMeasures) -> list[TableRow]:
     """Return the losses by their cause: moves, and each broker that went down."""
     gaps, names = measured.gaps, measured.scenario.brokers.names
     cost = gap_clients(measured.scenario, gaps) * (
@@ -74,7 +77,7 @@ def lost(measured: TraceMeasures) -> list[dict[str, Any]]:
     ]
 
 
-def budgets(measured: TraceMeasures) -> list[dict[str, Any]]:
+def budgets(measured: TraceMeasures) -> list[TableRow]:
     """Return the namespaces with a budget that moved, and their max moves in an hour.
 
     Those above their budget come first.
@@ -95,7 +98,7 @@ def budgets(measured: TraceMeasures) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["above budget"], row["namespace"]))
 
 
-def broken(measured: TraceMeasures) -> list[dict[str, Any]]:
+def broken(measured: TraceMeasures) -> list[TableRow]:
     """Return the first violations."""
     brokers, bundles = measured.scenario.brokers.names, measured.scenario.bundles.names
     return [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -169,7 +168,7 @@ def _budgets(identity: str, measured: TraceMeasures) -> str:
     )
 
 
-def _table(name: str, title: str, rows: Sequence[Mapping[str, Any]], empty: str) -> str:
+def _table(name: str, title: str, rows: Sequence[Mapping[str, object]], empty: str) -> str:
     return table(
         name, title, list(rows[0]) if rows else [], [list(row.values()) for row in rows], empty
     )
@@ -206,7 +205,7 @@ def _moves_in_the_last_minute(measured: TraceMeasures) -> Ints:
     ]
 
 
-def _points(identity: str, measured: TraceMeasures) -> dict[str, Any]:
+def _points(identity: str, measured: TraceMeasures) -> dict[str, object]:
     """Return the data of the pointer's script for one policy: the brokers' usages."""
     series, names = measured.series, measured.scenario.brokers.names
     over, unserved = _thinned(series.shown_over_bound), _thinned(series.unserved)
@@ -230,7 +229,7 @@ def _points(identity: str, measured: TraceMeasures) -> dict[str, Any]:
     }
 
 
-def _compared_points(name: str, of: Mapping[str, TraceMeasures]) -> dict[str, Any]:
+def _compared_points(name: str, of: Mapping[str, TraceMeasures]) -> dict[str, object]:
     """Return the data of the pointer's script for all policies: their imbalance."""
     times = _times(next(iter(of.values())))
     loads = {label: _thinned(measured.series.shown_over_bound) for label, measured in of.items()}
