@@ -1,9 +1,8 @@
-"""Sends one message by Apprise, in a process of its own: `python -m lb_stream.notify.delivery`, a
-job as JSON in, an answer as JSON out.
+"""Send one message with Apprise, in a process of its own: `python -m lb_stream.notify.delivery`.
 
-Apprise waits in threads that nobody can end, few of them for all targets. A service that sends its
-answer byte by byte, or without end, would use them up; this process ends with its time and its
-memory.
+The process reads a `Delivery` as JSON and writes a `DeliveryResult` as JSON. Apprise waits in
+threads that nothing can end, and has few of them. A service that answers byte by byte, or without
+end, would use them up; this process has a limit of time and of memory instead.
 """
 
 from __future__ import annotations
@@ -13,17 +12,35 @@ import resource
 import signal
 import sys
 import time
-from typing import Any
+from typing import TypedDict
 
 from apprise import Apprise, AppriseAsset, NotifyFormat, NotifyType
 
-MOST_MEMORY_BYTES = 1 << 30
+MAX_MEMORY_BYTES = 1 << 30
+
+
+class Delivery(TypedDict):
+    """A message and where it goes. `is_problem`: something is wrong; else it is over, or a test."""
+
+    address: str
+    timeout_s: float
+    title: str
+    body: str
+    is_problem: bool
+
+
+class DeliveryResult(TypedDict):
+    """Whether the target accepted the message, its answer, and how long that took."""
+
+    is_accepted: bool
+    answer: str
+    took_ms: int
 
 
 def find_sender(address: str) -> Apprise | None:
-    """What sends to this address; None: it is none of Apprise's."""
-    # No picture from elsewhere in the messages, nothing kept on disk. A redirect is no answer: what
-    # it leads to was told nothing.
+    """Return an Apprise object that sends to one address; None: Apprise can't read the address."""
+    # Messages have no pictures from elsewhere, and nothing is kept on disk. A redirect counts as a
+    # refusal: the message has not reached the server that it leads to.
     asset = AppriseAsset(
         app_id="lb_stream",
         app_desc="lb_stream",
@@ -35,43 +52,47 @@ def find_sender(address: str) -> Apprise | None:
         http_redirects=False,
         service_timeout=0,
     )
-    made = Apprise(asset=asset)
+    sender = Apprise(asset=asset)
     try:
-        taken = made.add(address)
-    except Exception:  # what a plug-in of Apprise's makes of an address that it can't read
+        is_added = sender.add(address)
+    except Exception:  # Apprise's plug-ins raise anything for an address that they can't read
         return None
-    return made if taken and len(made) == 1 else None
+    return sender if is_added and len(sender) == 1 else None
 
 
 def main() -> None:
-    """Ended by SIGALRM once the target has had its time."""
-    job = json.load(sys.stdin)
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
+    """Send the message that standard input has. SIGALRM ends the process after the timeout."""
+    delivery: Delivery = json.load(sys.stdin)
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    made = find_sender(job["address"])
-    assert made is not None, "the address was tried before"
-    begin = time.monotonic()
-    signal.setitimer(signal.ITIMER_REAL, job["timeout_s"])
-    taken, said = _deliver(made, job)
-    print(
-        json.dumps(
-            {"taken": taken, "said": said, "took_ms": round((time.monotonic() - begin) * 1000)}
-        )
-    )
+    sender = find_sender(delivery["address"])
+    assert sender is not None, "build_targets has read this address before"
+    begin_s = time.monotonic()
+    signal.setitimer(signal.ITIMER_REAL, delivery["timeout_s"])
+    is_accepted, answer = _deliver(sender, delivery)
+    result: DeliveryResult = {
+        "is_accepted": is_accepted,
+        "answer": answer,
+        "took_ms": round((time.monotonic() - begin_s) * 1000),
+    }
+    print(json.dumps(result))
 
 
-def _deliver(made: Apprise, job: dict[str, Any]) -> tuple[bool, str]:
-    service = made[0]
-    service.socket_connect_timeout = service.socket_read_timeout = job["timeout_s"]
-    kind = NotifyType.WARNING if job["trouble"] else NotifyType.SUCCESS
+def _deliver(sender: Apprise, delivery: Delivery) -> tuple[bool, str]:
+    """Send the message; return whether it was accepted, and what the service answered."""
+    service = sender[0]
+    service.socket_connect_timeout = service.socket_read_timeout = delivery["timeout_s"]
+    kind = NotifyType.WARNING if delivery["is_problem"] else NotifyType.SUCCESS
     try:
-        result = made.notify(
-            title=job["title"], body=job["body"], notify_type=kind, body_format=NotifyFormat.TEXT
+        result = sender.notify(
+            title=delivery["title"],
+            body=delivery["body"],
+            notify_type=kind,
+            body_format=NotifyFormat.TEXT,
         )
-        return bool(result), "; ".join(
-            dict.fromkeys(entry.message.strip() for entry in result.logs())
-        )
-    except Exception as error:  # a plug-in of Apprise's
+        lines = dict.fromkeys(entry.message.strip() for entry in result.logs())
+        return bool(result), "; ".join(lines)
+    except Exception as error:  # Apprise's plug-ins raise anything
         return False, f"{type(error).__name__}: {error}"
 
 

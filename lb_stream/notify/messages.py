@@ -1,114 +1,90 @@
-"""Messages in words, for people who may be far from a terminal."""
+"""Write messages for people who may be far from a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from lb_stream.contracts.settings import Event
 from lb_stream.io.messages.shown import shown
 from lb_stream.notify.open_events import OpenEvent
 from lb_stream.notify.schedule import Message
 from lb_stream.query.health import describe_duration
+from lb_stream.query.wording import EVENT_HEADLINES
 from lb_stream.settings.secrets import hide
 
-HEADLINES: dict[Event, str] = {
-    "job_down": "the job is down",
-    "kafka_down": "Kafka doesn't answer",
-    "job_behind": "the job is behind",
-    "job_unknown": "whether the job runs can't be told",
-    "disk_low": "the disk is nearly full",
-    "no_reports": "no broker reports",
-    "cluster_suspended": "clusters are suspended",
-    "cluster_failing": "rounds fail",
-    "broker_dead": "brokers are silent",
-    "isolation_matches_none": "isolation policies match no broker",
-    "moves_failing": "moves fail again and again",
-    "budget_exhausted": "budgets of moves are exhausted",
-    "imbalance": "clusters are uneven",
-    "approval_wanted": "proposals wait for approval",
-}
 ENDINGS: dict[Event, str] = {
-    "moves_failing": "one went well, or no more were tried",
+    "moves_failing": "one was confirmed, or no more were tried",
     "budget_exhausted": "it has room, or no more are wanted",
-    "approval_wanted": "answered, expired, or nothing that can be done any more",
+    "approval_wanted": "answered, expired, or impossible by now",
 }
 """What the end of an event means, where it need not mean that all is well."""
-MOST_LINES = 10
+MAX_LINES = 10
 """Of each part of a message; the others are counted."""
-LONGEST_LINE = 400
+MAX_LINE_LENGTH = 400
 
 
-def title(message: Message, pipeline: str, same: bool = False) -> str:
-    """One line: which pipeline, what, and how much of it.
+def build_title(message: Message, pipeline: str, same: bool = False) -> str:
+    """Return a line with pipeline, headline, and number of events.
 
-    `same`: the event's own, the same from its begin to its end.
+    `same`: the title has to be the same from the begin of events to their end.
     """
+    headline = EVENT_HEADLINES[message.name]
     if same:
-        return f"{pipeline}: {HEADLINES[message.event]}"
-    there = len(message.new) + len(message.lasting)
-    counted = f" ({there})" if there > 1 else ""
-    what = HEADLINES[message.event]
-    if not there:
-        return f"{pipeline}: over: {what}"
-    return (
-        f"{pipeline}: {what}{counted}"
-        if message.new or message.over
-        else f"{pipeline}: still: {what}{counted}"
-    )
+        return f"{pipeline}: {headline}"
+    open_events = len(message.new) + len(message.lasting)
+    if not open_events:
+        return f"{pipeline}: over: {headline}"
+    number = f" ({open_events})" if open_events > 1 else ""
+    prefix = "" if message.new or message.ended else "still: "
+    return f"{pipeline}: {prefix}{headline}{number}"
 
 
-def body(message: Message) -> str:
-    """What is new and what to do about it, what lasts, what is over."""
-    parts = [
-        *_part(
-            "", message.new, lambda entry: f"{entry.trouble.description}: {entry.trouble.advice}"
-        ),
-        *_part(
-            "still so:",
-            message.lasting,
-            lambda entry: (
-                f"{entry.trouble.description}, for {describe_duration(message.at_ms - entry.since_ms)}"
-            ),
-        ),
-        *_part(
-            "over:",
-            message.over,
-            lambda entry: (
-                f"{_named(entry)}, after {describe_duration((entry.over_ms or entry.seen_ms) - entry.since_ms)}"
-            ),
-        ),
+def build_body(message: Message) -> str:
+    """Return lines for new events and what to do about them, those that go on, and ended ones."""
+
+    def describe_new(entry: OpenEvent) -> str:
+        return f"{entry.event.description}: {entry.event.advice}"
+
+    def describe_lasting(entry: OpenEvent) -> str:
+        return f"{entry.event.description}, for {describe_duration(message.at_ms - entry.since_ms)}"
+
+    def describe_ended(entry: OpenEvent) -> str:
+        length_ms = (entry.ended_ms or entry.seen_ms) - entry.since_ms
+        return f"{_describe_end(entry)}, after {describe_duration(length_ms)}"
+
+    lines = [
+        *_build_part("", message.new, describe_new),
+        *_build_part("still so:", message.lasting, describe_lasting),
+        *_build_part("over:", message.ended, describe_ended),
     ]
-    if message.last:
-        parts.append("This target has had its messages of this hour: more follow in the next one.")
-    return "\n".join(parts)
+    if message.is_last:
+        lines.append("This target gets no other message this hour: notify.max_messages_per_hour.")
+    return "\n".join(lines)
 
 
-def _named(entry: OpenEvent) -> str:
-    named = (
-        ", ".join(filter(None, (entry.trouble.cluster, entry.trouble.subject)))
-        or HEADLINES[entry.trouble.event]
-    )
-    ending = entry.ending or ENDINGS.get(entry.trouble.event, "")
-    return f"{named} ({ending})" if ending else named
+def _describe_end(entry: OpenEvent) -> str:
+    """Return what an ended event was about, and how it ended where that isn't sure."""
+    event = entry.event
+    name = ", ".join(filter(None, (event.cluster, event.subject))) or EVENT_HEADLINES[event.name]
+    ending = entry.ending or ENDINGS.get(event.name, "")
+    return f"{name} ({ending})" if ending else name
 
 
-def _part(
-    heading: str, some: tuple[OpenEvent, ...], line: Callable[[OpenEvent], str]
+def _build_part(
+    heading: str, entries: tuple[OpenEvent, ...], describe: Callable[[OpenEvent], str]
 ) -> Iterator[str]:
-    if not some:
+    """Yield the heading and the first lines of a part; nothing where it has no events."""
+    if not entries:
         return
     if heading:
         yield heading
-    yield from (_short(f"- {line(entry)}") for entry in _first(some))
-    if len(some) > MOST_LINES:
-        yield f"- and {len(some) - MOST_LINES} more"
+    first = sorted(entries, key=lambda entry: entry.event.key)[:MAX_LINES]
+    yield from (_clean_line(f"- {describe(entry)}") for entry in first)
+    if len(entries) > MAX_LINES:
+        yield f"- and {len(entries) - MAX_LINES} more"
 
 
-def _first(some: tuple[OpenEvent, ...]) -> Iterable[OpenEvent]:
-    return sorted(some, key=lambda entry: entry.trouble.key)[:MOST_LINES]
-
-
-def _short(text: str) -> str:
-    """One line that names can't break out of, without secrets that an error may hold."""
+def _clean_line(text: str) -> str:
+    """Return one line: without line breaks of names, without secrets of errors, cut to length."""
     line = shown(hide(text))
-    return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1] + "…"
+    return line if len(line) <= MAX_LINE_LENGTH else line[: MAX_LINE_LENGTH - 1] + "…"

@@ -1,4 +1,4 @@
-"""What has been told, in a file: a watcher that is started again tells nothing twice."""
+"""Keep in a file what was sent: a watcher that is started again sends nothing twice."""
 
 from __future__ import annotations
 
@@ -21,54 +21,54 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class WatcherState:
-    """The troubles that are open, and what each target has been told of them."""
+    """The open events, and what each target has been sent about them."""
 
     opened: Mapping[Key, OpenEvent] = field(default_factory=dict)
-    told: Mapping[str, TargetState] = field(default_factory=dict)
+    targets: Mapping[str, TargetState] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _StateFile:
+    """What the file holds."""
+
     format: int
     pipeline: str
     opened: tuple[OpenEvent, ...]
-    told: dict[str, TargetState]
+    targets: dict[str, TargetState]
 
 
 def read_state(path: Path, pipeline: str) -> WatcherState:
-    """What is there; nothing where there is no file.
+    """Return the state of a file; an empty one where there is no file.
 
-    One that can't be read is set aside: all that lasts is told again. Raises OSError.
+    A file that can't be used is renamed, and events that go on are sent again. Raises OSError.
     """
     try:
         text = path.read_bytes()
     except FileNotFoundError:
         return WatcherState()
     try:
-        found = msgspec.json.decode(text, type=_Written)
+        found = msgspec.json.decode(text, type=_StateFile)
         if (found.format, found.pipeline) != (FORMAT, pipeline):
             raise ValueError(f"format {found.format} of pipeline {found.pipeline}")
     except (msgspec.MsgspecError, ValueError) as error:
         aside = path.with_name(f"{path.name}.unread")
         path.replace(aside)
         logger.warning(
-            "%s can't be used (%s): it is set aside as %s, and all that lasts is told again",
+            "%s can't be used (%s): it is now %s, and events that go on are sent again",
             path,
             hide(str(error)),
             aside,
         )
         return WatcherState()
-    return WatcherState({entry.trouble.key: entry for entry in found.opened}, found.told)
+    return WatcherState({entry.event.key: entry for entry in found.opened}, found.targets)
 
 
 def write_state(path: Path, pipeline: str, state: WatcherState) -> None:
-    """Put it in the place of what was there, as a whole. Raises OSError."""
-    made = msgspec.json.encode(
-        _Written(FORMAT, pipeline, tuple(state.opened.values()), dict(state.told))
-    )
+    """Replace the file as a whole. Raises OSError."""
+    content = _StateFile(FORMAT, pipeline, tuple(state.opened.values()), dict(state.targets))
     beside = path.with_name(f"{path.name}.new")
     with beside.open("wb") as file:
-        file.write(made)
+        file.write(msgspec.json.encode(content))
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)

@@ -1,9 +1,8 @@
-"""Where people are told: webhooks, mail, chat, on-call, each by an address of Apprise's, which is a
-secret as a whole.
+"""Targets of notifications: webhooks, mail, chat, on-call, each with an address for Apprise.
 
-Nothing of an address is shown: a target is called by its name. Apprise logs nothing by itself; what
-it says of a failure is told with every part of the address left out. Each message has a process of
-its own (`courier`), which nothing outlasts.
+An address is a secret as a whole: messages and logs name its target instead. Apprise's own logs are
+off; from its account of a failure every part of the address is removed. Each message is sent by a
+process of its own (`delivery`).
 """
 
 from __future__ import annotations
@@ -21,33 +20,39 @@ from urllib.parse import unquote, urlsplit
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Event, NotifySettings
 from lb_stream.io.messages.shown import shown
-from lb_stream.notify.delivery import find_sender
+from lb_stream.notify.delivery import Delivery, DeliveryResult, find_sender
 from lb_stream.settings.files import read_secret
 from lb_stream.settings.secrets import hide
 
-_PLACE = ("notify", "targets")
+_KEY = ("notify", "targets")
 _EXPECTED = (
     "an address of Apprise's (slack://…, mailtos://…, jsons://HOST/PATH), or file:PATH of "
     "a file that holds it"
 )
-_SHORTEST = 3
-"""Shorter parts of an address are let stand: they are found everywhere."""
-LONGEST_ANSWER = 300
+_MIN_SECRET_LENGTH = 3
+"""Shorter parts of an address are not removed from texts: they occur everywhere."""
+MAX_ANSWER_LENGTH = 300
 START_S = 120.0
-"""How long the process of a message may take on top of the target's time: a busy machine is slow to
-start it."""
+"""How long a message's process may take besides the target's timeout, as a busy machine starts it
+slowly."""
 ACCEPTED = "accepted"
-RESOLVING = frozenset({"Pager Duty", "Opsgenie"})
-"""Services whose incidents Apprise resolves with a message of success that has the title of the one
-that opened them."""
+RESOLVING_SERVICES = frozenset({"Pager Duty", "Opsgenie"})
+"""Services at which Apprise resolves an incident by a message of success with the same title."""
+_APPRISE_LOGGERS = (
+    "apprise",
+    "urllib3",
+    "requests",
+    "requests_oauthlib",
+    "oauthlib",
+    "gntp",
+    "slixmpp",
+)
+"""Loggers of Apprise and of the HTTP libraries below it: they log addresses with their paths."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a message.
-
-    `text`: in the target's words as far as there are any; `took_ms`: how long it was waited for.
-    """
+    """A target's answer to a message. `took_ms`: how long it was waited for."""
 
     is_accepted: bool
     text: str
@@ -56,8 +61,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One target: its name, the service in Apprise's word, the events that it is told, its address
-    and that one's parts."""
+    """A target: its name, its service in Apprise, the names of its events, and its address.
+
+    `secrets`: the parts of the address, the longest first.
+    """
 
     name: str
     service: str
@@ -66,66 +73,65 @@ class Target:
     secrets: tuple[str, ...] = field(repr=False)
 
     @property
-    def resolves(self) -> bool:
-        """Whether its messages of one event need one title."""
-        return self.service in RESOLVING
+    def needs_same_title(self) -> bool:
+        """Return whether messages about the begin and the end of events need one title."""
+        return self.service in RESOLVING_SERVICES
 
-    def send(self, title: str, body: str, trouble: bool, timeout_s: float) -> Answer:
-        """Send a message and wait for the answer, for `timeout_s` at most.
+    def send(self, title: str, body: str, is_problem: bool, timeout_s: float) -> Answer:
+        """Send a message, wait for the answer up to `timeout_s`, and return it.
 
-        `trouble`: something is wrong; else it is over, or a test.
+        `is_problem`: something is wrong; else it is over, or a test.
         """
-        job = {
+        delivery: Delivery = {
             "address": self.address,
             "timeout_s": timeout_s,
             "title": title,
             "body": body,
-            "trouble": trouble,
+            "is_problem": is_problem,
         }
-        taken, took_ms = False, round(timeout_s * 1000)
+        timeout_ms = round(timeout_s * 1000)
         try:
-            done = _run_delivery(json.dumps(job).encode(), timeout_s + START_S)
+            process = _run_delivery(json.dumps(delivery).encode(), timeout_s + START_S)
         except (OSError, subprocess.TimeoutExpired) as error:
-            text = f"can't be sent: {type(error).__name__}"
-        else:
-            if done.returncode == 0:
-                answer = json.loads(done.stdout.splitlines()[-1])
-                taken, text, took_ms = answer["taken"], answer["said"], answer["took_ms"]
-            elif done.returncode == -signal.SIGALRM:
-                text = f"gave no answer within {timeout_s:g} s"
-            else:
-                text = (
-                    " ".join(done.stderr.decode(errors="replace").splitlines()[-1:])
-                    or f"its process ended ({done.returncode})"
-                )
-        return Answer(
-            taken,
-            ACCEPTED if taken else self._without_secrets(text) or "refused, without a word",
-            took_ms,
-        )
+            return Answer(False, f"can't be sent: {type(error).__name__}", timeout_ms)
+        if process.returncode == 0:
+            result: DeliveryResult = json.loads(process.stdout.splitlines()[-1])
+            if result["is_accepted"]:
+                return Answer(True, ACCEPTED, result["took_ms"])
+            reason = self._without_secrets(result["answer"]) or "refused, without a reason"
+            return Answer(False, reason, result["took_ms"])
+        if process.returncode == -signal.SIGALRM:
+            return Answer(False, f"gave no answer within {timeout_s:g} s", timeout_ms)
+        last_line = " ".join(process.stderr.decode(errors="replace").splitlines()[-1:])
+        text = last_line or f"its process ended ({process.returncode})"
+        return Answer(False, self._without_secrets(text), timeout_ms)
 
-    def _without_secrets(self, said: str) -> str:
-        text = shown(" ".join(hide(said).split()))
+    def _without_secrets(self, answer: str) -> str:
+        """Return one line of a text, cut to length, with *** for every part of the address."""
+        text = shown(" ".join(hide(answer).split()))
         for secret in self.secrets:
             text = re.sub(re.escape(secret), "***", text, flags=re.IGNORECASE)
-        return text if len(text) <= LONGEST_ANSWER else text[: LONGEST_ANSWER - 1] + "…"
+        return text if len(text) <= MAX_ANSWER_LENGTH else text[: MAX_ANSWER_LENGTH - 1] + "…"
 
 
-def _run_delivery(job: bytes, longest_s: float) -> subprocess.CompletedProcess[bytes]:
-    """Ctrl-C is not for it: what is under way is waited for. Raises OSError, TimeoutExpired."""
+def _run_delivery(delivery: bytes, timeout_s: float) -> subprocess.CompletedProcess[bytes]:
+    """Run the process of a message. Raises OSError, TimeoutExpired.
+
+    It has a session of its own: Ctrl-C doesn't reach it, and the watcher waits for its end.
+    """
     command = (sys.executable, "-P", "-m", "lb_stream.notify.delivery")
     return subprocess.run(
         command,
-        input=job,
+        input=delivery,
         capture_output=True,
-        timeout=longest_s,
+        timeout=timeout_s,
         start_new_session=True,
         check=False,
     )
 
 
 def build_targets(settings: NotifySettings) -> tuple[Target, ...]:
-    """All of them, in the order of their names. Raises SettingError, which shows no address."""
+    """Return all targets in the order of their names. Raises SettingError, without any address."""
     _silence_loggers()
     for name in settings.routes:
         if name not in settings.targets:
@@ -135,43 +141,37 @@ def build_targets(settings: NotifySettings) -> tuple[Target, ...]:
                 ",".join(settings.routes[name]),
                 f"the name of a target: {known}",
             )
-    return tuple(_target(name, settings) for name in sorted(settings.targets))
+    return tuple(_build_target(name, settings) for name in sorted(settings.targets))
 
 
-def _target(name: str, settings: NotifySettings) -> Target:
-    address = read_secret((*_PLACE, name), settings.targets[name])
-    found = find_sender(address)
-    if found is None:
-        raise SettingError(".".join((*_PLACE, name)), "***", _EXPECTED)
+def _build_target(name: str, settings: NotifySettings) -> Target:
+    address = read_secret((*_KEY, name), settings.targets[name])
+    sender = find_sender(address)
+    if sender is None:
+        raise SettingError(".".join((*_KEY, name)), "***", _EXPECTED)
     return Target(
         name,
-        str(found[0].service_name),
+        str(sender[0].service_name),
         settings.routes.get(name) or get_args(Event),
         address,
-        secret_parts(address),
+        list_secret_parts(address),
     )
 
 
-def secret_parts(address: str) -> tuple[str, ...]:
-    """The texts of an address that may be secret, longest first: any of its parts but the scheme,
-    as written and decoded."""
+def list_secret_parts(address: str) -> tuple[str, ...]:
+    """Return the texts of an address that may be secret, the longest first.
+
+    These are its parts besides the scheme, as written and decoded.
+    """
     rest = address.partition("://")[2]
     pieces = {rest, *re.split(r"[/?&=@:,;#]+", rest), urlsplit(address).netloc}
-    found = {text for piece in pieces for text in (piece, unquote(piece)) if len(text) >= _SHORTEST}
-    return tuple(sorted(found, key=len, reverse=True))
+    texts = {text for piece in pieces for text in (piece, unquote(piece))}
+    secrets = (text for text in texts if len(text) >= _MIN_SECRET_LENGTH)
+    return tuple(sorted(secrets, key=len, reverse=True))
 
 
 def _silence_loggers() -> None:
-    """Apprise and the HTTP library below it log addresses with their paths."""
-    for name in (
-        "apprise",
-        "urllib3",
-        "requests",
-        "requests_oauthlib",
-        "oauthlib",
-        "gntp",
-        "slixmpp",
-    ):
+    for name in _APPRISE_LOGGERS:
         logger = logging.getLogger(name)
         logger.propagate = False
         logger.handlers = [logging.NullHandler()]

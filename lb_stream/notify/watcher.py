@@ -1,6 +1,6 @@
-"""Goes round: looks at troubles, gives each target what is due to it, keeps in mind what was told.
+"""Read events again and again, send each target the messages that are due, and keep what was sent.
 
-Messages are sent in a thread for each target: a slow one holds up no other one, and no look.
+Each target has a thread: a slow one delays neither others nor the next reading.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from lb_stream.contracts.settings import Event, NotifySettings
-from lb_stream.notify.messages import body, title
-from lb_stream.notify.open_events import drop_resolved, update_open_events
+from lb_stream.notify.messages import build_body, build_title
+from lb_stream.notify.open_events import Key, drop_resolved, update_open_events
 from lb_stream.notify.schedule import (
     Message,
     TargetState,
-    after_accepted,
-    after_refused,
-    next_message,
+    find_next_message,
+    record_accepted,
+    record_refused,
 )
 from lb_stream.notify.state_file import WatcherState
 from lb_stream.notify.targets import Answer, Target
@@ -27,171 +27,160 @@ from lb_stream.query.screens.health_events import HealthEvent, HealthEvents
 
 logger = logging.getLogger(__name__)
 
-Note = Callable[[Target, str, Answer], None]
-"""Target, title of the message, its answer."""
+AnswerHandler = Callable[[Target, str, Answer], None]
+"""Called with the target, the title of a message, and its answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
+class _SentMessage:
     message: Message
     title: str
     answer: Future[Answer]
 
 
 class Watcher:
-    """`look` finds the troubles, `save` keeps the state, `note` hears of every answer.
+    """Notifies targets of events. Times are given by the caller, in ms since the epoch.
 
-    The caller gives the time, ms since the epoch.
+    `read_events` gives the current events, `save` keeps the state, `on_answer` is called for each
+    answer of a target.
     """
 
     def __init__(
         self,
         pipeline: str,
-        rules: NotifySettings,
+        settings: NotifySettings,
         targets: Sequence[Target],
-        look: Callable[[], HealthEvents],
+        read_events: Callable[[], HealthEvents],
         save: Callable[[WatcherState], None],
-        note: Note,
+        on_answer: AnswerHandler,
         state: WatcherState,
     ) -> None:
-        self._pipeline, self._rules, self._look, self._save, self._note = (
-            pipeline,
-            rules,
-            look,
-            save,
-            note,
-        )
+        self._pipeline = pipeline
+        self._settings = settings
+        self._read_events = read_events
+        self._save = save
+        self._on_answer = on_answer
         self._targets = {target.name: target for target in targets}
-        fields = {
-            name: _of_events(state.told.get(name, TargetState()), target.events)
+        target_states = {
+            name: _keep_events(state.targets.get(name, TargetState()), target.events)
             for name, target in self._targets.items()
         }
-        self.state = WatcherState(state.opened, fields)
-        self.blind = False  # whether the last look failed
+        self.state = WatcherState(state.opened, target_states)
+        self.last_reading_failed = False
         self._saved = state
-        self._looked_ms: int | None = None
-        self._warned = ""
-        self._sent: dict[str, _Sent] = {}
+        self._read_ms: int | None = None
+        self._last_warning = ""
+        self._sent: dict[str, _SentMessage] = {}
         self._pool = ThreadPoolExecutor(
             max_workers=max(1, len(self._targets)), thread_name_prefix="notify"
         )
 
-    def go(self, now_ms: int) -> None:
-        """One turn: hear what targets have answered, look if it is time, send what is due."""
-        self._hear(now_ms)
-        if (
-            self._looked_ms is None
-            or not 0 <= now_ms - self._looked_ms < self._rules.poll_interval_ms
-        ):  # a clock may be put back
-            self._looked_ms = now_ms
-            now_ms = max(now_ms, self._look_once(now_ms))
+    def run_once(self, now_ms: int) -> None:
+        """Take answers, read events if it is time, send what is due, save the state."""
+        self._take_answers(now_ms)
+        # The interval is over, or the clock has been put back.
+        interval_ms = self._settings.poll_interval_ms
+        if self._read_ms is None or not 0 <= now_ms - self._read_ms < interval_ms:
+            self._read_ms = now_ms
+            now_ms = max(now_ms, self._update_events(now_ms))
         for name, target in self._targets.items():
             if name in self._sent:
                 continue
-            message = next_message(
-                self.state.told[name], self.state.opened, self._rules, target.events, now_ms
+            state = self.state.targets[name]
+            message = find_next_message(
+                state, self.state.opened, self._settings, target.events, now_ms
             )
             if message is not None:
-                said = title(message, self._pipeline, target.resolves), body(message)
-                trouble = bool(message.new or message.lasting)
-                answer = self._pool.submit(
-                    target.send, *said, trouble, self._rules.timeout_ms / 1000
-                )
-                self._sent[name] = _Sent(message, said[0], answer)
-        self._keep()
+                self._send(target, message)
+        self._save_state()
 
-    def rest(self, seconds: float) -> None:
-        """Do nothing for so long, or until a target answers: that is to be kept in mind at once."""
+    def wait_for_answers(self, seconds: float) -> None:
+        """Wait for so long, or until a target answers, as answers are to be saved at once."""
         if self._sent:
-            wait(
-                [sent.answer for sent in self._sent.values()],
-                timeout=seconds,
-                return_when=FIRST_COMPLETED,
-            )
+            answers = [sent.answer for sent in self._sent.values()]
+            wait(answers, timeout=seconds, return_when=FIRST_COMPLETED)
         else:
             time.sleep(seconds)
 
-    def settle(self, now_ms: int) -> bool:
-        """Wait for answers to what is under way, for as long as targets may take.
-
-        Returns whether anything was.
-        """
-        under_way = [sent.answer for sent in self._sent.values()]
-        wait(under_way)
-        self._hear(now_ms)
-        self._keep()
-        return bool(under_way)
+    def finish_sending(self, now_ms: int) -> bool:
+        """Wait for all answers that are due yet; return whether there was any."""
+        answers = [sent.answer for sent in self._sent.values()]
+        wait(answers)
+        self._take_answers(now_ms)
+        self._save_state()
+        return bool(answers)
 
     def close(self) -> None:
-        """Begin no more."""
+        """Let no further message begin."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _look_once(self, now_ms: int) -> int:
-        """Returns when it was."""
+    def _send(self, target: Target, message: Message) -> None:
+        """Begin to send a message in a thread."""
+        title = build_title(message, self._pipeline, target.needs_same_title)
+        is_problem = bool(message.new or message.lasting)
+        timeout_s = self._settings.timeout_ms / 1000
+        answer = self._pool.submit(target.send, title, build_body(message), is_problem, timeout_s)
+        self._sent[target.name] = _SentMessage(message, title, answer)
+
+    def _update_events(self, now_ms: int) -> int:
+        """Read the events and update the state with them; return the time of the reading."""
+        self.last_reading_failed = False
         try:
-            found, self.blind = self._look(), False
+            found = self._read_events()
+        # Whatever the failure is: people are to be notified of it, so it must not end the watcher.
         except Exception as error:
-            # whatever it is: it is one of the troubles to tell of, and who is to tell must not end
-            # by it
-            text = f"tables can't be looked at ({type(error).__name__}: {error})"
-            self._warn(f"{text}: it is tried again every {self._rules.poll_interval_ms / 1000:g} s")
-            trouble = HealthEvent(
-                "job_unknown",
-                "",
-                "tables",
-                text,
-                "lbctl status says more; until they can be, nothing else is told",
-            )
-            found, self.blind = HealthEvents(now_ms, (trouble,), blind=True), True
-        self.state = WatcherState(
-            update_open_events(self.state.opened, found, self._rules), self.state.told
-        )
+            text = f"the tables can't be read ({type(error).__name__}: {error})"
+            interval_s = self._settings.poll_interval_ms / 1000
+            self._warn(f"{text}: they are tried again every {interval_s:g} s")
+            advice = "lbctl status says more; until they can be read, there are no other events"
+            event = HealthEvent("job_unknown", "", "tables", text, advice)
+            found = HealthEvents(now_ms, (event,), is_unreadable=True)
+            self.last_reading_failed = True
+        opened = update_open_events(self.state.opened, found, self._settings)
+        self.state = WatcherState(opened, self.state.targets)
         return found.now_ms
 
-    def _warn(self, said: str) -> None:
-        """Once, until something else is to be said."""
-        if said != self._warned:
-            logger.warning("%s", said)
-        self._warned = said
+    def _warn(self, text: str) -> None:
+        """Log a warning, unless the last one was the same."""
+        if text != self._last_warning:
+            logger.warning("%s", text)
+        self._last_warning = text
 
-    def _hear(self, now_ms: int) -> None:
+    def _take_answers(self, now_ms: int) -> None:
+        """Record the answers that have come."""
         for name, sent in list(self._sent.items()):
             if not sent.answer.done():
                 continue
             del self._sent[name]
-            answer, told = sent.answer.result(), self.state.told[name]
-            after = (
-                after_accepted(told, sent.message, self._rules)
-                if answer.is_accepted
-                else after_refused(told, now_ms)
-            )
-            self.state = WatcherState(self.state.opened, {**self.state.told, name: after})
-            self._note(self._targets[name], sent.title, answer)
+            answer, before = sent.answer.result(), self.state.targets[name]
+            after = record_refused(before, now_ms)
+            if answer.is_accepted:
+                after = record_accepted(before, sent.message, self._settings)
+            self.state = WatcherState(self.state.opened, {**self.state.targets, name: after})
+            self._on_answer(self._targets[name], sent.title, answer)
 
-    def _keep(self) -> None:
-        told = frozenset[tuple[str, str, str]]().union(
-            *(target_state.keys for target_state in self.state.told.values())
-        )
-        under_way = {
-            entry.trouble.key
+    def _save_state(self) -> None:
+        """Drop ended events that no target waits for, and save the state if it has changed."""
+        target_states = self.state.targets.values()
+        sent_keys = {key for target_state in target_states for key in target_state.keys}
+        keys_in_flight: set[Key] = {
+            entry.event.key
             for sent in self._sent.values()
             for entry in (*sent.message.new, *sent.message.lasting)
         }
-        state = WatcherState(drop_resolved(self.state.opened, told | under_way), self.state.told)
-        self.state = state
-        if state == self._saved:
+        opened = drop_resolved(self.state.opened, sent_keys | keys_in_flight)
+        self.state = WatcherState(opened, self.state.targets)
+        if self.state == self._saved:
             return
         try:
-            self._save(state)
-            self._saved = state
-        except OSError as error:  # a full disk is one of the troubles to tell of
+            self._save(self.state)
+            self._saved = self.state
+        except OSError as error:  # a full disk is an event to notify of: the watcher goes on
             self._warn(
-                f"can't keep what has been told ({error}): after a restart some of it is told again"
+                f"can't keep what has been sent ({error}): after a restart some of it is sent again"
             )
 
 
-def _of_events(told: TargetState, events: Sequence[Event]) -> TargetState:
-    """Without what the target doesn't hear of any more."""
-    return replace(
-        told, groups={event: group for event, group in told.groups.items() if event in events}
-    )
+def _keep_events(state: TargetState, names: Sequence[Event]) -> TargetState:
+    """Return the state of a target without events whose names it no longer has."""
+    return replace(state, sent={name: sent for name, sent in state.sent.items() if name in names})

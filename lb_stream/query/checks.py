@@ -1,8 +1,7 @@
-"""What may keep a bundle, or a broker's load, where it is: one check for each, of what the tables
-say as of now.
+"""Checks of what may keep a bundle, or a broker's load, where it is: a function for each cause.
 
-`drained`: the broker is being emptied, or the namespace deleted. Then what concerns only the
-shedder keeps nothing.
+`drained`, an argument of many: the broker is being drained, or the namespace deleted. Then no check
+blocks that concerns only the shedder.
 """
 
 from __future__ import annotations
@@ -25,9 +24,10 @@ from lb_stream.core.round.limits import MINUTE_MS
 from lb_stream.core.shedding.base import MB
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
-from lb_stream.query.health import Facts, explain_staleness, job_findings
+from lb_stream.query.health import Facts, explain_staleness, list_job_findings
 from lb_stream.query.strategy_numbers import describe_numbers
 from lb_stream.query.wording import (
+    NO_BROKER,
     RULES_BY_PLACE,
     explain_closed,
     explain_refusal,
@@ -45,8 +45,10 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that may keep a bundle where it is: what the tables say, whether it does, and until
-    when (ms), where that is known."""
+    """The result of one check: what the tables say, and whether it keeps the bundle where it is.
+
+    `until_ms`: how long it does, where that is known.
+    """
 
     name: str
     description: str
@@ -56,9 +58,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """How things stand in a cluster.
+    """The state of a cluster that is checked.
 
-    `now_ms`: of the last batch, or of the last round where there was none since.
+    `last`: the last round of the log. `loads`: brokers in the last round with a report. `now_ms`:
+    the time of the last batch or of the last round, whichever is later.
     """
 
     cluster: str
@@ -70,49 +73,47 @@ class Situation:
 
     @property
     def operator_state(self) -> OperatorState:
-        """What operators' commands have set."""
+        """Return what operators' commands have set."""
         return self.memory.operator_state
 
-    def load_of(self, broker: str | None) -> Row | None:
-        """A broker as the last round with a report saw it."""
+    def find_load(self, broker: str | None) -> Row | None:
+        """Return a broker's load in the last round with a report."""
         return next((row for row in self.loads if row["broker"] == broker), None)
 
-    def drained(self, broker: str | None) -> bool:
-        """Whether the broker is to be emptied."""
+    def is_drained(self, broker: str | None) -> bool:
+        """Return whether an operator has the broker drained."""
         return broker in self.operator_state.drained
 
 
 def check_job(facts: Facts) -> Iterator[Check]:
-    """Whether the job runs, and decides on the figures of now: without it nothing moves.
+    """Check whether the job runs and decides on current figures.
 
-    Tables that no job has signed hold up nothing: they are looked at as they are.
+    Findings don't block where no job has ever been started with the tables.
     """
-    findings = list(job_findings(facts))
+    findings = list(list_job_findings(facts))
     if not findings:
         yield Check("job", f"it runs ({facts.job.evidence})")
-    old = explain_staleness(facts)
+    stale = explain_staleness(facts)
     for finding in findings:
-        is_stale = old is not None and old.startswith(finding.description)
-        found = str(old) if is_stale else f"{finding.description}: {finding.advice}"
-        yield Check("job", found, facts.job.epoch is not None and finding.event != "job_unknown")
+        text = f"{finding.description}: {finding.advice}"
+        if stale is not None and stale.startswith(finding.description):
+            text = stale
+        yield Check("job", text, facts.job.epoch is not None and finding.event != "job_unknown")
     if facts.standbys:
         names = ", ".join(standby.instance for standby in facts.standbys)
         yield Check("standby", f"{names} stands by, and takes over when the leader's ticks stop")
 
 
 def check_drain(now: Situation, broker: str | None, drained: bool) -> Check:
-    """Whether the bundle's broker is being emptied."""
+    """Check whether the bundle's broker is being drained."""
     if not drained:
         return Check("drain", "its broker is not being drained")
-    return Check(
-        "drain",
-        f"{broker} is being emptied: what is on it leaves as limits and policies let it, whatever "
-        "the shedder thinks",
-    )
+    text = f"{broker} is being drained: its bundles leave as limits and policies allow"
+    return Check("drain", text)
 
 
 def check_operators(now: Situation, drained: bool) -> Iterator[Check]:
-    """What operators have switched off. Only a dry run also holds up a drain."""
+    """Check what operators have switched off. Only a dry run also blocks a drain."""
     balancer, paused = now.config.balancer, bool(now.operator_state.paused)
     yield Check(
         "operators",
@@ -135,7 +136,7 @@ def check_operators(now: Situation, drained: bool) -> Iterator[Check]:
 
 
 def check_windows(now: Situation, bundle: str | None, drained: bool) -> Iterator[Check]:
-    """Whether a freeze, or disruption windows that are closed, keep balancing from moving it."""
+    """Check whether a freeze or closed disruption windows keep balancing from moving a bundle."""
     namespace = (bundle or "").rpartition("/")[0]
     limits: dict[str, Limited] = {"the cluster": now.config.balancer}
     if namespace in now.config.namespaces:
@@ -143,17 +144,15 @@ def check_windows(now: Situation, bundle: str | None, drained: bool) -> Iterator
     for name, own in limits.items():
         shut = closed(own, now.now_ms)
         if shut is None:
-            yield Check(
-                "disruption windows", f"{name} is in no freeze, and in a window if it has any"
-            )
+            text = f"{name} is in no freeze, and in a window if it has any"
+            yield Check("disruption windows", text)
             continue
-        yield Check(
-            "disruption windows", f"{name}: {explain_closed(shut)}", not drained, shut.until_ms
-        )
+        text = f"{name}: {explain_closed(shut)}"
+        yield Check("disruption windows", text, not drained, shut.until_ms)
 
 
 def check_pin(now: Situation, bundle: str, drained: bool) -> Check:
-    """Whether an operator has pinned the bundle."""
+    """Check whether an operator has pinned the bundle."""
     until_ms = now.operator_state.pins.get(bundle, 0)
     if until_ms <= now.now_ms:
         return Check("pin", "it is not pinned")
@@ -161,27 +160,26 @@ def check_pin(now: Situation, bundle: str, drained: bool) -> Check:
 
 
 def check_exclusions(now: Situation) -> Iterator[Check]:
-    """How many bundles of the cluster operators have set aside; nothing where there is none."""
+    """Count the bundles that operators have pinned, or whose proposals they have rejected."""
     pins = [until_ms for until_ms in now.operator_state.pins.values() if until_ms > now.now_ms]
     if pins:
-        text = f"{len(pins)} bundles are pinned to where they are by operators' commands"
+        text = f"{len(pins)} bundles are pinned by operators' commands"
         yield Check("pins", text, until_ms=min(pins))
     rejected = [
         rejection for rejection in now.operator_state.rejections if rejection.until_ms > now.now_ms
     ]
     if rejected:
-        text = f"{len(rejected)} bundles are left as they are: proposals about them were rejected"
+        text = f"{len(rejected)} bundles stay as they are: proposals about them were rejected"
         yield Check("rejections", text, until_ms=min(rejection.until_ms for rejection in rejected))
 
 
 def check_approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
-    """Whether somebody has rejected what balancing wants with the bundle, or is yet to approve it;
-    nothing where nobody is asked."""
+    """Check whether proposals about the bundle were rejected, or wait for approval."""
     for rejection in now.operator_state.rejections:
         if rejection.bundle == bundle and rejection.until_ms > now.now_ms:
-            what = "move" if rejection.is_move else "split"
+            action = "move" if rejection.is_move else "split"
             text = (
-                f"{rejection.by or 'somebody'} has rejected to {what} it, until "
+                f"{rejection.by or 'an operator'} has rejected to {action} it, until "
                 f"{clock(rejection.until_ms)}: {rejection.why}"
             )
             yield Check(
@@ -192,95 +190,85 @@ def check_approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check
             )
     waiting = [proposal for proposal in now.memory.proposals if proposal.bundle == bundle]
     for proposal in waiting:
-        what = (
-            "split it"
-            if proposal.kind == "split"
-            else f"move it to {proposal.destination or 'a broker to be found'}"
-        )
+        action = f"move it to {proposal.destination or 'a broker to be found'}"
+        if proposal.kind == "split":
+            action = "split it"
         text = (
-            f"{proposal.proposal_id}, to {what}, waits until {clock(proposal.expires_ms)}: "
+            f"{proposal.proposal_id}, to {action}, waits until {clock(proposal.expires_ms)}: "
             f"lbctl approve {proposal.proposal_id}"
         )
         yield Check("approval", text, not drained, proposal.expires_ms)
     if now.config.balancer.mode == "approve" and not waiting:
         yield Check(
             "approval",
-            "what balancing wants waits for approval (mode = approve); nothing about it does",
+            "moves of balancing wait for approval (mode = approve); no proposal about it does",
         )
 
 
 def check_proposals(now: Situation, broker: str | None, drained: bool) -> Iterator[Check]:
-    """Whether moves from a broker (None: any) wait for approval; nothing where nobody is asked."""
+    """Check whether moves from a broker (None: from any) wait for approval."""
     waiting = now.memory.proposals
     mine = [proposal for proposal in waiting if broker in (None, proposal.source)]
     if now.config.balancer.mode == "approve" or mine:
         whose = "" if broker is None else " about its bundles"
-        what, waits = ("proposal", "waits") if len(mine) == 1 else ("proposals", "wait")
-        text = f"{len(mine)} {what}{whose} {waits} for approval"
+        subject, verb = ("proposal", "waits") if len(mine) == 1 else ("proposals", "wait")
+        text = f"{len(mine)} {subject}{whose} {verb} for approval"
         text += ": lbctl proposals" if mine else ""
         until_ms = min((decision.expires_ms for decision in mine), default=None)
         yield Check("approval", text, bool(mine) and not drained, until_ms)
 
 
 def check_suspension(now: Situation) -> Iterator[Check]:
-    """Whether the cluster decides at all, and whether its last round did."""
+    """Check whether decisions are suspended, and whether the last round failed."""
     refused = json.loads(now.last["refusals"] or "[]")
     rules = [
         refusal["rule"] for refusal in refused if refusal["rule"] in RULES_BY_PLACE["suspension"]
     ]
     clash = now.memory.balances and not now.config.balancer.dry_run
-    if clash and Refuses.BALANCES_ITSELF.name not in rules:  # it isn't said with every round
+    # Not every round repeats this refusal, nor that of a suspension which the memory holds.
+    if clash and Refuses.BALANCES_ITSELF.name not in rules:
         rules.append(Refuses.BALANCES_ITSELF.name)
     error, retry_ms = now.last["error"], now.memory.retry_ms
     found = "; ".join(f"{rule}: {explain_refusal(rule)}" for rule in rules) or "none"
-    if (held := now.memory.suspension) is not None:  # it isn't said with every round
-        rules, found = (
-            [held.rule],
-            f"{held.rule} since {clock(held.since_ms)}: {explain_refusal(held.rule)}",
-        )
+    if (held := now.memory.suspension) is not None:
+        rules = [held.rule]
+        found = f"{held.rule} since {clock(held.since_ms)}: {explain_refusal(held.rule)}"
     if retry_ms > now.now_ms:
         found = f"round after round failed: the next is tried at {clock(retry_ms)}"
-    yield Check(
-        "suspension",
-        found,
-        bool(rules) or retry_ms > now.now_ms,
-        retry_ms if retry_ms > now.now_ms else None,
-    )
-    text = (
-        f"failed: {error.strip().splitlines()[-1]}"
-        if error
-        else f"{now.last['seq']}, without an error"
-    )
+        yield Check("suspension", found, True, retry_ms)
+    else:
+        yield Check("suspension", found, bool(rules))
+    text = f"{now.last['seq']}, without an error"
+    if error:
+        text = f"failed: {error.strip().splitlines()[-1]}"
     yield Check("last round", text, error is not None)
 
 
 def check_broker_alive(now: Situation, broker: str) -> Check:
-    """Whether the broker itself is there."""
-    load = now.load_of(broker)
-    lives = load is not None and load["alive"]
-    return Check(
-        "broker", "it lives" if lives else "it is dead: its bundles are assigned", not lives
-    )
+    """Check whether the broker is alive."""
+    load = now.find_load(broker)
+    if load is not None and load["alive"]:
+        return Check("broker", "it is alive")
+    return Check("broker", "it is dead: its bundles are assigned to others", True)
 
 
 def check_owner(now: Situation, known: Row) -> Check:
-    """Who has the bundle."""
-    load = now.load_of(known["owner"])
+    """Check which broker has the bundle."""
+    load = now.find_load(known["owner"])
     if known["owner"] is None:
-        return Check(
-            "owner", "nobody: there is nothing to unload; it is waiting to be assigned", True
-        )
+        text = f"{NO_BROKER}: there is nothing to unload; it waits to be assigned"
+        return Check("owner", text, True)
     if load is not None and not load["alive"]:
-        return Check(
-            "owner",
-            f"{known['owner']}, which is dead: its bundles are assigned, not unloaded",
-            True,
-        )
+        text = f"{known['owner']}, which is dead: its bundles are assigned, not unloaded"
+        return Check("owner", text, True)
     return Check("owner", f"{known['owner']} since {clock(known['owner_since_ms'])}")
 
 
 def check_pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Check:
-    """Whether a decision about it is open. `rules`: of open decisions, by their ids."""
+    """Check whether a decision about the bundle is pending, or a command's move waits for room.
+
+    `rules`: id of a pending decision → its rule with its explanation.
+    """
     found = [
         decision
         for decision in now.memory.pending
@@ -288,88 +276,83 @@ def check_pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Chec
     ]
     for command in now.operator_state.waiting if not found else ():
         if bundle in command.queued:
-            to = command.command["arguments"].get("destination")
-            ordered = f"its move{'' if to is None else f' to {to}'}"
-            text = (
-                f"the command {command.command['id']} has ordered {ordered}, which waits for room"
-            )
-            return Check("on its way", f"{text} within the limits", True)
+            destination = command.command["arguments"].get("destination")
+            to = "" if destination is None else f" to {destination}"
+            text = f"the command {command.command['id']} moves it{to}: that waits for the limits"
+            return Check("pending", text, True)
     if not found:
-        return Check("on its way", "no decision about it is open")
+        return Check("pending", "no decision about it is pending")
     decision = found[-1]
     rule = rules.get(decision.decision_id)
     by = "" if rule is None else f" ({rule})"
-    text = f"{decision.kind} {decision.decision_id}{by} is open until {clock(decision.expires_ms)}"
-    return Check("on its way", text, True, decision.expires_ms)
+    until = clock(decision.expires_ms)
+    text = f"{decision.kind} {decision.decision_id}{by} is pending until {until}"
+    return Check("pending", text, True, decision.expires_ms)
 
 
 def check_limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Iterator[Check]:
-    """Each limit on moves: how much of it is used, and when there is room."""
-    config, moving = (
-        now.config.balancer,
-        [decision for decision in now.memory.pending if decision.kind in MOVES],
-    )
+    """Check each limit on moves: how much of it is used, and when there is room.
+
+    `bytes_per_s`: the traffic that a move of the bundle would add.
+    """
+    config = now.config.balancer
+    # moves in flight, of the cluster and of the broker
+    moving = [decision for decision in now.memory.pending if decision.kind in MOVES]
     mine = [move for move in moving if move.source == broker]
-    for name, under_way, most in (
+    for name, moves_in_flight, limit in (
         ("moves in flight", moving, config.max_moves_in_flight),
         ("moves in flight of its broker", mine, config.max_moves_in_flight_per_broker),
     ):
-        full = len(under_way) >= most
-        until_ms = min((move.expires_ms for move in under_way), default=None) if full else None
+        full = len(moves_in_flight) >= limit
+        until_ms = (
+            min((move.expires_ms for move in moves_in_flight), default=None) if full else None
+        )
         room = "" if until_ms is None else f"; room when one of them ends, by {clock(until_ms)}"
-        yield Check(f"limits: {name}", f"{len(under_way)} of {most}{room}", full, until_ms)
-    lately = [entry for entry in now.memory.moved if now.now_ms - entry[0] < MINUTE_MS]
-    until_ms = min(entry[0] for entry in lately) + MINUTE_MS if lately else None
+        yield Check(f"limits: {name}", f"{len(moves_in_flight)} of {limit}{room}", full, until_ms)
+    # moves of the last minute: their number, and their traffic
+    recent = [entry for entry in now.memory.moved if now.now_ms - entry[0] < MINUTE_MS]
+    until_ms = min(entry[0] for entry in recent) + MINUTE_MS if recent else None
     room = "" if until_ms is None else f"; room at {clock(until_ms)}"
-    moves, most = sum(entry[1] for entry in lately), config.max_moves_per_minute
-    yield Check(
-        "limits: moves a minute",
-        f"{moves} of {most}" + (room if moves >= most else ""),
-        moves >= most,
-        until_ms,
-    )
+    moves, limit = sum(entry[1] for entry in recent), config.max_moves_per_minute
+    full = moves >= limit
+    text = f"{moves} of {limit}{room if full else ''}"
+    yield Check("limits: moves a minute", text, full, until_ms)
     if config.max_moved_mb_per_minute is not None:
-        load, limit = sum(entry[2] for entry in lately), config.max_moved_mb_per_minute * MB
-        full = load + (bytes_per_s or 0.0) > limit
+        load = sum(entry[2] for entry in recent)
+        max_load = config.max_moved_mb_per_minute * MB
+        full = load + (bytes_per_s or 0.0) > max_load
         text = (
-            f"{figure(load, 'bytes/s')} of {figure(limit, 'bytes/s')}, it would add "
+            f"{figure(load, 'bytes/s')} of {figure(max_load, 'bytes/s')}, it would add "
             f"{figure(bytes_per_s or 0.0, 'bytes/s')}"
         )
         yield Check("limits: traffic moved a minute", text + (room if full else ""), full, until_ms)
 
 
 def check_budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
-    """How much of its namespace's budget of moves is used, and when there is room."""
+    """Check how much of its namespace's disruption budget is used, and when there is room."""
     namespace = bundle.rpartition("/")[0]
     found = _budgets(now).get(namespace)
+    name = "limits: moves of its namespace an hour"
     if found is None:
-        yield Check(
-            "limits: moves of its namespace an hour", f"{namespace} has no budget (moves_per_hour)"
-        )
+        yield Check(name, f"{namespace} has no budget (moves_per_hour)")
         return
-    again_ms = found.room_ms()
-    room = (
-        ""
-        if found.left
-        else "; there is never room"
-        if again_ms is None
-        else f"; room at {clock(again_ms)}"
-    )
-    used = f"{len(found.until_ms)} of {found.limit}{room}"
-    yield Check(
-        "limits: moves of its namespace an hour", used, not found.left and not drained, again_ms
-    )
+    room_ms = found.room_ms()
+    room = ""
+    if not found.left:
+        room = "; there is never room" if room_ms is None else f"; room at {clock(room_ms)}"
+    text = f"{len(found.until_ms)} of {found.limit}{room}"
+    yield Check(name, text, not found.left and not drained, room_ms)
 
 
 def check_full_brokers(now: Situation) -> Iterator[Check]:
-    """Brokers out of which as many moves are under way as are allowed, if there are any."""
-    most = now.config.balancer.max_moves_in_flight_per_broker
+    """Check whether out of some brokers as many moves are in flight as are allowed."""
+    limit = now.config.balancer.max_moves_in_flight_per_broker
     moving = [decision for decision in now.memory.pending if decision.kind in MOVES]
     counts = Counter(move.source for move in moving if move.source is not None)
-    full = sorted(broker for broker, count in counts.items() if count >= most)
+    full = sorted(broker for broker, count in counts.items() if count >= limit)
     if full:
         until_ms = min(move.expires_ms for move in moving if move.source in full)
-        text = f"{most} of {most} at {_list_names(full, len(full))}; room when one of them ends"
+        text = f"{limit} of {limit} at {_list_names(full, len(full))}; room when one of them ends"
         yield Check("limits: moves in flight of a broker", text, True, until_ms)
 
 
@@ -378,14 +361,11 @@ def _budgets(now: Situation) -> dict[str, Budget]:
 
 
 def check_policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
-    """Whether bundles of its namespace are moved at all."""
+    """Check whether policies allow that bundles of its namespace move."""
     namespace = bundle.rpartition("/")[0]
     if is_system_bundle(bundle):
-        yield Check(
-            "namespace",
-            f"{namespace} is one of the system's: its bundle belongs to its broker",
-            True,
-        )
+        text = f"{namespace} is one of the system's: its bundle belongs to its broker"
+        yield Check("namespace", text, True)
         return
     live = [row["broker"] for row in now.loads if row["alive"]]
     for name, given in now.operator_state.isolation.items():
@@ -404,46 +384,43 @@ def check_policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check
 
 
 def check_waits(now: Situation, known: Row, drained: bool) -> Iterator[Check]:
-    """Dwell time and grace period are the shedder's; the back-off holds for all."""
+    """Check dwell time, grace period and back-off. Only the back-off also blocks a drain."""
     config, bundle = now.config.balancer, known["bundle"]
     if config.min_dwell_ms and known["owner_since_ms"] is not None:
         left_s = _left_s(now, known["owner_since_ms"] + config.min_dwell_ms)
         text = (
-            f"came at {clock(known['owner_since_ms'])}: stays for "
+            f"it came at {clock(known['owner_since_ms'])} and stays for "
             f"{config.min_dwell_ms / 1000:.0f} s (min_dwell_ms)"
         )
         until_ms = known["owner_since_ms"] + config.min_dwell_ms
         yield Check(
             "dwell time",
-            f"{text}, {max(0.0, left_s):.0f} s of them to go",
+            f"{text}: {max(0.0, left_s):.0f} s are left",
             left_s > 0 and not drained,
             until_ms,
         )
     at_ms, grace_ms = now.memory.recently_unloaded.get(bundle), config.shedding_grace_period_ms
     if at_ms is None:
-        yield Check("grace period", f"not unloaded within the last {grace_ms / 1000:.0f} s")
+        yield Check("grace period", f"it was not unloaded in the last {grace_ms / 1000:.0f} s")
     else:
         left_s = _left_s(now, at_ms + grace_ms)
         text = (
-            f"unloaded at {clock(at_ms)}: left alone for {grace_ms / 1000:.0f} s, "
-            f"{max(0.0, left_s):.0f} s of them to go"
+            f"it was unloaded at {clock(at_ms)} and stays for {grace_ms / 1000:.0f} s: "
+            f"{max(0.0, left_s):.0f} s are left"
         )
         yield Check("grace period", text, left_s >= 0 and not drained, at_ms + grace_ms)
     retry = now.memory.retries.get(bundle)
     if retry is None:
-        yield Check("back-off", "no decision about it has failed lately")
+        yield Check("back-off", "no recent decision about it has failed")
     else:
         left_s = _left_s(now, retry.not_before_ms)
         text = (
             f"{retry.attempts} failed {retry.kind}s in a row: not before "
             f"{clock(retry.not_before_ms)}"
         )
-        yield Check(
-            "back-off",
-            text + (f", in {left_s:.0f} s" if left_s > 0 else ""),
-            left_s > 0,
-            retry.not_before_ms,
-        )
+        if left_s > 0:
+            text += f", in {left_s:.0f} s"
+        yield Check("back-off", text, left_s > 0, retry.not_before_ms)
 
 
 def _left_s(now: Situation, until_ms: int) -> float:
@@ -453,28 +430,31 @@ def _left_s(now: Situation, until_ms: int) -> float:
 def check_bundles(
     now: Situation, owned: list[Row], refused: Collection[str], drained: bool
 ) -> Check:
-    """How many of a broker's bundles may move now. `refused`: those that the last pass refused."""
+    """Check how many of a broker's bundles may move now. `refused`: by the last pass."""
     names = {row["bundle"] for row in owned}
-    held = [(word, names & some) for word, some in _blocked_bundles(now, owned, refused, drained)]
-    free = len(names.difference(*(some for _, some in held)))
+    blocked = [
+        (reason, names & bundles)
+        for reason, bundles in _find_blocked_bundles(now, owned, refused, drained)
+    ]
+    free = len(names.difference(*(bundles for _, bundles in blocked)))
     parts = [f"{free} of its {len(names)} bundles may move"]
-    parts += [f"{len(some)} {word}" for word, some in held if some]
+    parts += [f"{len(bundles)} {reason}" for reason, bundles in blocked if bundles]
     return Check("bundles", ", ".join(parts), free == 0)
 
 
-def _blocked_bundles(
+def _find_blocked_bundles(
     now: Situation, owned: list[Row], refused: Collection[str], drained: bool
 ) -> Iterator[tuple[str, set[str]]]:
-    """Why bundles may not move now, and which: what operators want first, as `PLACES` has it."""
+    """Yield why bundles may not move now, and which, in the order of `PLACES`."""
     config, memory, now_ms = now.config.balancer, now.memory, now.now_ms
     names = {row["bundle"] for row in owned}
     yield "of the system", {name for name in names if is_system_bundle(name)}
     queued = {name for command in now.operator_state.waiting for name in command.queued}
-    yield "on their way", {decision.bundle for decision in memory.pending} | queued
+    yield "pending", {decision.bundle for decision in memory.pending} | queued
     retries = memory.retries.items()
     yield "backing off", {name for name, retry in retries if retry.not_before_ms > now_ms}
     if drained:
-        return  # what concerns only balancing holds nothing then
+        return  # the other reasons concern balancing only
     pins = now.operator_state.pins.items()
     yield "pinned", {name for name, until_ms in pins if until_ms > now_ms}
     rejections = [
@@ -487,11 +467,11 @@ def _blocked_bundles(
     yield "waiting for approval", {proposal.bundle for proposal in memory.proposals}
     own = now.config.namespaces
     shut = {name for name, limits in own.items() if closed(limits, now_ms) is not None}
-    yield "of namespaces that are frozen or outside their windows", _of_namespaces(names, shut)
+    yield "of namespaces that are frozen or outside their windows", _in_namespaces(names, shut)
     used_up = {name for name, budget in _budgets(now).items() if not budget.left}
-    yield "of namespaces whose budget of moves is used up", _of_namespaces(names, used_up)
+    yield "of namespaces whose budget of moves is used up", _in_namespaces(names, used_up)
     excluded = set(config.shedding_excluded_namespaces)
-    yield "of excluded namespaces", _of_namespaces(names, excluded)
+    yield "of excluded namespaces", _in_namespaces(names, excluded)
     unloaded, grace_ms = memory.recently_unloaded.items(), config.shedding_grace_period_ms
     yield "in their grace period", {name for name, at_ms in unloaded if at_ms + grace_ms >= now_ms}
     since_ms = now_ms - config.min_dwell_ms
@@ -500,20 +480,21 @@ def _blocked_bundles(
     yield "refused by the last pass", set(refused)
 
 
-def _of_namespaces(names: Collection[str], namespaces: Collection[str]) -> set[str]:
+def _in_namespaces(names: Collection[str], namespaces: Collection[str]) -> set[str]:
+    """Return the bundles that are in one of the namespaces."""
     return {name for name in names if name.rpartition("/")[0] in namespaces}
 
 
 def check_last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> Iterator[Check]:
-    """What the last pass refused, by the rules' places and in their order; then when that was.
+    """Yield what the last pass refused, in the rules' order; then the time of the pass.
 
-    `refusals`: rows of the table since `pass_begin_ms`. What an earlier pass refused counts no
-    more, nor does what concerns only the shedder where the broker is drained.
+    `refusals`: rows of the table since `find_pass_begin_ms`. Refusals of earlier passes don't
+    count, nor, where the broker is drained, those that concern only the shedder.
     """
     for rule in sorted({row["rule"] for row in refusals}, key=rule_precedence):
         place = place_of_rule(rule)
         if place == "operators" or (place == "suspension" and rule not in _OF_A_PASS):
-            continue  # these are checked by themselves
+            continue  # other checks have these
         begin_ms = _begin_ms(now, place, drained)
         rows = [row for row in refusals if row["rule"] == rule]
         rows = [row for row in rows if begin_ms is not None and row["now_ms"] >= begin_ms]
@@ -530,19 +511,19 @@ def check_last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> I
 
 
 _OF_A_PASS = frozenset({Refuses.SINGLE_BROKER.name})
-"""Rules about the cluster's state that only a pass tells; others each round or the memory tells."""
+"""Rules about the cluster's state that only refusals of a pass show; see `check_suspension`."""
 _OF_SHEDDER = ("strategy", "waiting", "limits")
-"""Places of rules that don't hold up a drain, or are checked by themselves for it."""
+"""Places of rules that don't block a drain, or that other checks have for it."""
 
 
 def find_pass_begin_ms(now: Situation, drained: bool) -> int:
-    """From when on refusals can count as the last pass's, or the last round's."""
+    """Return the time (ms) since which refusals may be the last pass's or the last round's."""
     begins = (_begin_ms(now, place, drained) for place in ("assigning", "policies"))
     return min(begin_ms for begin_ms in begins if begin_ms is not None)
 
 
 def _begin_ms(now: Situation, place: str, drained: bool) -> int | None:
-    """When the last round began that says what a place holds; None: there was none yet."""
+    """Return when the last round began that applies the rules of a place; None: none has yet."""
     if place == "assigning":
         return int(now.last["now_ms"])  # every round assigns
     if drained:
@@ -552,7 +533,7 @@ def _begin_ms(now: Situation, place: str, drained: bool) -> int | None:
 
 
 def _describe_refusals(rows: Sequence[Row], place: str) -> str:
-    """The refusals of one rule."""
+    """Describe the refusals of one rule: how often, where, of what, with what figures."""
     times, last = sum(row["count"] for row in rows), max(rows, key=lambda row: row["seq"])
     counted = f", {times} times" if times > 1 else ""
     brokers = sorted({row["broker"] for row in rows if row["broker"]})
@@ -567,9 +548,10 @@ def _describe_refusals(rows: Sequence[Row], place: str) -> str:
     limit = "" if last["limit"] is None else f", limit {figure(last['limit'], last['unit'])}"
     until_ms = _until_ms(rows)
     until = "" if until_ms is None else f", until {clock(until_ms)}"
-    what = f"the last {'round' if place == 'assigning' else 'pass'} was refused: {last['rule']}"
+    refused_in = f"refused in the last {'round' if place == 'assigning' else 'pass'}"
     where = f"at {_list_names(brokers, len(brokers)) or 'the cluster'} in round {last['seq']}"
-    return f"{what}{counted} {where}{about}: {explain_refusal(last['rule'])}{saw}{limit}{until}"
+    rule = f"{last['rule']}{counted} {where}{about}: {explain_refusal(last['rule'])}"
+    return f"{refused_in}: {rule}{saw}{limit}{until}"
 
 
 def _until_ms(rows: Sequence[Row]) -> int | None:
@@ -577,17 +559,17 @@ def _until_ms(rows: Sequence[Row]) -> int | None:
 
 
 def _list_names(names: Sequence[str], count: int) -> str:
-    """The first names, and how many there are besides."""
+    """Return the first names and how many more there are: a, b, c and 2 more."""
     first = names[:MOST_NAMED]
     return ", ".join(first) + (f" and {count - len(first)} more" if count > len(first) else "")
 
 
 def check_strategy_figures(now: Situation, broker: str | None, drained: bool) -> Iterator[Check]:
-    """The strategy's own numbers; last, as all else comes before them."""
-    load = now.load_of(broker)
+    """Check the broker's numbers against the shedder's limits, and its place by usage."""
+    load = now.find_load(broker)
     if broker is None or load is None:
         return
-    # Drained brokers are none of a shedder's; of one that is asked about the numbers are told.
+    # A shedder doesn't see drained brokers, but the broker in question has numbers all the same.
     alive = [row for row in now.loads if row["active"] or (row["alive"] and row is load)]
     shedder = now.config.shedder.name
     found = describe_numbers(
@@ -598,18 +580,14 @@ def check_strategy_figures(now: Situation, broker: str | None, drained: bool) ->
         broker,
     )
     if found is not None:
-        yield Check(
-            "numbers", f"{shedder}: {broker}: {found.text}", not found.exceeds_limit and not drained
-        )
-    yield Check(
-        "its broker",
-        f"{figure(load['usage_ratio'], 'ratio')} usage, place {load['place']} of {load['brokers']}",
-    )
+        text = f"{shedder}: {broker}: {found.text}"
+        yield Check("numbers", text, not found.exceeds_limit and not drained)
+    usage = figure(load["usage_ratio"], "ratio")
+    yield Check("its broker", f"{usage} usage, place {load['place']} of {load['brokers']}")
 
 
 def check_own_load(known: Row) -> Check:
-    """How heavy the bundle is among its broker's bundles. Never keeps it where it is."""
+    """Return the bundle's load and its place among the bundles of its broker. Never blocks."""
+    load = figure(known["short_bytes_per_s"], "bytes/s")
     heavier = f"{known['heavier']} of its broker's {known['bundles']} bundles are heavier"
-    return Check(
-        "its own load", f"{figure(known['short_bytes_per_s'], 'bytes/s')} short-term; {heavier}"
-    )
+    return Check("its own load", f"{load} short-term; {heavier}")

@@ -1,4 +1,4 @@
-"""The facts behind a decision, a bundle, a broker or a round, out of the tables."""
+"""Explain a decision, a bundle, a broker or a round from the tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
 from lb_stream.query.costs import find_move_cost
 from lb_stream.query.lake import Row, records, run
-from lb_stream.query.wording import explain_refusal, explain_rule, is_confirmed
+from lb_stream.query.wording import NO_BROKER, explain_refusal, explain_rule, is_confirmed
 
 if TYPE_CHECKING:
     from lb_stream.query.lake import Lake
@@ -34,12 +34,12 @@ _LOAD = """
 
 @dataclass(frozen=True, slots=True)
 class BrokerPart:
-    """What a broker's part in a decision was: its load in the round that decided, what was expected
-    of it, its load afterwards.
+    """A broker's part in a decision: its load before and after it, and what was expected.
 
-    Loads are rows of `broker_loads` (usage a ratio, bytes/s, msgs/s, bundles). `after` is that of
-    the round that saw all of the round's moves from (or of this bundle to) the broker ended; None
-    as long as they haven't. `expected` is in the decision's unit.
+    Loads are rows of `broker_loads` (usage a ratio, bytes/s, msgs/s, bundles). `before`: in the
+    round that decided. `after`: in the first round in which the round's moves from the source, or
+    the assignment to the destination, have ended; None until then. `expected`: in the decision's
+    unit.
     """
 
     role: str
@@ -53,10 +53,9 @@ class BrokerPart:
 class DecisionExplanation:
     """A decision with all that the tables say of it.
 
-    `moves`: how many moves from the same source its round decided.
-
-    `follows` and `followed_by`: the unload before an assignment, the assignment after an unload.
-    `cost`: what it has cost clients (`move_cost`), None where it moved nothing.
+    `moves`: the number of moves from the same source in its round. `follows`: id of the unload
+    before an assignment; `followed_by`: id of the assignment after an unload. `cost`: see
+    `find_move_cost`; None where the decision moved nothing.
     """
 
     sentence: str
@@ -68,7 +67,7 @@ class DecisionExplanation:
     cost: Row | None
 
     def to_dict(self) -> Row:
-        """As JSON-able fields."""
+        """Return the fields as JSON can hold them."""
         return asdict(self)
 
 
@@ -76,7 +75,7 @@ class DecisionExplanation:
 
 
 def explain_decision(lake: Lake, decision_id: str) -> DecisionExplanation:
-    """Raises QueryError when there is no such decision."""
+    """Explain the decision of that id. Raises QueryError where there is none."""
     rows = records(run(lake, f"{_DECIDED} WHERE decision_id = $1", [decision_id]))
     if not rows:
         raise QueryError(
@@ -84,50 +83,53 @@ def explain_decision(lake: Lake, decision_id: str) -> DecisionExplanation:
             "with --json",
             code=2,
         )
-    return build_explanation(lake, _unpacked(rows[0]))
+    return build_explanation(lake, _unpack(rows[0]))
 
 
 def explain_last(lake: Lake, cluster: str | None) -> DecisionExplanation | None:
-    """The last decision of a cluster (None: of any); of a move its unload, which has the reason.
+    """Explain the last decision of a cluster (None: of any); None where there is no decision.
 
-    None where nothing has been decided.
+    Of a move the unload is explained, which has the reason.
     """
     query = f"""{_DECIDED} WHERE $1 IS NULL OR decisions.cluster = $1
         ORDER BY issued_ms DESC, decisions.seq DESC, ordinal DESC LIMIT 1"""
-    row = _first(lake, query, [cluster])
+    row = _find_first(lake, query, [cluster])
     if row is None:
         return None
-    first = _follows(lake, row)
-    return (
-        build_explanation(lake, _unpacked(row)) if first is None else explain_decision(lake, first)
-    )
+    unload = _find_unload(lake, row)
+    if unload is None:
+        return build_explanation(lake, _unpack(row))
+    return explain_decision(lake, unload)
 
 
-def _unpacked(row: Row) -> Row:
+def _unpack(row: Row) -> Row:
+    """Return the row with its column `explain` read from JSON."""
     return row | {"explain": json.loads(row["explain"])}
 
 
 def build_explanation(lake: Lake, decision: Row) -> DecisionExplanation:
-    """What the tables say of a decision (a row of `decisions` with its outcome)."""
-    siblings = _siblings(lake, decision)
-    next_one = _next(lake, decision)
-    parts = tuple(_parts(lake, decision, siblings, next_one))
-    followed_by = None if next_one is None else next_one["decision_id"]
+    """Explain a decision: a row of `decisions` with its outcome and `explain` as a dict."""
+    siblings = _load_siblings(lake, decision)
+    assignment = _find_assignment(lake, decision)
+    parts = tuple(_build_parts(lake, decision, siblings, assignment))
+    followed_by = None if assignment is None else assignment["decision_id"]
     ended_badly = decision["outcome"] is not None and not is_confirmed(decision)
-    sentence = _sentence(decision, parts, _owner_now(lake, decision) if ended_badly else None)
+    sentence = _build_sentence(
+        decision, parts, _find_owner(lake, decision) if ended_badly else None
+    )
     return DecisionExplanation(
         sentence,
         decision,
         parts,
         len(siblings),
-        _follows(lake, decision),
+        _find_unload(lake, decision),
         followed_by,
         find_move_cost(lake, decision),
     )
 
 
-def _siblings(lake: Lake, decision: Row) -> list[Row]:
-    """The moves from the same source in the same round, this one among them."""
+def _load_siblings(lake: Lake, decision: Row) -> list[Row]:
+    """Return the moves from the same source in the same round, this decision included."""
     if decision["kind"] not in MOVES:
         return []
     query = (
@@ -137,8 +139,8 @@ def _siblings(lake: Lake, decision: Row) -> list[Row]:
     return records(run(lake, query, [decision["cluster"], decision["seq"], decision["source"]]))
 
 
-def _next(lake: Lake, decision: Row) -> Row | None:
-    """The assignment that follows an unload."""
+def _find_assignment(lake: Lake, decision: Row) -> Row | None:
+    """Return the assignment that follows an unload; None: there is none yet."""
     if decision["kind"] not in MOVES or decision["outcome"] in ("refused", "expired"):
         return None
     query = f"""{_DECIDED}
@@ -149,21 +151,21 @@ def _next(lake: Lake, decision: Row) -> Row | None:
     return rows[0] if rows else None
 
 
-def _follows(lake: Lake, decision: Row) -> str | None:
-    """The unload whose bundle a decision assigns."""
-    second_half = decision["rule"] in ("released", "repeated") and decision["reason"] != "Unowned"
-    if decision["kind"] != "assign" or not second_half:
+def _find_unload(lake: Lake, decision: Row) -> str | None:
+    """Return the id of the unload whose bundle a decision assigns; None: it follows no unload."""
+    ends_move = decision["rule"] in ("released", "repeated") and decision["reason"] != "Unowned"
+    if decision["kind"] != "assign" or not ends_move:
         return None
     query = f"""SELECT decision_id FROM decisions
     WHERE cluster = $1 AND bundle = $2 AND kind IN {MOVES} AND seq < $3
         ORDER BY seq DESC LIMIT 1"""
-    row = _first(lake, query, [decision["cluster"], decision["bundle"], decision["seq"]])
+    row = _find_first(lake, query, [decision["cluster"], decision["bundle"], decision["seq"]])
     return None if row is None else str(row["decision_id"])
 
 
-def _owner_now(lake: Lake, decision: Row) -> str | None:
-    """The broker that has the decision's bundle now, as far as the ownership records know."""
-    row = _first(
+def _find_owner(lake: Lake, decision: Row) -> str | None:
+    """Return the broker that has the decision's bundle now; None: no broker, or not known."""
+    row = _find_first(
         lake,
         "SELECT owner FROM ownership WHERE cluster = $1 AND bundle = $2",
         [decision["cluster"], decision["bundle"]],
@@ -171,18 +173,19 @@ def _owner_now(lake: Lake, decision: Row) -> str | None:
     return None if row is None else row["owner"]
 
 
-def _parts(
-    lake: Lake, decision: Row, siblings: list[Row], next_one: Row | None
+def _build_parts(
+    lake: Lake, decision: Row, siblings: list[Row], assignment: Row | None
 ) -> list[BrokerPart]:
+    """Return the parts of source and destination, of those that the decision names."""
     source, destination = decision["source"], decision["destination"]
-    last = next_one if decision["kind"] in MOVES else decision
+    last = assignment if decision["kind"] in MOVES else decision
     arrived = None if last is None or last["destination"] != destination else last["ended_seq"]
     ends: dict[str, int | None] = {}
     if source is not None:
-        ends[source] = _last_of([row["ended_seq"] for row in siblings or [decision]])
+        ends[source] = _last_round([row["ended_seq"] for row in siblings or [decision]])
     if destination is not None:
         ends[destination] = arrived
-    loads = _loads_around(lake, decision["cluster"], decision["seq"], ends)
+    loads = _load_around(lake, decision["cluster"], decision["seq"], ends)
     expected = {source: decision["explain"].get("expected_after")}
     roles = (("source", source), ("destination", destination))
     return [
@@ -192,18 +195,18 @@ def _parts(
     ]
 
 
-def _last_of(ended: Iterable[int | None]) -> int | None:
-    """The round that saw the last of the moves ended; None as long as one goes on."""
+def _last_round(ended: Iterable[int | None]) -> int | None:
+    """Return the round in which the last of the moves ended; None while any is pending."""
     rounds = list(ended)
     return None if None in rounds else max(seq for seq in rounds if seq is not None)
 
 
-def _loads_around(
+def _load_around(
     lake: Lake, cluster: str, seq: int, ends: Mapping[str, int | None]
 ) -> dict[str, tuple[Row | None, Row | None]]:
-    """Each broker's load as a round saw it, and in the first round with a report since `ends`.
+    """Return broker → its load in round `seq`, and in the first round with a report since `ends`.
 
-    Rounds without a new report see the figures of the last one with some.
+    A round without a new report has the figures of the last one that had some.
     """
     if not ends:
         return {}
@@ -219,13 +222,13 @@ def _loads_around(
     return {row["broker"]: (row["before"], row["after"]) for row in found}
 
 
-def _first(lake: Lake, query: str, parameters: Sequence[object]) -> Row | None:
+def _find_first(lake: Lake, query: str, parameters: Sequence[object]) -> Row | None:
     rows = records(run(lake, query, parameters))
     return rows[0] if rows else None
 
 
-def _sentence(decision: Row, parts: tuple[BrokerPart, ...], owner: str | None) -> str:
-    """What was decided, why, and how it ended. Only what reports have confirmed is told as done."""
+def _build_sentence(decision: Row, parts: tuple[BrokerPart, ...], owner: str | None) -> str:
+    """Say what was decided, why, and how it ended: as done only where reports confirm it."""
     why = explain_rule(decision["rule"], decision["source"], decision["explain"])
     dry = ", in a dry run," if decision["dry_run"] else ""
     begin = f"Round {decision['seq']} of {decision['cluster']}{dry}"
@@ -234,7 +237,7 @@ def _sentence(decision: Row, parts: tuple[BrokerPart, ...], owner: str | None) -
 
 
 def _describe_approval(decision: Row) -> str:
-    """Who approved a decision, and on what usages."""
+    """Say who approved a decision, and at what usages."""
     if not decision["approved_by"]:
         return ""
     text = f"{decision['approved_by']} approved it ({decision['proposal_id']})."
@@ -256,22 +259,23 @@ _MOVE, _HAVE = ("moved", "moved", "move"), ("had", "had", "have")
 
 
 def _describe_action(decision: Row) -> str:
-    """The decision with its verb: the past tense is kept for what was carried out."""
+    """Say what was decided; in the past tense only where it was carried out."""
     destination = decision["destination"]
     target = f" for {destination}" if destination else ", its new broker to be found"
     bundle, source = decision["bundle"], decision["source"]
-    verbs, what = {
+    verbs, action = {
         "assign": (("gave", "given", "give"), f"{bundle} to {destination}"),
         "split": (_HAVE, f"{source} split {bundle} ({decision['algorithm']})"),
         "merge": (_HAVE, f"{source} merge {bundle} and {decision['neighbour']}"),
     }.get(decision["kind"], (_MOVE, f"{bundle} away from {source}{target}"))
     past, participle, infinitive = verbs
     if decision["dry_run"]:
-        return f"would have {participle} {what}"
-    return f"{past} {what}" if is_confirmed(decision) else f"decided to {infinitive} {what}"
+        return f"would have {participle} {action}"
+    return f"{past} {action}" if is_confirmed(decision) else f"decided to {infinitive} {action}"
 
 
 def _describe_end(decision: Row, parts: tuple[BrokerPart, ...], owner: str | None) -> str:
+    """Say how a decision ended, or that it is pending; `owner`: the broker of its bundle now."""
     if decision["dry_run"]:
         return "It was not published."
     if decision["outcome"] is None:
@@ -295,13 +299,13 @@ def _describe_end(decision: Row, parts: tuple[BrokerPart, ...], owner: str | Non
 
 
 def _describe_place(decision: Row, owner: str | None) -> str:
-    """Where the bundle of a decision is that was not carried out."""
+    """Say where the bundle of a decision is that was not carried out."""
     stays = decision["outcome"] in ("refused", "expired")
     if stays and decision["kind"] in MOVES:
         return f". The bundle stayed at {decision['source']}."
     if stays and decision["kind"] in RESHAPES:
         return ". The bundle stayed as it was."
-    return f"; {owner or 'nobody'} has the bundle now."
+    return f"; {owner or NO_BROKER} has the bundle now."
 
 
 # --- a bundle, a broker, a round ---
@@ -310,7 +314,10 @@ def _describe_place(decision: Row, owner: str | None) -> str:
 def load_decisions_about(
     lake: Lake, column: str, value: str, cluster: str | None, last: int
 ) -> list[Row]:
-    """The last decisions about a bundle, or from or to a broker, the oldest first."""
+    """Return the last decisions about a bundle, or from or to a broker, the oldest first.
+
+    `column`: bundle or broker; `value`: its name.
+    """
     where = (
         "$1 IN (decisions.bundle, neighbour)"
         if column == "bundle"
@@ -319,12 +326,11 @@ def load_decisions_about(
     query = f"""SELECT * FROM ({_DECIDED} WHERE {where} AND ($2 IS NULL OR decisions.cluster = $2)
         ORDER BY issued_ms DESC, decisions.seq DESC, ordinal DESC LIMIT $3)
         ORDER BY issued_ms, seq, ordinal"""
-    return [_unpacked(row) for row in records(run(lake, query, [value, cluster, last]))]
+    return [_unpack(row) for row in records(run(lake, query, [value, cluster, last]))]
 
 
 def load_refusals_about(lake: Lake, where: str, parameters: Sequence[object]) -> list[Row]:
-    """Refusals by rule, broker and namespace that meet a condition: how often, what was seen, the
-    limit, until when."""
+    """Return the refusals that meet a condition, summed by rule, broker and namespace."""
     query = f"""
         SELECT cluster, rule, broker, namespace, sum("count")::BIGINT AS times,
                max(seq) AS last_seq, max(now_ms) AS last_ms,
@@ -334,20 +340,20 @@ def load_refusals_about(lake: Lake, where: str, parameters: Sequence[object]) ->
         FROM refusals WHERE {where} GROUP BY cluster, rule, broker, namespace
         ORDER BY last_seq DESC, times DESC, rule, namespace"""
     return [
-        row | {"why": explain_refusal(row["rule"]) + _whose_and_until(row)}
+        row | {"why": explain_refusal(row["rule"]) + _describe_scope(row)}
         for row in records(run(lake, query, parameters))
     ]
 
 
-def _whose_and_until(row: Row) -> str:
+def _describe_scope(row: Row) -> str:
     parts = [row["namespace"] or "", f"until {clock(row['until_ms'])}" if row["until_ms"] else ""]
     return f" ({', '.join(filter(None, parts))})" if any(parts) else ""
 
 
 def require_broker(lake: Lake, broker: str, cluster: str | None) -> list[str]:
-    """The clusters whose rounds have seen a broker, dead or alive.
+    """Return the clusters whose rounds have seen a broker, dead or alive.
 
-    Raises QueryError (exit code 2) where none has.
+    Raises QueryError (exit code 2) where no round has.
     """
     query = """
         SELECT DISTINCT cluster FROM broker_loads
@@ -362,51 +368,19 @@ def require_broker(lake: Lake, broker: str, cluster: str | None) -> list[str]:
 
 
 def explain_round(lake: Lake, cluster: str, seq: int) -> Row:
-    """What a round saw, decided and refused. Raises QueryError when no such round was logged."""
-    row = _first(
-        lake,
-        "SELECT * FROM rounds WHERE cluster = $1 AND seq = $2 ORDER BY log_seq DESC LIMIT 1",
-        [cluster, seq],
-    )
+    """Return what a round saw, decided and refused. Raises QueryError where it wasn't logged."""
+    query = "SELECT * FROM rounds WHERE cluster = $1 AND seq = $2 ORDER BY log_seq DESC LIMIT 1"
+    row = _find_first(lake, query, [cluster, seq])
     if row is None:
-        bounds = _first(
-            lake,
-            "SELECT min(seq) AS low, max(seq) AS high FROM rounds WHERE cluster = $1",
-            [cluster],
-        )
-        if bounds is None or bounds["high"] is None:
-            names = [
-                each["cluster"]
-                for each in records(
-                    run(lake, "SELECT DISTINCT cluster FROM rounds ORDER BY cluster", [])
-                )
-            ]
-            raise QueryError(
-                f"no round of {cluster} is in the log: "
-                f"{', '.join(names) or 'none of any cluster is'}",
-                code=2,
-            )
-        known = (
-            f"its rounds run from {bounds['low']} to {bounds['high']}; rounds that saw and "
-            "said nothing new aren't logged"
-        )
-        raise QueryError(f"round {seq} of {cluster} is not in the log ({known})", code=2)
-    seen = _first(
-        lake,
-        "SELECT max(seq) AS seq FROM broker_loads WHERE cluster = $1 AND seq <= $2",
-        [cluster, seq],
-    )
-    loads = records(
-        run(lake, f"{_LOAD} AND seq = $2 ORDER BY broker", [cluster, seen["seq"] if seen else None])
-    )
-    made = records(
-        run(
-            lake,
-            f"{_DECIDED} WHERE decisions.cluster = $1 AND decisions.seq = $2 ORDER BY ordinal",
-            [cluster, seq],
-        )
-    )
-    refused = load_refusals_about(lake, "cluster = $1 AND seq = $2", [cluster, seq])
+        raise QueryError(_explain_missing_round(lake, cluster, seq), code=2)
+    # Brokers are those of the last round with a report: others see the same figures.
+    query = "SELECT max(seq) AS seq FROM broker_loads WHERE cluster = $1 AND seq <= $2"
+    reported = _find_first(lake, query, [cluster, seq])
+    reported_seq = None if reported is None else reported["seq"]
+    query = f"{_LOAD} AND seq = $2 ORDER BY broker"
+    loads = records(run(lake, query, [cluster, reported_seq]))
+    query = f"{_DECIDED} WHERE decisions.cluster = $1 AND decisions.seq = $2 ORDER BY ordinal"
+    decisions = records(run(lake, query, [cluster, seq]))
     return {
         "cluster": cluster,
         "seq": seq,
@@ -417,6 +391,21 @@ def explain_round(lake: Lake, cluster: str, seq: int) -> Row:
         "inputs": json.loads(row["inputs"]),
         "outcomes": json.loads(row["outcomes"]),
         "brokers": loads,
-        "decisions": [_unpacked(row) for row in made],
-        "refusals": refused,
+        "decisions": [_unpack(decision) for decision in decisions],
+        "refusals": load_refusals_about(lake, "cluster = $1 AND seq = $2", [cluster, seq]),
     }
+
+
+def _explain_missing_round(lake: Lake, cluster: str, seq: int) -> str:
+    """Say that the log lacks a round, and which rounds or clusters it has."""
+    query = "SELECT min(seq) AS low, max(seq) AS high FROM rounds WHERE cluster = $1"
+    bounds = _find_first(lake, query, [cluster])
+    if bounds is not None and bounds["high"] is not None:
+        return (
+            f"round {seq} of {cluster} is not in the log: expected one from {bounds['low']} to "
+            f"{bounds['high']}, of which those without any result are not logged"
+        )
+    names = records(run(lake, "SELECT DISTINCT cluster FROM rounds ORDER BY cluster"))
+    known = ", ".join(row["cluster"] for row in names)
+    expected = f"expected one of {known}" if known else "the log has no round of any cluster"
+    return f"no round of {cluster} is in the log: {expected}"

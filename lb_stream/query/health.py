@@ -1,8 +1,7 @@
-"""Whether the balancer is well: facts about job, clusters, tables and disk in; a verdict, and what
-to do about it, out.
+"""Judge from facts about job, clusters, tables and disk whether the balancer is well.
 
-Every screen takes its verdict from here: `lbctl status`, the banner above what other commands show,
-the job's own `/health`. Times are ms since the epoch.
+Every screen takes its verdict from here: `lbctl status`, the warning above the output of other
+commands, the job's own `/health`. Times are ms since the epoch.
 """
 
 from __future__ import annotations
@@ -20,11 +19,12 @@ EXIT_CODES: dict[State, int] = {"healthy": 0, "ended": 0, "degraded": 1, "down":
 SUSPENDING = frozenset({"mass_disappearance", "everything_silent"})
 """Rules by which brokers that vanish suspend their cluster (core.observing.liveness)."""
 LAG_LIMIT = 5_000
-"""Records: more are more than the job reads at a time, where its settings don't say how many that
-are."""
+"""Records that may wait to be read, where the settings don't limit the records of a batch."""
 LATE_MS = 60_000
-"""A batch older than this is late: the clock's ticks make one every second, the table `batches` has
-it ten seconds later."""
+"""A job is late when its last batch is older than this.
+
+Ticks make a batch every second; the table `batches` has it ten seconds later.
+"""
 LEAST_DISK_BYTES = 1 << 30
 LEAST_DISK_SHARE = 0.05
 MOST_NAMED = 3
@@ -32,12 +32,10 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """The job.
+    """The job, as far as it can be seen from here.
 
-    `epoch` None: none has ever been started. `running` None: there is no sign of it, and none of
-    its end.
-
-    `seen`: what `running` was told by.
+    `epoch` None: no job has ever been started. `running` None: not known. `evidence`: where
+    `running` comes from.
     """
 
     pipeline: str
@@ -54,7 +52,7 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class StandbyFacts:
-    """A job that stands by. `instance`: host:pid; `warm`: it could take over at once."""
+    """A standby. `instance`: host:pid; `warm`: it could take over at once."""
 
     instance: str
     warm: bool
@@ -62,9 +60,9 @@ class StandbyFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """One cluster as its last logged round left it.
+    """One cluster after its last logged round.
 
-    `retry_ms`: after too many failed rounds, when the next one is tried; 0: at once.
+    `retry_ms`: when the next round is tried after too many failed ones; 0: at once.
     """
 
     cluster: str
@@ -74,17 +72,15 @@ class ClusterFacts:
     retry_ms: int = 0
     suspended_by: str | None = None  # the rule
     paused: bool = False
-    held: str = ""  # why balancing may move nothing now: a freeze, or no open window; empty: it may
+    held: str = ""  # why balancing may move nothing: a freeze, no open window; empty: it may
     mode: Literal["observe", "approve", "act"] = "act"
-    proposals: int = 0  # that wait for approval
-    drained: tuple[str, ...] = ()
-    draining: tuple[str, ...] = ()  # of these: who has bundles yet, or is about to get some
-    limited: tuple[str, ...] = ()  # brokers out of which as many moves are under way as are allowed
+    proposals: int = 0  # those that wait for approval
+    drained: tuple[str, ...] = ()  # brokers with the command, whether or not they are empty
+    draining: tuple[str, ...] = ()  # the drained brokers that have bundles or are to get some
+    limited: tuple[str, ...] = ()  # brokers with as many pending moves as are allowed
     brokers: int = 0
-    silent: tuple[
-        str, ...
-    ] = ()  # since lately: dead ones, and those whose silence suspends the cluster
-    gone: tuple[str, ...] = ()  # dead for long, or on purpose
+    silent: tuple[str, ...] = ()  # recently dead, or their silence suspends the cluster
+    gone: tuple[str, ...] = ()  # dead for long, or departed
     unmatched: tuple[str, ...] = ()  # expressions of isolation policies that match no live broker
     isolated: tuple[str, ...] = ()  # isolation policies that match no live broker at all
     bundles: int = 0
@@ -92,48 +88,52 @@ class ClusterFacts:
 
     @property
     def dry_run(self) -> bool:
-        """Whether decisions are only logged."""
+        """Return whether decisions are only logged."""
         return self.mode == "observe"
 
     @property
     def suspended(self) -> bool:
-        """Whether decisions are suspended."""
+        """Return whether decisions are suspended."""
         return self.suspended_by is not None or self.retry_ms > 0
 
     def state_of(self, broker: str) -> str:
-        """What is to be said of one broker, the gravest first; nothing: it is as the others."""
-        words = ("silent", "gone", "draining", "drained", "limited")
-        return next((word for word in words if broker in getattr(self, word)), "")
+        """Return the gravest state of a broker; empty where it is active and not limited."""
+        states = ("silent", "gone", "draining", "drained", "limited")
+        return next((state for state in states if broker in getattr(self, state)), "")
 
     @property
     def state(self) -> str:
-        """One word, the gravest."""
+        """Return the gravest state of the cluster."""
         if self.suspended:
             return "SUSPENDED"
-        if self.error or self.paused or self.held:
-            return "failing" if self.error else "paused" if self.paused else "held"
+        if self.error:
+            return "failing"
+        if self.paused:
+            return "paused"
+        if self.held:
+            return "held"
         return {"observe": "dry run", "approve": "approving", "act": "live"}[self.mode]
 
 
 @dataclass(frozen=True, slots=True)
 class DemoEnd:
-    """How the demo that wrote the tables ended. `at`: when; `how`: balanced, or why not."""
+    """The end of the demo that wrote the tables. `at`: when; `how`: balanced, or why not."""
 
     at: str
     how: str
 
     @property
     def sentence(self) -> str:
-        """The end in words."""
+        """Return the end as a sentence without its full stop."""
         return f"the demo ended at {self.at}, {self.how}"
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All of it at one moment.
+    """All facts at one moment.
 
-    `kafka`: why Kafka doesn't answer, None: it does, or wasn't asked. `disk_free` in bytes; None:
-    not known.
+    `kafka`: why Kafka doesn't answer; None: it does, or wasn't asked. `disk_free`: bytes; None: not
+    known.
     """
 
     now_ms: int
@@ -143,22 +143,17 @@ class Facts:
     disk_free: int | None = None
     disk_size: int | None = None
     lag_limit: int = LAG_LIMIT  # records
-    skipped_records: tuple[
-        str, ...
-    ] = ()  # records that were stepped over because they end the job: topic, partition, offset
+    skipped_records: tuple[str, ...] = ()  # poison records: topic, partition, offset
     standbys: tuple[StandbyFacts, ...] | None = None  # None: not known
-    demo_end: DemoEnd | None = None  # the tables are a demo's, which has ended: nothing is to run
-    searches_poison_record: bool = (
-        False  # a batch has ended the job again and again, and the record to blame is looked for
-    )
+    demo_end: DemoEnd | None = None  # where a demo that has ended wrote the tables
+    searches_poison_record: bool = False  # reads the batch in pieces that ended the job repeatedly
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Something that is so, how grave it is, and what to do about it.
 
-    A healthy one is only worth knowing, the others are events.
-
+    A finding whose state is healthy is only worth knowing; the others are events.
     `subjects`: brokers, each of which is an event of its own.
     """
 
@@ -172,24 +167,24 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The gravest finding counts; the others follow, the gravest first."""
+    """How the balancer is: as its gravest finding. `findings`: all, the gravest first."""
 
     state: State
     sentence: str
     findings: tuple[Finding, ...]
 
     def to_dict(self) -> Row:
-        """As JSON-able fields."""
+        """Return the fields as JSON can hold them."""
         return asdict(self)
 
 
 def judge(facts: Facts) -> Verdict:
-    """How the balancer is."""
+    """Judge how the balancer is."""
     if facts.demo_end is not None:
         advice = "`lbctl demo --keep` runs one that goes on until Ctrl-C"
         return Verdict("ended", f"ended: {facts.demo_end.sentence}: {advice}", ())
-    found = sorted(_findings(facts), key=lambda finding: -EXIT_CODES[finding.state])
-    grave = [one for one in found if one.state != "healthy"]
+    found = sorted(_all_findings(facts), key=lambda finding: -EXIT_CODES[finding.state])
+    grave = [finding for finding in found if finding.state != "healthy"]
     if not grave:
         count = len(facts.clusters)
         text = f"healthy: the job runs, {count} cluster{'s' if count != 1 else ''} without trouble"
@@ -202,51 +197,41 @@ def judge(facts: Facts) -> Verdict:
 
 
 def explain_staleness(facts: Facts) -> str | None:
-    """Why what the tables show isn't how things are now, if so: the banner above every screen that
-    shows them."""
+    """Say why the tables aren't up to date, for the warning on every screen; None: they are."""
     if facts.demo_end is not None:
         return f"{facts.demo_end.sentence}; what is shown is how it was then"
-    found = next(_of_job(facts), None)
+    found = next(_running_findings(facts), None)
     if found is None:
         return None
     newest = max(
         [facts.job.last_batch_ms or 0, *(cluster.last_round_ms for cluster in facts.clusters)]
     )
-    age = (
-        f"what is shown is {describe_duration(facts.now_ms - newest)} old"
-        if newest
-        else "no round has been logged"
-    )
+    age = "no round has been logged"
+    if newest:
+        age = f"what is shown is {describe_duration(facts.now_ms - newest)} old"
     return f"{found.description}; {age}: lbctl status says more"
 
 
-def job_findings(facts: Facts) -> Iterator[Finding]:
-    """What is wrong with the job itself, and with what it needs to decide at all."""
+def list_job_findings(facts: Facts) -> Iterator[Finding]:
+    """Yield what keeps the job from deciding, or from deciding on current figures."""
     if facts.demo_end is not None:
         yield Finding("down", facts.demo_end.sentence, "`lbctl demo --keep` runs one that goes on")
         return
-    if facts.kafka is not None:
-        text = f"Kafka doesn't answer ({facts.kafka})"
-        yield Finding("down", text, "nothing is read or published without it", event="kafka_down")
-    yield from _of_job(facts)
-    yield from _of_pieces(facts)
-    yield from _of_sight(facts)
-    yield from _of_lag(facts)
+    yield from _kafka_findings(facts)
+    yield from _running_findings(facts)
+    yield from _poison_findings(facts)
+    yield from _unknown_findings(facts)
+    yield from _lag_findings(facts)
 
 
-def _findings(facts: Facts) -> Iterator[Finding]:
-    if facts.kafka is not None:
-        text, advice = (
-            f"Kafka doesn't answer ({facts.kafka})",
-            "nothing is read or published without it; the job goes on by itself",
-        )
-        yield Finding("down", text, advice, event="kafka_down")
-    yield from _of_job(facts)
-    yield from _of_pieces(facts)
+def _all_findings(facts: Facts) -> Iterator[Finding]:
+    yield from _kafka_findings(facts)
+    yield from _running_findings(facts)
+    yield from _poison_findings(facts)
     if facts.skipped_records:
-        what = f"records that end the job were stepped over: {_named(facts.skipped_records)}"
-        yield Finding("healthy", what, "see who sent them: rejected_reports has the reasons")
-    yield from _of_sight(facts)
+        text = f"records that end the job were skipped: {_count_and_name(facts.skipped_records)}"
+        yield Finding("healthy", text, "see who sent them: rejected_reports has the reasons")
+    yield from _unknown_findings(facts)
     if facts.job.running and not facts.clusters:
         yield Finding(
             "degraded",
@@ -255,8 +240,9 @@ def _findings(facts: Facts) -> Iterator[Finding]:
             event="no_reports",
         )
     for cluster in facts.clusters:
-        yield from _of_cluster(cluster, facts.now_ms)
-    yield from _of_lag(facts)
+        yield from _cluster_problems(cluster, facts.now_ms)
+        yield from _cluster_notes(cluster)
+    yield from _lag_findings(facts)
     least = min(LEAST_DISK_BYTES, LEAST_DISK_SHARE * (facts.disk_size or 0))
     if facts.disk_free is not None and facts.disk_free < least:
         text = f"{facts.disk_free / 2**30:.1f} GiB are free where the tables are"
@@ -268,7 +254,15 @@ def _findings(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _of_job(facts: Facts) -> Iterator[Finding]:
+def _kafka_findings(facts: Facts) -> Iterator[Finding]:
+    if facts.kafka is not None:
+        text = f"Kafka doesn't answer ({facts.kafka})"
+        advice = "nothing is read or published without it; the job goes on by itself"
+        yield Finding("down", text, advice, event="kafka_down")
+
+
+def _running_findings(facts: Facts) -> Iterator[Finding]:
+    """Yield at most one finding: the job doesn't run, or finishes no batch."""
     job, start = facts.job, "start it: lbctl balance, with its settings"
     if job.epoch is None:
         yield Finding(
@@ -284,11 +278,9 @@ def _of_job(facts: Facts) -> Iterator[Finding]:
         return
     late = job.ticks and facts.now_ms - max(job.last_batch_ms or 0, job.since_ms or 0) > LATE_MS
     if late:
-        since = (
-            f"for {describe_duration(facts.now_ms - job.last_batch_ms)}"
-            if job.last_batch_ms
-            else "since its start"
-        )
+        since = "since its start"
+        if job.last_batch_ms:
+            since = f"for {describe_duration(facts.now_ms - job.last_batch_ms)}"
         if job.running:
             text = f"the job runs ({job.evidence}), and has finished no batch {since}"
             yield Finding("degraded", text, "see its log", event="job_behind")
@@ -297,83 +289,71 @@ def _of_job(facts: Facts) -> Iterator[Finding]:
             yield Finding("down", f"the job has finished no batch {since}", why, event="job_down")
 
 
-def _of_pieces(facts: Facts) -> Iterator[Finding]:
+def _poison_findings(facts: Facts) -> Iterator[Finding]:
     if facts.searches_poison_record:
         found = "a batch has ended the job again and again"
-        advice = "wait: it is read in pieces until the record to blame is found"
+        advice = "wait: the job reads it in pieces until it has found the poison record"
         yield Finding("degraded", found, advice, event="job_behind")
 
 
-def _of_sight(facts: Facts) -> Iterator[Finding]:
+def _unknown_findings(facts: Facts) -> Iterator[Finding]:
     if facts.job.epoch is not None and facts.job.running is None:
-        text = f"whether the job runs can't be told from here ({facts.job.evidence})"
-        yield Finding("degraded", text, f"see on {facts.job.host}", event="job_unknown")
+        text = f"whether the job runs is not known here ({facts.job.evidence})"
+        yield Finding("degraded", text, f"look on {facts.job.host}", event="job_unknown")
 
 
-def _of_lag(facts: Facts) -> Iterator[Finding]:
+def _lag_findings(facts: Facts) -> Iterator[Finding]:
     if (facts.job.lag_records or 0) > facts.lag_limit:
         text = f"{facts.job.lag_records} records wait to be read"
-        grows = "if it grows, see lb_stream_phase_seconds, give the job more cores"
-        advice = f"decisions are late: {grows}"
+        advice = (
+            "decisions are late: if the number grows, look at lb_stream_phase_seconds and give the "
+            "job more cores"
+        )
         yield Finding("degraded", text, advice, event="job_behind")
 
 
-def _of_cluster(cluster: ClusterFacts, now_ms: int) -> Iterator[Finding]:
-    yield from _troubles_of_cluster(cluster, now_ms)
-    yield from _notes_of_cluster(cluster)
-
-
-def _troubles_of_cluster(cluster: ClusterFacts, now_ms: int) -> Iterator[Finding]:
+def _cluster_problems(cluster: ClusterFacts, now_ms: int) -> Iterator[Finding]:
     """Yield what keeps a cluster from being balanced."""
     name, why = cluster.cluster, f"lbctl explain --round {cluster.cluster}:{cluster.seq}"
     if cluster.suspended_by is not None:
-        who = (
-            f": {_named(cluster.silent)} of {cluster.brokers} brokers went silent together"
-            if cluster.silent
-            else ""
-        )
-        text = f"{name} is SUSPENDED ({cluster.suspended_by}){who}"
+        silent = _count_and_name(cluster.silent)
+        which = f": {silent} of {cluster.brokers} brokers went silent together"
+        text = f"{name} is SUSPENDED ({cluster.suspended_by}){which if cluster.silent else ''}"
         advice = (
-            "nothing is decided until they are back: see to brokers, agents, and their way to Kafka"
+            "nothing is decided until they are back: check brokers, agents and their network to "
+            "Kafka"
         )
         yield Finding("degraded", text, advice, name, "cluster_suspended")
     elif cluster.retry_ms:
-        wait = (
-            f", next try in {describe_duration(cluster.retry_ms - now_ms)}"
-            if cluster.retry_ms > now_ms
-            else ""
-        )
+        wait = ""
+        if cluster.retry_ms > now_ms:
+            wait = f", next try in {describe_duration(cluster.retry_ms - now_ms)}"
         text = f"{name} is SUSPENDED (round after round failed{wait})"
         yield Finding("degraded", text, f"the error: {why}", name, "cluster_suspended")
     elif cluster.error is not None:
         text = f"{name}'s last round failed ({cluster.error.strip().splitlines()[-1]})"
         yield Finding("degraded", text, why, name, "cluster_failing")
     if cluster.silent and cluster.suspended_by is None:
-        text = f"{name}: {_named(cluster.silent)} of {cluster.brokers} brokers silent"
-        yield Finding(
-            "degraded",
-            text,
-            "see to the brokers and their agents",
-            name,
-            "broker_dead",
-            cluster.silent,
-        )
+        text = f"{name}: {_count_and_name(cluster.silent)} of {cluster.brokers} brokers silent"
+        advice = "check the brokers and their agents"
+        yield Finding("degraded", text, advice, name, "broker_dead", cluster.silent)
     if cluster.isolated:
-        text = f"{name}: isolation policies that match no live broker: {_named(cluster.isolated)}"
+        policies = _count_and_name(cluster.isolated)
+        text = f"{name}: isolation policies that match no live broker: {policies}"
         advice = "bundles of their namespaces get no owner: lbctl namespaces set-policies"
         yield Finding("degraded", text, advice, name, "isolation_matches_none")
 
 
-def _notes_of_cluster(cluster: ClusterFacts) -> Iterator[Finding]:
-    """Yield what is worth knowing of a cluster that is as it was set."""
+def _cluster_notes(cluster: ClusterFacts) -> Iterator[Finding]:
+    """Yield what operators and settings have set in a cluster, and brokers that are gone."""
     name = cluster.cluster
     if cluster.unmatched:
-        what = f"{name}: warning: no live broker matches {_named(cluster.unmatched)}"
-        yield Finding("healthy", what, "mend it: lbctl namespaces set-policies --isolation", name)
+        text = f"{name}: warning: no live broker matches {_count_and_name(cluster.unmatched)}"
+        advice = "correct it: lbctl namespaces set-policies --isolation"
+        yield Finding("healthy", text, advice, name)
     if cluster.gone:
-        yield Finding(
-            "healthy", f"{name}: {_named(cluster.gone)} brokers gone", "forgotten in time", name
-        )
+        text = f"{name}: {_count_and_name(cluster.gone)} brokers gone"
+        yield Finding("healthy", text, "the job drops them in time", name)
     if cluster.paused:
         yield Finding(
             "healthy",
@@ -396,32 +376,29 @@ def _notes_of_cluster(cluster: ClusterFacts) -> Iterator[Finding]:
             name,
         )
     if cluster.proposals:
-        what = f"{cluster.proposals} proposal{'s' if cluster.proposals > 1 else ''}"
-        yield Finding(
-            "healthy",
-            f"{name}: {what} waiting for approval",
-            f"lbctl proposals --cluster {name}",
-            name,
-        )
+        plural = "s" if cluster.proposals > 1 else ""
+        text = f"{name}: {cluster.proposals} proposal{plural} waiting for approval"
+        yield Finding("healthy", text, f"lbctl proposals --cluster {name}", name)
     for broker in cluster.drained:
-        word = "draining" if broker in cluster.draining else "drained"
+        state = "draining" if broker in cluster.draining else "drained"
         yield Finding(
             "healthy",
-            f"{name}: {broker} is {word}",
+            f"{name}: {broker} is {state}",
             f"to end that: lbctl brokers undrain {broker} --cluster {name}",
             name,
         )
 
 
-def _named(names: tuple[str, ...]) -> str:
+def _count_and_name(names: tuple[str, ...]) -> str:
+    """Return the number of names and the first ones: 5 (a, b, c and 2 more)."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return f"{len(names)} ({', '.join(names[:MOST_NAMED])}{more})"
 
 
 def describe_duration(ms: float) -> str:
-    """A length of time: 3 s, 12 min, 5 h, 2 d."""
+    """Return a length of time as a text: 3 s, 12 min, 5 h, 2 d."""
     seconds = max(0, int(ms / 1000))
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit}"
+    for unit, unit_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * unit_s:
+            return f"{seconds // unit_s} {unit}"
     return f"{seconds} s"

@@ -1,5 +1,4 @@
-"""What Pulsar's leader unloaded beside what we decided: moves paired pass by pass, each difference
-with what the tables say of it."""
+"""Compare the moves of Pulsar's leader with our decisions, and explain each difference."""
 
 from __future__ import annotations
 
@@ -18,9 +17,10 @@ if TYPE_CHECKING:
     from lb_stream.query.lake import Lake
 
 LEVELS = ("pass", "source", "bundle", "destination")
-"""How far a move of ours is the leader's: decided in the same pass, from the same broker, the same
-bundle, to the same broker."""
+"""How far our move is the leader's: in the same pass, from the same broker, the same bundle, to the
+same broker."""
 LEAST_WINDOW_MS = 60_000
+"""Passes of the leader and of ours that are no farther apart than this can be pairs."""
 
 _MOVES = """
     SELECT decision_id, seq, bundle, source, destination, issued_ms, rule, strategy, explain
@@ -33,9 +33,9 @@ _MOVES = """
 
 @dataclass(frozen=True, slots=True)
 class MovePair:
-    """One move of the leader's, of ours, or both.
+    """A move of the leader's, one of ours, or both.
 
-    `alike`: those of LEVELS that are the same; `why`: what the others come from.
+    `alike`: the LEVELS that are the same; `why`: what the difference in the others comes from.
     """
 
     at_ms: int
@@ -46,11 +46,11 @@ class MovePair:
 
     @property
     def differs(self) -> bool:
-        """Whether anything is not the same."""
+        """Return whether any level is not the same."""
         return self.alike != LEVELS
 
     def to_dict(self) -> Row:
-        """As JSON-able fields."""
+        """Return the fields as JSON can hold them."""
         names = ("decision_id", "bundle", "source", "destination", "issued_ms")
         ours = None if self.ours is None else {name: self.ours[name] for name in names}
         return asdict(self) | {"ours": ours, "explained": not self.differs or bool(self.why)}
@@ -58,9 +58,9 @@ class MovePair:
 
 @dataclass(frozen=True, slots=True)
 class LeaderComparison:
-    """All moves in the order of their time.
+    """All pairs of moves in the order of their time.
 
-    `unwatched`: moves of the leader's when the job had no round: nothing to compare them with.
+    `unwatched`: the leader's moves while the job had no round to compare them with.
     """
 
     cluster: str
@@ -70,32 +70,32 @@ class LeaderComparison:
 
     @property
     def moves(self) -> int:
-        """The leader's, as far as they are compared."""
+        """Return the number of the leader's moves that are compared."""
         return sum(pair.leader is not None for pair in self.pairs)
 
     @property
     def only_ours(self) -> int:
-        """Moves of ours that the leader didn't make."""
+        """Return the number of our moves that the leader didn't make."""
         return len(self.pairs) - self.moves
 
     @property
     def unexplained(self) -> int:
-        """Differences of which the tables and the log don't say where they come from."""
+        """Return the number of differences that tables and log don't explain."""
         return sum(pair.differs and not pair.why for pair in self.pairs)
 
     def alike(self, level: str) -> int:
-        """How many of the leader's moves are ours as far as `level`."""
+        """Count the leader's moves that are ours as far as `level`."""
         return sum(level in pair.alike for pair in self.pairs)
 
     def to_dict(self) -> Row:
-        """As JSON-able fields."""
-        totals = {"moves": self.moves, **{level: self.alike(level) for level in LEVELS}}
+        """Return the fields as JSON can hold them."""
         return {
             "cluster": self.cluster,
             "sample_mode": self.sample_mode,
             "moves": [pair.to_dict() for pair in self.pairs],
-            "totals": totals
-            | {
+            "totals": {
+                "moves": self.moves,
+                **{level: self.alike(level) for level in LEVELS},
                 "only_ours": self.only_ours,
                 "unexplained": self.unexplained,
                 "unwatched": self.unwatched,
@@ -105,7 +105,7 @@ class LeaderComparison:
 
 @dataclass(slots=True)
 class OurPass:
-    """The moves of one round."""
+    """The moves of one of our rounds."""
 
     seq: int
     at_ms: int
@@ -115,38 +115,40 @@ class OurPass:
 def compare_with_leader(
     lake: Lake, state: ClusterState, passes: Sequence[LeaderPass], since_ms: int = 0
 ) -> LeaderComparison:
-    """The leader's passes beside our rounds that moved something, from `since_ms` on."""
+    """Compare the leader's passes from `since_ms` on with our rounds that moved something."""
     balancer = state.config.balancer
     window_ms = max(balancer.shedding_interval_ms, LEAST_WINDOW_MS)
-    begun_ms, ended_ms = _watched(lake, state.cluster)
-    wanted = [each for each in passes if each.at_ms >= since_ms]
-    seen = [each for each in wanted if begun_ms <= each.at_ms <= ended_ms]
-    bounds = (
-        (max(since_ms, wanted[0].at_ms - window_ms), wanted[-1].last_ms + window_ms)
-        if wanted
-        else (0, 0)
-    )
-    ours = load_our_passes(lake, state.cluster, *bounds)
+    # passes of the leader: from `since_ms` on, and of these the ones while the job was running
+    first_ms, last_ms = _load_watched_time(lake, state.cluster)
+    wanted = [leader_pass for leader_pass in passes if leader_pass.at_ms >= since_ms]
+    watched = [leader_pass for leader_pass in wanted if first_ms <= leader_pass.at_ms <= last_ms]
+    # our passes of the same time
+    ours: list[OurPass] = []
+    if wanted:
+        begin_ms = max(since_ms, wanted[0].at_ms - window_ms)
+        ours = load_our_passes(lake, state.cluster, begin_ms, wanted[-1].last_ms + window_ms)
+    # pairs of passes, then of their moves
     rounds = RoundHistory(lake, state.cluster, state.config, passes)
-    paired = _paired(seen, ours, window_ms)
+    paired = _pair_passes(watched, ours, window_ms)
     pairs: list[MovePair] = []
-    for theirs in seen:
-        pairs += _of_pass(theirs, paired.pop(theirs.at_ms, None), rounds)
-    if balancer.shedding_interval_ms:  # else we pass oftener than the leader
-        taken = {pair.ours["seq"] for pair in pairs if pair.ours is not None}
+    for theirs in watched:
+        pairs += _pair_moves(theirs, paired.pop(theirs.at_ms, None), rounds)
+    # Our passes without one of the leader's. Where each report makes a pass, most have none.
+    if balancer.shedding_interval_ms:
+        paired_seqs = {pair.ours["seq"] for pair in pairs if pair.ours is not None}
         alone = [
-            each
-            for each in ours
-            if each.seq not in taken
-            and wanted
-            and wanted[0].at_ms <= each.at_ms <= wanted[-1].last_ms
+            our_pass
+            for our_pass in ours
+            if our_pass.seq not in paired_seqs
+            and wanted[0].at_ms <= our_pass.at_ms <= wanted[-1].last_ms
         ]
         pairs += [
-            MovePair(each.at_ms, None, move, (), explain_difference(rounds, None, None, move))
-            for each in alone
-            for move in each.moves
+            MovePair(our_pass.at_ms, None, move, (), explain_difference(rounds, None, None, move))
+            for our_pass in alone
+            for move in our_pass.moves
         ]
-    unwatched = sum(len(each.moves) for each in wanted) - sum(len(each.moves) for each in seen)
+    moves = sum(len(leader_pass.moves) for leader_pass in wanted)
+    unwatched = moves - sum(len(leader_pass.moves) for leader_pass in watched)
     return LeaderComparison(
         state.cluster,
         tuple(sorted(pairs, key=lambda pair: pair.at_ms)),
@@ -156,8 +158,7 @@ def compare_with_leader(
 
 
 def load_our_passes(lake: Lake, cluster: str, from_ms: int, until_ms: int) -> list[OurPass]:
-    """Our rounds of a time that moved something of the balancer's own accord, in the order of their
-    time."""
+    """Return our rounds between two times in which balancing moved something, in order."""
     found: dict[int, OurPass] = {}
     for row in records(run(lake, _MOVES, [cluster, from_ms, until_ms])):
         row["explain"] = json.loads(row["explain"])
@@ -165,9 +166,11 @@ def load_our_passes(lake: Lake, cluster: str, from_ms: int, until_ms: int) -> li
     return list(found.values())
 
 
-def _watched(lake: Lake, cluster: str) -> tuple[int, int]:
-    """From when to when the job has looked at the cluster; its last rounds may say nothing new, so
-    `batches` counts too."""
+def _load_watched_time(lake: Lake, cluster: str) -> tuple[int, int]:
+    """Return between which times (ms) the job has watched the cluster.
+
+    Rounds without a result are not logged, so the last batch counts too.
+    """
     query = """
         SELECT (SELECT min(now_ms) FROM rounds WHERE cluster = $1) AS begun,
                greatest((SELECT max(now_ms) FROM rounds WHERE cluster = $1),
@@ -176,65 +179,66 @@ def _watched(lake: Lake, cluster: str) -> tuple[int, int]:
     return row["begun"] or 0, row["ended"] or 0
 
 
-def _paired(
+def _pair_passes(
     theirs: Sequence[LeaderPass], ours: Sequence[OurPass], window_ms: int
 ) -> dict[int, OurPass]:
-    """The leader's pass (its time) → ours: the nearest first, none twice, none farther apart than
-    the window.
+    """Return the time of a leader's pass → our pass: the nearest first, none twice.
 
-    Time after the leader's pass counts twice: by then reports show what it has moved.
+    Paired passes are no farther apart than the window. Time after the leader's pass counts twice:
+    by then reports show what it has moved.
     """
-    near, times = [], [each.at_ms for each in ours]
-    for a in theirs:
-        for b in ours[
-            bisect_left(times, a.at_ms - window_ms) : bisect_right(times, a.at_ms + window_ms)
-        ]:
-            late_ms = b.at_ms - a.at_ms
-            near.append((max(-late_ms, 2 * late_ms), a.at_ms, b.seq, b))
+    # all pairs within the window, with their distance
+    near = []
+    times_ms = [our_pass.at_ms for our_pass in ours]
+    for leader_pass in theirs:
+        first = bisect_left(times_ms, leader_pass.at_ms - window_ms)
+        behind = bisect_right(times_ms, leader_pass.at_ms + window_ms)
+        for our_pass in ours[first:behind]:
+            late_ms = our_pass.at_ms - leader_pass.at_ms
+            distance_ms = max(-late_ms, 2 * late_ms)
+            near.append((distance_ms, leader_pass.at_ms, our_pass.seq, our_pass))
+    # the nearest first
     found: dict[int, OurPass] = {}
-    taken: set[int] = set()
-    for _, at_ms, seq, each in sorted(near, key=lambda pair: pair[:3]):
-        if at_ms not in found and seq not in taken:
-            found[at_ms] = each
-            taken.add(seq)
+    paired_seqs: set[int] = set()
+    for _, at_ms, seq, our_pass in sorted(near, key=lambda pair: pair[:3]):
+        if at_ms not in found and seq not in paired_seqs:
+            found[at_ms] = our_pass
+            paired_seqs.add(seq)
     return found
 
 
-def _of_pass(theirs: LeaderPass, ours: OurPass | None, rounds: RoundHistory) -> Iterator[MovePair]:
-    """The pairs of one pass: the same bundles first, then others from the same broker, then what is
-    left."""
-    left = {move["bundle"]: move for move in ours.moves} if ours else {}
+def _pair_moves(
+    theirs: LeaderPass, ours: OurPass | None, rounds: RoundHistory
+) -> Iterator[MovePair]:
+    """Yield the pairs of one pass: same bundles, others from the same broker, then those alone."""
+    our_moves = ours.moves if ours else []
+    our_ms = ours.at_ms if ours else None
+    sources = {move["source"] for move in our_moves}
+    left = {move["bundle"]: move for move in our_moves}
     same = {
         move.bundle: left.pop(move.bundle)
         for move in theirs.moves
         if left.get(move.bundle, {}).get("source") == move.source
     }
     for move in theirs.moves:
-        mine = same.get(move.bundle) or next(
-            (row for row in left.values() if row["source"] == move.source), None
-        )
+        of_source = (row for row in left.values() if row["source"] == move.source)
+        mine = same.get(move.bundle) or next(of_source, None)
         if mine is not None:
             left.pop(mine["bundle"], None)
-        alike = _alike(move, mine, ours, {row["source"] for row in ours.moves} if ours else set())
-        why = (
-            ()
-            if alike == LEVELS
-            else explain_difference(rounds, theirs, move, mine, ours.at_ms if ours else None)
-        )
+        alike = _find_alike_levels(move, mine, ours, sources)
+        why: tuple[Difference, ...] = ()
+        if alike != LEVELS:
+            why = explain_difference(rounds, theirs, move, mine, our_ms)
         yield MovePair(move.at_ms, move, mine, alike, why)
     for row in left.values():
-        yield MovePair(
-            row["issued_ms"],
-            None,
-            row,
-            (),
-            explain_difference(rounds, theirs, None, row, row["issued_ms"]),
-        )
+        why = explain_difference(rounds, theirs, None, row, row["issued_ms"])
+        yield MovePair(row["issued_ms"], None, row, (), why)
 
 
-def _alike(
+def _find_alike_levels(
     move: LeaderMove, mine: Row | None, ours: OurPass | None, sources: set[str]
 ) -> tuple[str, ...]:
+    """Return the LEVELS that are the same. `sources`: of all moves of our pass."""
     if ours is None:
         return ()
     if mine is None:

@@ -1,5 +1,4 @@
-"""Why a move of the leader's and ours are not the same, as far as the leader's log and the tables
-tell."""
+"""Explain, from the leader's log and the tables, why a move of the leader's and ours differ."""
 
 from __future__ import annotations
 
@@ -17,27 +16,26 @@ if TYPE_CHECKING:
     from lb_stream.core.config.cluster_config import ClusterConfig
     from lb_stream.query.lake import Lake
 
-SAME = 1e-9
-"""Figures that differ by less than this share are called equal: the last bits may come from another
-order of summing."""
-SEEN_OTHERWISE = 0.001
+EQUAL_SHARE = 1e-9
+"""Figures that differ by less than this share are equal: the order of summing changes last bits."""
+USAGE_TOLERANCE_RATIO = 0.001
 """Usages farther apart than this (a ratio) count as different."""
-FORGOTTEN = 0.05
-"""A first usage counts until its weight in the smoothed one is less than this."""
+FORGOTTEN_WEIGHT = 0.05
+"""A shedder's first usage counts until its weight in the smoothed usage is less than this."""
 CLOCKS_MS = 1_000
-"""Kafka's clock, the leader's and ours may differ by this much."""
+"""The clocks of Kafka, the leader and the job may differ by this much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that a difference comes from: a word for programs, a sentence for people."""
+    """A cause of a difference: a code for programs, a sentence for people."""
 
     code: str
     text: str
 
 
 class RoundHistory:
-    """Our rounds and the leader's passes, to be asked about one moment."""
+    """Our rounds, from the tables, and the leader's passes, looked up by time."""
 
     def __init__(
         self, lake: Lake, cluster: str, config: ClusterConfig, passes: Sequence[LeaderPass]
@@ -45,9 +43,11 @@ class RoundHistory:
         self._lake, self._cluster, self.config, self._passes = lake, cluster, config, passes
         self._before: dict[int, Row | None] = {}
 
-    def unloaded_by_leader(self, bundle: str, before_ms: int) -> int | None:
-        """How long before a moment (ms) the leader had last unloaded a bundle, if that was within
-        the grace period."""
+    def find_leader_unload_age_ms(self, bundle: str, before_ms: int) -> int | None:
+        """Return how long before a time the leader last unloaded a bundle.
+
+        None: not within the grace period.
+        """
         times = [
             move.at_ms
             for leader_pass in self._passes
@@ -58,8 +58,8 @@ class RoundHistory:
             return None
         return before_ms - max(times)
 
-    def reports(self, after_ms: int, until_ms: int) -> dict[str, int]:
-        """Broker → the time of its last report between two moments."""
+    def load_report_times(self, after_ms: int, until_ms: int) -> dict[str, int]:
+        """Return broker → the time (ms) of its last report between two times."""
         query = """SELECT broker, max(reported_ms) AS at_ms FROM broker_loads
             WHERE cluster = $1 AND reported_ms > $2 AND reported_ms <= $3 GROUP BY broker
             ORDER BY broker"""
@@ -68,46 +68,40 @@ class RoundHistory:
             for row in records(run(self._lake, query, [self._cluster, after_ms, until_ms]))
         }
 
-    def newest_report_ms(self, until_ms: int) -> int | None:
-        """When the last report before a moment was sent, by any broker."""
+    def find_newest_report_ms(self, until_ms: int) -> int | None:
+        """Return the time of the last report before `until_ms`, from any broker."""
         query = (
             "SELECT max(reported_ms) AS at_ms FROM broker_loads WHERE cluster = $1 AND "
             "reported_ms <= $2"
         )
-        return (
-            next(iter(records(run(self._lake, query, [self._cluster, until_ms]))))["at_ms"] or None
-        )
+        (row,) = records(run(self._lake, query, [self._cluster, until_ms]))
+        return row["at_ms"] or None
 
-    def refused(self, broker: str | None, bundle: str, seq: int) -> Row | None:
-        """The refusal of a bundle in a round; or of its broker, when the bundle isn't named (a
-        broker given)."""
+    def find_refusal(self, broker: str | None, bundle: str, seq: int) -> Row | None:
+        """Return a refusal of the bundle in a round, or else one of the broker, if given."""
         query = """SELECT rule FROM refusals WHERE cluster = $1 AND seq = $2
             AND (list_contains(subjects, $3) OR ($4 IS NOT NULL AND broker = $4))
             ORDER BY list_contains(subjects, $3) DESC LIMIT 1"""
-        return next(
-            iter(records(run(self._lake, query, [self._cluster, seq, bundle, broker]))), None
-        )
+        rows = records(run(self._lake, query, [self._cluster, seq, bundle, broker]))
+        return rows[0] if rows else None
 
-    def given_before(self, ours: Row, broker: str | None) -> int:
-        """How many bundles of its round a broker had been given before a decision of ours."""
+    def count_given_before(self, ours: Row, broker: str | None) -> int:
+        """Count the bundles that our round gave to a broker before this decision of it."""
         query = """SELECT count(*) AS given FROM decisions
         WHERE cluster = $1 AND seq = $2 AND destination = $3
             AND TRY_CAST(string_split(decision_id, ':')[-1] AS INT) < $4"""
         ordinal = int(ours["decision_id"].rpartition(":")[2])
-        return int(
-            records(run(self._lake, query, [self._cluster, ours["seq"], broker, ordinal]))[0][
-                "given"
-            ]
-        )
+        parameters = [self._cluster, ours["seq"], broker, ordinal]
+        (row,) = records(run(self._lake, query, parameters))
+        return int(row["given"])
 
-    def before(self, at_ms: int) -> Row | None:
-        """The last round in the log at a moment, with its memory."""
+    def find_round_before(self, at_ms: int) -> Row | None:
+        """Return the last round that the log had at a time, with its memory."""
         query = """SELECT seq, now_ms, memory, error FROM rounds
             WHERE cluster = $1 AND now_ms <= $2 AND memory <> '' ORDER BY log_seq DESC LIMIT 1"""
         if at_ms not in self._before:
-            self._before[at_ms] = next(
-                iter(records(run(self._lake, query, [self._cluster, at_ms]))), None
-            )
+            rows = records(run(self._lake, query, [self._cluster, at_ms]))
+            self._before[at_ms] = rows[0] if rows else None
         return self._before[at_ms]
 
 
@@ -118,67 +112,69 @@ def explain_difference(
     ours: Row | None,
     our_ms: int | None = None,
 ) -> tuple[Difference, ...]:
-    """What makes a move of the leader's and one of ours differ; either may be missing.
+    """Explain why a move of the leader's and one of ours differ; either may be missing.
 
-    `our_ms`: when our pass was.
+    `our_ms`: the time of our pass; None: we had none within the window.
     """
     if move is None:
-        return tuple(_only_ours(rounds, theirs, ours or {}))
+        return tuple(_only_ours_differences(rounds, theirs, ours or {}))
     if our_ms is None:
-        return tuple(_no_pass(rounds, theirs, move))
+        return tuple(_no_pass_differences(rounds, theirs, move))
     if ours is None:
-        refused = _refused(rounds, move, our_ms, fewer=True)
+        refused = _refusal_differences(rounds, move, our_ms, fewer=True)
         return (
             *refused,
-            *_usage(rounds, theirs, move, None, our_ms),
-            *_different_reports(rounds, theirs, move.at_ms, our_ms),
+            *_usage_differences(rounds, theirs, move, None, our_ms),
+            *_report_differences(rounds, theirs, move.at_ms, our_ms),
         )
     if ours["bundle"] == move.bundle:
         return (
-            *_destination(rounds, move, ours),
-            *_different_reports(rounds, theirs, move.at_ms, our_ms),
+            *_destination_differences(rounds, move, ours),
+            *_report_differences(rounds, theirs, move.at_ms, our_ms),
         )
     return (
-        *_unavailable_to_leader(rounds, theirs, ours, move.at_ms),
-        *_refused(rounds, move, our_ms),
-        *_usage(rounds, theirs, move, ours, our_ms),
-        *_different_reports(rounds, theirs, move.at_ms, our_ms),
-        *_sampling(rounds),
+        *_unavailable_differences(rounds, theirs, ours, move.at_ms),
+        *_refusal_differences(rounds, move, our_ms),
+        *_usage_differences(rounds, theirs, move, ours, our_ms),
+        *_report_differences(rounds, theirs, move.at_ms, our_ms),
+        *_sampling_differences(rounds),
     )
 
 
-def _unavailable_to_leader(
+def _unavailable_differences(
     rounds: RoundHistory, theirs: LeaderPass | None, ours: Row, at_ms: int
 ) -> Iterator[Difference]:
-    """Why the leader could not choose our bundle."""
+    """Yield why the leader could not choose our bundle."""
     if theirs is not None and ours["bundle"] in theirs.splitting:
         yield Difference(
             "splitting",
-            f"the leader was splitting {ours['bundle']} just then, and knew nothing of its load",
+            f"the leader was splitting {ours['bundle']} then, and knew nothing of its load",
         )
-    if (ago_ms := rounds.unloaded_by_leader(ours["bundle"], at_ms)) is not None:
+    if (ago_ms := rounds.find_leader_unload_age_ms(ours["bundle"], at_ms)) is not None:
         yield Difference(
             "grace",
-            f"the leader had itself unloaded {ours['bundle']} {ago_ms / 1000:.0f} s before, within "
+            f"the leader had unloaded {ours['bundle']} itself {ago_ms / 1000:.0f} s before, within "
             "the grace period",
         )
 
 
-def _only_ours(rounds: RoundHistory, theirs: LeaderPass | None, ours: Row) -> Iterator[Difference]:
-    """What kept the leader from a move of ours."""
+def _only_ours_differences(
+    rounds: RoundHistory, theirs: LeaderPass | None, ours: Row
+) -> Iterator[Difference]:
+    """Yield what kept the leader from a move of ours."""
     at_ms = theirs.at_ms if theirs is not None else ours["issued_ms"]
-    yield from _unavailable_to_leader(rounds, theirs, ours, at_ms)
+    yield from _unavailable_differences(rounds, theirs, ours, at_ms)
     if theirs is not None:
-        yield from _different_reports(rounds, theirs, at_ms, ours["issued_ms"])
-    yield from _usage(rounds, theirs, None, ours, ours["issued_ms"])
-    yield from _sampling(rounds)
+        yield from _report_differences(rounds, theirs, at_ms, ours["issued_ms"])
+    yield from _usage_differences(rounds, theirs, None, ours, ours["issued_ms"])
+    yield from _sampling_differences(rounds)
 
 
-def _no_pass(
+def _no_pass_differences(
     rounds: RoundHistory, theirs: LeaderPass | None, move: LeaderMove
 ) -> Iterator[Difference]:
-    """Why no round of ours moved anything within the interval."""
-    last = rounds.before(move.at_ms)
+    """Yield why no round of ours moved anything within the window."""
+    last = rounds.find_round_before(move.at_ms)
     if last is None:
         yield Difference("no_round", "no round of ours was logged before it")
         return
@@ -192,41 +188,48 @@ def _no_pass(
     if not rounds.config.balancer.shedding_enabled:
         yield Difference(
             "off",
-            "shedding_enabled is false here: a broker.conf in which Pulsar's own is off says so, "
-            "--set shedding_enabled=true",
+            "shedding_enabled is false here, as in a broker.conf that switches Pulsar's own "
+            "balancing off: --set shedding_enabled=true",
         )
     if memory.last_shed_ms is None:
         yield Difference("no_pass", "we had not had a shedding pass yet")
-    if (refusal := rounds.refused(move.source, move.bundle, last["seq"])) is not None:
+    if (refusal := rounds.find_refusal(move.source, move.bundle, last["seq"])) is not None:
         yield Difference(
             f"refused:{refusal['rule']}",
             f"refused in round {last['seq']}: {explain_refusal(refusal['rule'])}",
         )
-    yield from _usage(rounds, theirs, move, None, last["now_ms"])
+    yield from _usage_differences(rounds, theirs, move, None, last["now_ms"])
 
 
-def _refused(
+def _refusal_differences(
     rounds: RoundHistory, move: LeaderMove, our_ms: int, fewer: bool = False
 ) -> Iterator[Difference]:
-    """The refusal of the leader's bundle in our pass; where we moved fewer, of others of its
-    broker, which took its place."""
-    last = rounds.before(our_ms)
+    """Yield the refusal of the leader's bundle in our pass.
+
+    `fewer`: we moved fewer bundles; then also refusals of other bundles of the broker count.
+    """
+    last = rounds.find_round_before(our_ms)
     if last is None:
         return
-    if (refusal := rounds.refused(None, move.bundle, last["seq"])) is not None:
+    if (refusal := rounds.find_refusal(None, move.bundle, last["seq"])) is not None:
         yield Difference(
             f"refused:{refusal['rule']}",
             f"{move.bundle} was refused here: {explain_refusal(refusal['rule'])}",
         )
-    elif fewer and (refusal := rounds.refused(move.source, move.bundle, last["seq"])) is not None:
-        words = (
+    elif (
+        fewer
+        and (refusal := rounds.find_refusal(move.source, move.bundle, last["seq"])) is not None
+    ):
+        text = (
             f"other bundles of {move.source} came first here and were refused: "
             f"{explain_refusal(refusal['rule'])}"
         )
-        yield Difference(f"refused:{refusal['rule']}", words)
+        yield Difference(f"refused:{refusal['rule']}", text)
 
 
-def _destination(rounds: RoundHistory, move: LeaderMove, ours: Row) -> Iterator[Difference]:
+def _destination_differences(
+    rounds: RoundHistory, move: LeaderMove, ours: Row
+) -> Iterator[Difference]:
     """Yield why both unload the same bundle, to different brokers."""
     candidates = {
         candidate["broker"]: candidate for candidate in ours["explain"].get("candidates", ())
@@ -242,60 +245,60 @@ def _destination(rounds: RoundHistory, move: LeaderMove, ours: Row) -> Iterator[
         why = f"{to_theirs} was no candidate here: {explain_exclusion(rule)}"
         yield Difference(f"refused:{rule}", why)
     # one of the two drew among equals
-    elif _equal(*scores):
-        yield _drawn_here(candidates, mine["score"])
-    elif _equal(move.rates.get(to_theirs), move.rates.get(to_ours)):
+    elif _are_equal(*scores):
+        yield _explain_draw(candidates, mine["score"])
+    elif _are_equal(move.rates.get(to_theirs), move.rates.get(to_ours)):
         why = f"the leader drew among equals: {to_theirs} and {to_ours} ranked alike there"
         yield Difference("drawn", why)
     # what the pass had given before counts here, and not for the leader
-    elif (given := rounds.given_before(ours, move.destination)) > 0:
+    elif (given := rounds.count_given_before(ours, move.destination)) > 0:
         why = (
             f"{to_theirs} had been given {given} bundles of the same pass; the leader places each "
             "as if it were alone"
         )
         yield Difference("counted", why)
     elif None not in scores:
-        yield _ranked(move, dict(zip((to_ours, to_theirs), reversed(scores), strict=True)))
-        yield from _sampling(rounds)
+        yield _explain_ranking(move, dict(zip((to_ours, to_theirs), reversed(scores), strict=True)))
+        yield from _sampling_differences(rounds)
 
 
-def _drawn_here(candidates: Mapping[str, Row], score: float) -> Difference:
+def _explain_draw(candidates: Mapping[str, Row], score: float) -> Difference:
+    """Explain that our placement drew among candidates of one score."""
     equals = sorted(
         name
         for name, candidate in candidates.items()
-        if not candidate.get("refused_by") and _equal(candidate["score"], score)
+        if not candidate.get("refused_by") and _are_equal(candidate["score"], score)
     )
     return Difference("drawn", f"drawn among {len(equals)} equals: {', '.join(equals)}")
 
 
-def _ranked(move: LeaderMove, here: Mapping[str, float]) -> Difference:
-    """The scores of both destinations here (ours first), beside the leader's of the same two."""
+def _explain_ranking(move: LeaderMove, here: Mapping[str, float]) -> Difference:
+    """Explain the ranks of both destinations: our scores (ours first) beside the leader's."""
     there = {name: rate for name, rate in move.rates.items() if name in here}
-    beside = f"; the leader's: {_rates(there)}" if there else ""
-    return Difference("ranked", f"ranked here: {_rates(here)}{beside}")
+    beside = f"; the leader's: {_describe_rates(there)}" if there else ""
+    return Difference("ranked", f"ranked here: {_describe_rates(here)}{beside}")
 
 
-def _rates(found: Mapping[str, float]) -> str:
+def _describe_rates(found: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {figure(rate, 'msg/s')}" for name, rate in found.items())
 
 
-def _equal(first: float | None, other: float | None) -> bool:
+def _are_equal(first: float | None, other: float | None) -> bool:
     return (
         first is not None
         and other is not None
-        and abs(first - other) <= SAME * max(abs(first), abs(other))
+        and abs(first - other) <= EQUAL_SHARE * max(abs(first), abs(other))
     )
 
 
-def _usage(
+def _usage_differences(
     rounds: RoundHistory,
     theirs: LeaderPass | None,
     move: LeaderMove | None,
     ours: Row | None,
     our_ms: int,
 ) -> Iterator[Difference]:
-    """The broker's usage as both saw it, when that differs: another amount should leave, or
-    nothing."""
+    """Yield how the broker's usage differed between both: with it the amount to move differs."""
     source = move.source if move is not None else (ours or {}).get("source", "")
     if theirs is not None and source in theirs.too_little:
         yield Difference(
@@ -303,12 +306,10 @@ def _usage(
         )
     there = None if theirs is None else theirs.hot.get(source, (None, None))[0]
     explain = {} if ours is None else ours["explain"]
-    here = (
-        explain.get("saw")
-        if explain.get("unit") == "ratio"
-        else _smoothed_usage(rounds, source, our_ms)
-    )
-    if here is None or (there is not None and abs(here - there) < SEEN_OTHERWISE):
+    here = explain.get("saw")
+    if explain.get("unit") != "ratio":
+        here = _find_smoothed_usage(rounds, source, our_ms)
+    if here is None or (there is not None and abs(here - there) < USAGE_TOLERANCE_RATIO):
         return
     if there is not None:
         yield Difference(
@@ -324,51 +325,47 @@ def _usage(
         )
     else:
         return
-    yield from _short_history(rounds, our_ms)
+    yield from _history_differences(rounds, our_ms)
 
 
-def _short_history(rounds: RoundHistory, our_ms: int) -> Iterator[Difference]:
-    """A shedder that smooths begins without a past; the leader has had one for long."""
+def _history_differences(rounds: RoundHistory, our_ms: int) -> Iterator[Difference]:
+    """Yield that our shedder's smoothed usage is young, where its first value still counts."""
     history = getattr(rounds.config.shedder_config, "history_ratio", 0.0)
-    last = rounds.before(our_ms)
+    last = rounds.find_round_before(our_ms)
     first_ms = Memory.from_json(last["memory"]).first_ms if last is not None and history else None
     if first_ms is None:
         return
     age_ms = our_ms - first_ms
-    if history ** (age_ms / max(rounds.config.balancer.shedding_interval_ms, 1)) > FORGOTTEN:
+    if history ** (age_ms / max(rounds.config.balancer.shedding_interval_ms, 1)) > FORGOTTEN_WEIGHT:
         yield Difference(
             "young",
-            f"our smoothing began {age_ms / 1000:.0f} s before, without the leader's past "
+            f"our smoothing began {age_ms / 1000:.0f} s before, without the leader's history "
             f"(history_ratio {history:g})",
         )
 
 
-def _smoothed_usage(rounds: RoundHistory, broker: str, at_ms: int) -> float | None:
-    """The smoothed usage that our shedder remembered of a broker."""
-    last = rounds.before(at_ms)
-    usage = (
-        None
-        if last is None
-        else Memory.from_json(last["memory"])
-        .strategies.get(rounds.config.shedder.name, {})
-        .get("usage", {})
-    )
-    return usage.get(broker) if usage else None
+def _find_smoothed_usage(rounds: RoundHistory, broker: str, at_ms: int) -> float | None:
+    """Return the smoothed usage of a broker in our shedder's memory; None: there is none."""
+    last = rounds.find_round_before(at_ms)
+    if last is None:
+        return None
+    strategies = Memory.from_json(last["memory"]).strategies
+    usage: Mapping[str, float] = strategies.get(rounds.config.shedder.name, {}).get("usage", {})
+    return usage.get(broker)
 
 
-def _different_reports(
+def _report_differences(
     rounds: RoundHistory, theirs: LeaderPass | None, moved_ms: int, our_ms: int
 ) -> Iterator[Difference]:
-    """What one of the two passes knew, and the other didn't.
+    """Yield the reports that one of the two passes had, and the other didn't.
 
-    The leader chooses a pass's bundles at its begin, then unloads one after another. It looks at
-    reports when brokers write them, and brokers write what changes much; agents ask at other
-    moments.
+    The leader chooses all bundles of a pass when it begins. Its reports are those that brokers
+    write when something has changed; agents report at other times.
     """
     leader_ms = moved_ms if theirs is None else theirs.at_ms
     late_s = (our_ms - leader_ms) / 1000
     if abs(late_s) * 1000 > CLOCKS_MS and (
-        between := rounds.reports(min(leader_ms, our_ms), max(leader_ms, our_ms))
+        between := rounds.load_report_times(min(leader_ms, our_ms), max(leader_ms, our_ms))
     ):
         newer = f"reports of {', '.join(between)} came between"
         if late_s > 0:
@@ -381,10 +378,8 @@ def _different_reports(
                 "our_report_older",
                 f"we passed {-late_s:.0f} s before the leader, and ours were older: {newer}",
             )
-    there_ms, here_ms = (
-        None if theirs is None else theirs.reported_ms,
-        rounds.newest_report_ms(our_ms),
-    )
+    there_ms = None if theirs is None else theirs.reported_ms
+    here_ms = rounds.find_newest_report_ms(our_ms)
     if there_ms is not None and here_ms is not None and abs(there_ms - here_ms) > CLOCKS_MS:
         there, here = (leader_ms - there_ms) / 1000, (our_ms - here_ms) / 1000
         yield Difference(
@@ -393,10 +388,10 @@ def _different_reports(
         )
 
 
-def _sampling(rounds: RoundHistory) -> Iterator[Difference]:
+def _sampling_differences(rounds: RoundHistory) -> Iterator[Difference]:
     if rounds.config.balancer.sample_mode == "per_report":
         text = (
-            "averages of other samples: sample_mode is per_report, the leader's way is --set "
-            "sample_mode=reference"
+            "averages are of other samples: sample_mode is per_report; the leader samples as "
+            "--set sample_mode=reference does"
         )
         yield Difference("sampling", text)

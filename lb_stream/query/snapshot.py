@@ -25,7 +25,8 @@ _LOADS = """
     SELECT cluster, broker, alive, active, usage_ratio,
            cpu_ratio, memory_ratio, direct_memory_ratio, bandwidth_in_ratio, bandwidth_out_ratio,
            bundles, topics, seen_ms,
-           latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS latest_bytes_per_s,
+           latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s
+               AS latest_bytes_per_s,
            short_throughput_in_bytes_per_s + short_throughput_out_bytes_per_s AS short_bytes_per_s,
            long_throughput_in_bytes_per_s + long_throughput_out_bytes_per_s AS long_bytes_per_s,
            latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS latest_msgs_per_s,

@@ -1,5 +1,4 @@
-"""The facts that `query.health` judges, from what is there without the job: tables, its process,
-its ticks in Kafka, the disk."""
+"""Gather the facts that `query.health` judges: from tables, the job's process, Kafka, the disk."""
 
 from __future__ import annotations
 
@@ -43,10 +42,9 @@ if TYPE_CHECKING:
     from lb_stream.store import Store
 
 DEMO_END_FILE = "ended.json"
-"""Beside a demo's tables, once it has ended: when (ms since the epoch), and how."""
+"""File beside a demo's tables once it has ended: when (ms since the epoch), and how."""
 LATELY_MS = 3_600_000
-"""A dead broker counts as missing if it was heard less than this before the last round; otherwise
-it is gone."""
+"""A dead broker is missing if it was heard less than this before the last round, else gone."""
 
 _LEADER = (
     "SELECT pipeline, epoch, host, pid, since_ms FROM leaders ORDER BY epoch DESC, since_ms "
@@ -60,47 +58,45 @@ _OWNED = "SELECT cluster, owner, bundle FROM bundle_averages WHERE list_contains
 
 
 def build_latest_loads_query(*columns: str, where: str = "true") -> str:
-    """The query for the newest row of each broker in broker_loads: cluster, broker, and these
-    columns.
+    """Return the query for cluster, broker and these columns of each broker's newest load.
 
-    It holds a row for each broker and not the table's, which are as many as rounds times brokers: a
-    window function would sort them all.
+    An aggregate holds one row for each broker; a window function would sort the whole table.
     """
-    text = ", ".join(f"'{name}': {name}" for name in columns)
-    newest = f"unnest(arg_max({{{text}}}, {{'log_seq': log_seq, 'seq': seq}}))"
+    struct = ", ".join(f"'{name}': {name}" for name in columns)
+    newest = f"unnest(arg_max({{{struct}}}, {{'log_seq': log_seq, 'seq': seq}}))"
     return (
         f"SELECT cluster, broker, {newest} FROM broker_loads WHERE {where} GROUP BY cluster, broker"
     )
 
 
 def gather_facts(tables: Store, settings: Settings, bootstrap: str) -> Facts:
-    """Everything: also whether a job on another machine runs, and whether Kafka answers at
-    `bootstrap`."""
+    """Return all facts, with those that only Kafka at `bootstrap` can give."""
     facts = gather_table_facts(None, tables, settings)
-    with suppress(QueryError), open_lake(tables) as lake:  # no table is there yet
+    with suppress(QueryError), open_lake(tables) as lake:  # there may be no table yet
         facts = gather_table_facts(lake, tables, settings)
     kafka = settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
     return add_kafka_facts(facts, settings.model_copy(update={"kafka": kafka}))
 
 
 def gather_table_facts(lake: Lake | None, tables: Store, settings: Settings) -> Facts:
-    """What open tables (None: there are none yet), the job's process and the disk say."""
+    """Return the facts from tables, the job's process and the disk. `lake` None: no tables yet."""
     if lake is None:
-        return _facts(tables, settings, JobFacts(settings.stream.pipeline_id))
-    return _facts(tables, settings, _job(lake, settings), load_cluster_facts(lake))
+        return _add_machine_facts(tables, settings, JobFacts(settings.stream.pipeline_id))
+    job = _load_job_facts(lake, settings)
+    return _add_machine_facts(tables, settings, job, load_cluster_facts(lake))
 
 
 def gather_job_facts(lake: Lake, tables: Store, settings: Settings) -> Facts:
-    """What open tables, the job's process and the disk say of the job; nothing of clusters."""
-    return _facts(tables, settings, _job(lake, settings))
+    """Return the same facts without those of clusters."""
+    return _add_machine_facts(tables, settings, _load_job_facts(lake, settings))
 
 
-def _facts(
+def _add_machine_facts(
     tables: Store, settings: Settings, job: JobFacts, clusters: tuple[ClusterFacts, ...] = ()
 ) -> Facts:
-    facts = Facts(
-        _now_ms(), job, clusters, lag_limit=settings.stream.max_offsets_per_trigger or LAG_LIMIT
-    )
+    """Return the facts of job and clusters with those of disk, demo and skipped records."""
+    lag_limit = settings.stream.max_offsets_per_trigger or LAG_LIMIT
+    facts = Facts(_now_ms(), job, clusters, lag_limit=lag_limit)
     folders = () if (local := tables.local) is None else (local, *local.parents)
     if (place := next((folder for folder in folders if folder.exists()), None)) is not None:
         usage = shutil.disk_usage(place)
@@ -118,12 +114,12 @@ def _facts(
 
 
 def find_demo_end(tables: Store, job: JobFacts) -> DemoEnd | None:
-    """How the demo that wrote these tables ended; None: they are no demo's, or it goes on."""
+    """Return how the demo that wrote these tables ended; None: no demo did, or it goes on."""
     if job.running or tables.local is None:
         return None
     try:
-        told = json.loads((tables.local.parent / DEMO_END_FILE).read_text())
-        ended_ms, how = int(told["at_ms"]), str(told["how"])
+        end = json.loads((tables.local.parent / DEMO_END_FILE).read_text())
+        ended_ms, how = int(end["at_ms"]), str(end["how"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
     if (job.since_ms or 0) > ended_ms:
@@ -132,10 +128,10 @@ def find_demo_end(tables: Store, job: JobFacts) -> DemoEnd | None:
 
 
 def describe_staleness(lake: Lake, settings: Settings, tables: Store) -> str | None:
-    """The warning to show when the tables don't show how things are now."""
+    """Return the warning about tables that aren't up to date; None: they are."""
     (newest,) = records(run(lake, "SELECT max(now_ms) AS now_ms FROM rounds"))
     clusters = (ClusterFacts("", newest["now_ms"]),) if newest["now_ms"] else ()
-    job = _job(lake, settings)
+    job = _load_job_facts(lake, settings)
     end = find_demo_end(tables, job)
     text = explain_staleness(Facts(_now_ms(), job, clusters, demo_end=end))
     return text if text is None or end is not None else f"NOT UP TO DATE: {text}"
@@ -145,14 +141,14 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _job(lake: Lake, settings: Settings) -> JobFacts:
-    """What the tables and this machine say of it."""
+def _load_job_facts(lake: Lake, settings: Settings) -> JobFacts:
+    """Return the facts of the job from tables and the processes of this machine."""
     ticks, rows = settings.stream.tick_interval_ms > 0, records(run(lake, _LEADER))
     if not rows:
         return JobFacts(settings.stream.pipeline_id, ticks=ticks)
     leader = Leader(**rows[0])
     (batch,) = records(run(lake, _BATCH))
-    running, seen = _process(leader)
+    running, evidence = _find_process(leader)
     return JobFacts(
         leader.pipeline,
         leader.epoch,
@@ -160,14 +156,15 @@ def _job(lake: Lake, settings: Settings) -> JobFacts:
         leader.pid,
         leader.since_ms,
         running,
-        seen,
+        evidence,
         batch["started_ms"],
         batch["lag_records"],
         ticks,
     )
 
 
-def _process(leader: Leader) -> tuple[bool | None, str]:
+def _find_process(leader: Leader) -> tuple[bool | None, str]:
+    """Return whether the leader's process runs (None: not known here), and the evidence for it."""
     if not leader.is_here:
         return None, f"it was started on {leader.host}"
     if leader.runs_here:
@@ -176,10 +173,9 @@ def _process(leader: Leader) -> tuple[bool | None, str]:
 
 
 def add_kafka_facts(facts: Facts, settings: Settings) -> Facts:
-    """The facts with whether Kafka answers, and when the clock of a job on another machine ticked
-    last.
+    """Return the facts with those that Kafka has: whether it answers, standbys, the job's ticks.
 
-    Raises Refusal when Kafka doesn't tell us.
+    Ticks show whether a job on another machine runs. Raises AccessRefusal where a right is missing.
     """
     from lb_stream.io.kafka.reachable import describe_unreachable
 
@@ -227,7 +223,7 @@ def add_kafka_facts(facts: Facts, settings: Settings) -> Facts:
 
 
 def find_standbys(settings: Settings, bootstrap: str) -> tuple[StandbyFacts, ...] | None:
-    """The jobs that stand by, as the Kafka at `bootstrap` has it; None: nobody answers there."""
+    """Return the standbys that Kafka at `bootstrap` knows; None where it doesn't answer."""
     from lb_stream.io.kafka.reachable import describe_unreachable
 
     if describe_unreachable(bootstrap) is not None:
@@ -254,29 +250,31 @@ def _standbys(ticks: Ticks) -> tuple[StandbyFacts, ...]:
 
 
 def load_cluster_facts(lake: Lake) -> tuple[ClusterFacts, ...]:
-    """Every cluster as its last logged round left it."""
-    seen, all_ = (
-        records(run(lake, build_latest_loads_query("alive", "seen_ms", "bundles"))),
-        read_cluster_states(lake),
-    )
-    drained = [broker for state in all_ for broker in state.operator_state.drained]
+    """Return the facts of every cluster after its last logged round."""
+    loads = records(run(lake, build_latest_loads_query("alive", "seen_ms", "bundles")))
+    states = read_cluster_states(lake)
+    drained = [broker for state in states for broker in state.operator_state.drained]
     owned = records(run(lake, _OWNED, [drained])) if drained else []
     owners = {
         (row["cluster"], row["owner"]) for row in owned if not is_system_bundle(row["bundle"])
     }
     return tuple(
-        _cluster(state, [row for row in seen if row["cluster"] == state.cluster], owners)
-        for state in all_
+        _build_cluster_facts(
+            state, [row for row in loads if row["cluster"] == state.cluster], owners
+        )
+        for state in states
     )
 
 
-def _cluster(state: ClusterState, brokers: list[Row], owners: set[tuple[str, str]]) -> ClusterFacts:
-    """The facts of one cluster. `owners`: cluster and broker of those that have bundles."""
+def _build_cluster_facts(
+    state: ClusterState, brokers: list[Row], owners: set[tuple[str, str]]
+) -> ClusterFacts:
+    """Return the facts of one cluster. `owners`: cluster and broker of those that have bundles."""
     memory, limits = state.memory, state.limits
-    suspensions = _suspensions(state)
+    suspensions = _list_suspensions(state)
     known = {row["broker"] for row in brokers}
-    silent, gone = _silent_and_gone(state, brokers, suspensions)
-    unmatched, isolated = _unmatched_policies(state, sorted(known - silent - gone))
+    silent, gone = _split_missing(state, brokers, suspensions)
+    unmatched, isolated = _find_unmatched_policies(state, sorted(known - silent - gone))
     shut = closed(limits, state.now_ms)
     return ClusterFacts(
         cluster=state.cluster,
@@ -295,7 +293,7 @@ def _cluster(state: ClusterState, brokers: list[Row], owners: set[tuple[str, str
             for name in state.operator_state.drained
             if (state.cluster, name) in owners or bound_for(name, memory.pending)
         ),
-        limited=_limited(memory.pending, limits.max_moves_in_flight_per_broker),
+        limited=_find_limited(memory.pending, limits.max_moves_in_flight_per_broker),
         brokers=len(brokers),
         silent=tuple(sorted(silent)),
         gone=tuple(sorted(gone)),
@@ -306,8 +304,11 @@ def _cluster(state: ClusterState, brokers: list[Row], owners: set[tuple[str, str
     )
 
 
-def _suspensions(state: ClusterState) -> list[tuple[str, Sequence[str]]]:
-    """Rules that suspend the cluster now, each with its brokers; not every round repeats them."""
+def _list_suspensions(state: ClusterState) -> list[tuple[str, Sequence[str]]]:
+    """Return the rules that suspend the cluster now, each with its brokers.
+
+    A round's refusals don't repeat a suspension that the memory holds.
+    """
     found = [
         (refusal["rule"], refusal["subjects"])
         for refusal in state.refusals
@@ -317,14 +318,14 @@ def _suspensions(state: ClusterState) -> list[tuple[str, Sequence[str]]]:
     return found if held is None else [*found, (held.rule, held.brokers)]
 
 
-def _silent_and_gone(
+def _split_missing(
     state: ClusterState,
     brokers: list[Row],
     suspensions: Iterable[tuple[str, Sequence[str]]],
 ) -> tuple[set[str], set[str]]:
-    """Brokers that are missing, and brokers that count as gone.
+    """Return the brokers that are missing and those that are gone.
 
-    A dead broker is missing for `LATELY_MS` after it was heard; where none is left, all are missing.
+    A dead broker is missing for `LATELY_MS` after it was heard. Where no other is left, all are.
     """
     seen_ms = {row["broker"]: row["seen_ms"] or 0 for row in brokers}
     vanished = {name for _, names in suspensions for name in names}
@@ -336,12 +337,12 @@ def _silent_and_gone(
     return silent, dead - silent
 
 
-def _unmatched_policies(
+def _find_unmatched_policies(
     state: ClusterState, live: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Expressions of isolation policies that match no live broker, and policies that match none.
+    """Return the expressions of isolation policies that match no live broker, and such policies.
 
-    Nothing where no broker lives: that is the finding then.
+    Both are empty where no broker is alive: the silence is a finding of its own.
     """
     isolation = state.operator_state.isolation if live else {}
     policies = {name: isolation_policy(given) for name, given in isolation.items()}
@@ -355,7 +356,7 @@ def _unmatched_policies(
     return unmatched, isolated
 
 
-def _limited(pending: Iterable[Pending], most: int) -> tuple[str, ...]:
-    """Brokers out of which as many moves are pending as allowed."""
+def _find_limited(pending: Iterable[Pending], max_moves: int) -> tuple[str, ...]:
+    """Return the brokers out of which as many moves are pending as are allowed."""
     counts = Counter(move.source for move in pending if move.kind in MOVES and move.source)
-    return tuple(sorted(name for name, count in counts.items() if count >= most))
+    return tuple(sorted(name for name, count in counts.items() if count >= max_moves))

@@ -1,8 +1,7 @@
-"""Why nothing happens to a bundle, or why a broker stays hot: all possible reasons as of now, in
-order of precedence.
+"""Explain why a bundle isn't moved, or why a broker stays hot: all causes, in order of precedence.
 
-Drain, operators, suspension, limits, policies, what is waited for, then the strategy's own numbers
-against its limit.
+Causes are a drain, operators, suspension, limits, policies and waits, then the strategy's own
+numbers against their limit.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES, RESHAPES
 from lb_stream.core.model.memory import Memory
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
 _BUNDLE = """
     WITH loads AS (
         SELECT cluster, bundle, owner, owner_since_ms,
-               short_throughput_in_bytes_per_s + short_throughput_out_bytes_per_s AS short_bytes_per_s
+               short_throughput_in_bytes_per_s + short_throughput_out_bytes_per_s
+                   AS short_bytes_per_s
         FROM bundle_averages
     ), ranked AS (
         SELECT *,
@@ -44,7 +44,9 @@ _BUNDLE = """
     )
     SELECT * FROM ranked WHERE bundle = $1 AND ($2 IS NULL OR cluster = $2) ORDER BY cluster
 """
-_OF_BROKER = "SELECT bundle, owner_since_ms FROM bundle_averages WHERE cluster = $1 AND owner = $2"
+_BUNDLES_OF_BROKER = (
+    "SELECT bundle, owner_since_ms FROM bundle_averages WHERE cluster = $1 AND owner = $2"
+)
 _ROUND = """
     SELECT seq, now_ms, error, memory, inputs, refusals FROM rounds
     WHERE cluster = $1 AND memory <> '' ORDER BY log_seq DESC LIMIT 1
@@ -68,23 +70,27 @@ _REFUSED = """
            until_ms
     FROM refusals WHERE cluster = $1 AND now_ms >= $2 AND ({where})
 """
-_ABOUT = """
+_ABOUT_SUBJECT = """
     broker = $3 OR broker IS NULL AND (
         len(subjects) = 0 OR list_has_any(subjects, $4::VARCHAR[])
         OR "count" > len(subjects)
         AND (namespace IS NULL OR list_contains($5::VARCHAR[], namespace))
     )
 """
-"""$3: a broker, $4: names, $5: namespaces. Of many subjects only the first are named."""
+"""Condition of refusals. $3: a broker, $4: names, $5: namespaces.
+
+A refusal of many subjects names only the first ones.
+"""
 RECENT_MS = 600_000
-"""Refusals of so long before the last round are shown; those of the last pass hold."""
+"""Refusals are shown from this long before the last round; only those of the last pass count."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoMoveExplanation:
-    """The answer in a sentence, and everything that was checked, in order of precedence.
+    """Why a bundle, a broker's load or a whole cluster doesn't move: a sentence, and all checks.
 
-    `bundle` None: asked of a broker; `broker` None, too: of the cluster, without `refusals`.
+    Checks are in order of precedence. `bundle` None: about a broker. `broker` None, too: about the
+    cluster, without `refusals`.
     """
 
     sentence: str
@@ -93,15 +99,15 @@ class NoMoveExplanation:
     broker: str | None
     checks: tuple[Check, ...]
     refusals: tuple[Row, ...]
-    stale: str | None = None  # why that isn't how things are now
+    stale: str | None = None  # why the tables aren't up to date; None: they are
 
     @property
     def blockers(self) -> tuple[Check, ...]:
-        """What keeps it, in order of precedence."""
+        """Return the checks that block, in order of precedence."""
         return tuple(check for check in self.checks if check.blocks)
 
     def to_dict(self) -> Row:
-        """As JSON-able fields."""
+        """Return the fields as JSON can hold them."""
         return asdict(self)
 
 
@@ -113,31 +119,32 @@ def explain_no_move(
     bundle: str | None = None,
     broker: str | None = None,
 ) -> NoMoveExplanation:
-    """Why a bundle stays, why a broker keeps its load, or, with neither, what holds up a cluster.
+    """Explain why a bundle isn't moved, why a broker keeps its load, or why a cluster has no moves.
 
-    The one answer for the command line, the console and the report. `facts`: of the job. Checked
-    are, in order of precedence, the job, what operators want, the cluster's state, limits,
-    policies and waits, the last pass's refusals, and the strategy's numbers.
-
-    Raises QueryError for a name that the tables don't have, and for one of several clusters where
-    none was named.
+    The command line, the console and the report show this explanation. `facts`: of the job.
+    Checked are the job, operators' commands, the cluster's state, limits, policies and waits, the
+    last pass's refusals, and the strategy's numbers.
+    Raises QueryError for a name that the tables don't have, or that several clusters have where
+    `cluster` is None.
     """
     if bundle is not None:
-        return _of_bundle(lake, facts, bundle, cluster)
+        return _explain_bundle(lake, facts, bundle, cluster)
     if broker is not None:
-        return _of_broker(lake, facts, broker, cluster)
-    return _of_cluster(lake, facts, str(cluster))
+        return _explain_broker(lake, facts, broker, cluster)
+    return _explain_cluster(lake, facts, str(cluster))
 
 
-def _of_bundle(lake: Lake, facts: Facts, bundle: str, cluster: str | None) -> NoMoveExplanation:
-    known = _known(lake, bundle, cluster)
+def _explain_bundle(
+    lake: Lake, facts: Facts, bundle: str, cluster: str | None
+) -> NoMoveExplanation:
+    known = _load_bundle(lake, bundle, cluster)
     now = load_situation(lake, known["cluster"])
     owner = known["owner"]
-    drained = now.drained(owner) or bundle.rpartition("/")[0] in now.operator_state.deleted
-    about: list[Any] = [owner, [bundle], [bundle.rpartition("/")[0]]]
-    refused = load_pass_refusals(lake, now, drained, _ABOUT, about)
+    drained = now.is_drained(owner) or bundle.rpartition("/")[0] in now.operator_state.deleted
+    about = (owner, [bundle], [bundle.rpartition("/")[0]])
+    refused = load_pass_refusals(lake, now, drained, _ABOUT_SUBJECT, about)
     checked = (
-        *checks.check_job(_of_now(facts, now)),
+        *checks.check_job(_keep_cluster(facts, now)),
         checks.check_drain(now, owner, drained),
         *checks.check_operators(now, drained),
         *checks.check_windows(now, bundle, drained),
@@ -145,7 +152,7 @@ def _of_bundle(lake: Lake, facts: Facts, bundle: str, cluster: str | None) -> No
         *checks.check_approval(now, bundle, drained),
         *checks.check_suspension(now),
         checks.check_owner(now, known),
-        checks.check_pending(now, bundle, _rules_of_open(lake, now, bundle)),
+        checks.check_pending(now, bundle, _explain_pending(lake, now, bundle)),
         *checks.check_limits(now, owner, known["short_bytes_per_s"]),
         *checks.check_budget(now, bundle, drained),
         *checks.check_policies(now, bundle, drained),
@@ -154,25 +161,31 @@ def _of_bundle(lake: Lake, facts: Facts, bundle: str, cluster: str | None) -> No
         *checks.check_strategy_figures(now, owner, drained),
         checks.check_own_load(known),
     )
-    recent = load_recent_refusals(lake, now, _ABOUT, about)
-    what, asked = f"{bundle} is not moved", {"bundle": bundle, "broker": owner}
-    return _answer(lake, facts, now, what, checked, recent, **asked, drained=drained)
+    recent = load_recent_refusals(lake, now, _ABOUT_SUBJECT, about)
+    subject = f"{bundle} is not moved"
+    return _build_explanation(
+        lake, facts, now, subject, checked, recent, bundle=bundle, broker=owner, drained=drained
+    )
 
 
-def _of_broker(lake: Lake, facts: Facts, broker: str, cluster: str | None) -> NoMoveExplanation:
+def _explain_broker(
+    lake: Lake, facts: Facts, broker: str, cluster: str | None
+) -> NoMoveExplanation:
     found = require_broker(lake, broker, cluster)
     if len(found) > 1:
-        raise QueryError(f"{broker} is in {', '.join(found)}: say which, --cluster NAME", code=2)
+        raise QueryError(
+            f"--cluster: expected one of {', '.join(found)}, which all have {broker}", code=2
+        )
     now = load_situation(lake, found[0])
-    drained = now.drained(broker)
-    owned = records(run(lake, _OF_BROKER, [now.cluster, broker]))
+    drained = now.is_drained(broker)
+    owned = records(run(lake, _BUNDLES_OF_BROKER, [now.cluster, broker]))
     names = [row["bundle"] for row in owned]
     namespaces = sorted({name.rpartition("/")[0] for name in names})
-    about: list[Any] = [broker, [broker, *names], namespaces]
-    refused = load_pass_refusals(lake, now, drained, _ABOUT, about)
+    about = (broker, [broker, *names], namespaces)
+    refused = load_pass_refusals(lake, now, drained, _ABOUT_SUBJECT, about)
     subjects = {subject for row in refused for subject in row["subjects"] or ()}
     checked = (
-        *checks.check_job(_of_now(facts, now)),
+        *checks.check_job(_keep_cluster(facts, now)),
         checks.check_drain(now, broker, drained),
         *checks.check_operators(now, drained),
         *checks.check_windows(now, None, drained),
@@ -184,39 +197,38 @@ def _of_broker(lake: Lake, facts: Facts, broker: str, cluster: str | None) -> No
         *checks.check_last_pass(now, refused, drained),
         *checks.check_strategy_figures(now, broker, drained),
     )
-    recent = load_recent_refusals(lake, now, _ABOUT, about)
-    what = f"The load of {broker} stays"
-    return _answer(lake, facts, now, what, checked, recent, broker=broker, drained=drained)
+    recent = load_recent_refusals(lake, now, _ABOUT_SUBJECT, about)
+    subject = f"The load of {broker} stays"
+    return _build_explanation(
+        lake, facts, now, subject, checked, recent, broker=broker, drained=drained
+    )
 
 
-def _of_cluster(lake: Lake, facts: Facts, cluster: str) -> NoMoveExplanation:
+def _explain_cluster(lake: Lake, facts: Facts, cluster: str) -> NoMoveExplanation:
     now = load_situation(lake, cluster)
-    taking_part = [row for row in now.loads if row["active"]]
-    hottest = min(taking_part, key=_heat, default={"broker": None})["broker"]
+    active = [row for row in now.loads if row["active"]]
+    hottest = max(active, key=_usage, default={"broker": None})["broker"]
+    limits = checks.check_limits(now, None, None)
     checked = (
-        *checks.check_job(_of_now(facts, now)),
+        *checks.check_job(_keep_cluster(facts, now)),
         *checks.check_operators(now, False),
         *checks.check_windows(now, None, False),
         *checks.check_exclusions(now),
         *checks.check_proposals(now, None, False),
         *checks.check_suspension(now),
-        *(
-            check
-            for check in checks.check_limits(now, None, None)
-            if "its broker" not in check.name
-        ),
+        *(check for check in limits if "its broker" not in check.name),
         *checks.check_full_brokers(now),
         *checks.check_last_pass(now, load_pass_refusals(lake, now, False, "true", []), False),
         *checks.check_strategy_figures(now, hottest, False),
     )
-    return _answer(lake, facts, now, f"Nothing moves in {cluster}", checked, ())
+    return _build_explanation(lake, facts, now, f"Nothing moves in {cluster}", checked, ())
 
 
-def _answer(
+def _build_explanation(
     lake: Lake,
     facts: Facts,
     now: Situation,
-    what: str,
+    subject: str,
     checked: Sequence[Check],
     refusals: Sequence[Row],
     *,
@@ -224,49 +236,47 @@ def _answer(
     broker: str | None = None,
     drained: bool = False,
 ) -> NoMoveExplanation:
-    old = explain_staleness(_of_now(facts, now))
-    sentence = _sentence(what, checked, now, drained, _last_pass(lake, now, bundle, broker))
-    if old is not None and not any(check.blocks for check in checked if check.name == "job"):
-        sentence += f" Not up to date: {old}."
+    """Return the explanation with its sentence. `subject`: how the sentence begins."""
+    stale = explain_staleness(_keep_cluster(facts, now))
+    last_pass = _describe_last_pass(lake, now, bundle, broker)
+    sentence = _build_sentence(subject, checked, drained, last_pass)
+    if stale is not None and not any(check.blocks for check in checked if check.name == "job"):
+        sentence += f" Not up to date: {stale}."
     return NoMoveExplanation(
-        sentence, now.cluster, bundle, broker, tuple(checked), tuple(refusals), old
+        sentence, now.cluster, bundle, broker, tuple(checked), tuple(refusals), stale
     )
 
 
-def _of_now(facts: Facts, now: Situation) -> Facts:
-    """The facts with this cluster alone: it is its last round that may be old."""
+def _keep_cluster(facts: Facts, now: Situation) -> Facts:
+    """Return the facts with this cluster alone, whose last round may be old."""
     return replace(facts, clusters=(ClusterFacts(now.cluster, now.last["now_ms"]),))
 
 
-def _heat(row: Row) -> float:
-    return -(row["usage_ratio"] or 0.0)
+def _usage(row: Row) -> float:
+    return float(row["usage_ratio"] or 0.0)
 
 
-# --- what is known ---
+# --- what the tables have ---
 
 
-def _known(lake: Lake, bundle: str, cluster: str | None) -> Row:
+def _load_bundle(lake: Lake, bundle: str, cluster: str | None) -> Row:
     found = records(run(lake, _BUNDLE, [bundle, cluster]))
     if len(found) == 1:
         return found[0]
     if found:
-        raise QueryError(
-            f"{bundle} is in {', '.join(row['cluster'] for row in found)}: say which, --cluster "
-            "NAME",
-            code=2,
-        )
+        names = ", ".join(row["cluster"] for row in found)
+        raise QueryError(f"--cluster: expected one of {names}, which all have {bundle}", code=2)
     ended = [
         row
         for row in load_decisions_about(lake, "bundle", bundle, cluster, 100)
         if row["kind"] in RESHAPES and row["outcome"] == "confirmed"
     ]
     if ended:
-        children, verb = (
-            ", ".join(ended[-1]["children"]) or "its children",
-            "split" if ended[-1]["kind"] == "split" else "merged",
-        )
+        last = ended[-1]
+        children = ", ".join(last["children"]) or "its children"
+        verb = "split" if last["kind"] == "split" else "merged"
         raise QueryError(
-            f"{bundle} is no more: it was {verb} into {children} ({ended[-1]['decision_id']})",
+            f"{bundle} was {verb} into {children} ({last['decision_id']}): name one of these",
             code=2,
         )
     raise QueryError(
@@ -277,7 +287,7 @@ def _known(lake: Lake, bundle: str, cluster: str | None) -> Row:
 
 
 def load_situation(lake: Lake, cluster: str) -> Situation:
-    """How things stand in a cluster that has had a round."""
+    """Return the state of a cluster for its checks. Raises QueryError where it had no round."""
     from lb_stream.settings.resolve import resolve
 
     rounds = records(run(lake, _ROUND, [cluster]))
@@ -289,24 +299,23 @@ def load_situation(lake: Lake, cluster: str) -> Situation:
     (batch,) = records(run(lake, _BATCH))
     query = _LOADS.format(rows=build_last_loads_query(lake, cluster))
     loads = records(run(lake, query, [cluster]))
-    return Situation(
-        cluster, last, memory, config, max(last["now_ms"], batch["started_ms"] or 0), loads
-    )
+    now_ms = max(last["now_ms"], batch["started_ms"] or 0)
+    return Situation(cluster, last, memory, config, now_ms, loads)
 
 
 def load_pass_refusals(
     lake: Lake, now: Situation, drained: bool, where: str, parameters: Sequence[object]
 ) -> list[Row]:
-    """Rows of refusals that meet a condition and may be the last pass's.
+    """Return the refusals that meet a condition and may be the last pass's.
 
-    `parameters` are the condition's own, from $3 on.
+    `parameters`: those of the condition, from $3 on.
     """
-    asked = [now.cluster, checks.find_pass_begin_ms(now, drained), *parameters]
-    return records(run(lake, _REFUSED.format(where=where), asked))
+    all_parameters = [now.cluster, checks.find_pass_begin_ms(now, drained), *parameters]
+    return records(run(lake, _REFUSED.format(where=where), all_parameters))
 
 
-def _rules_of_open(lake: Lake, now: Situation, bundle: str) -> dict[str, str]:
-    """Open decision about a bundle → its rule in words."""
+def _explain_pending(lake: Lake, now: Situation, bundle: str) -> dict[str, str]:
+    """Return id → rule and its explanation, of each pending decision about a bundle."""
     found = {}
     for pending in now.memory.pending:
         if bundle in (pending.bundle, pending.neighbour):
@@ -320,53 +329,53 @@ def _rules_of_open(lake: Lake, now: Situation, bundle: str) -> dict[str, str]:
 def load_recent_refusals(
     lake: Lake, now: Situation, where: str, parameters: Sequence[object]
 ) -> list[Row]:
-    """Refusals of lately that meet a condition; `parameters` are its own from $3 on."""
-    asked = [now.cluster, now.last["now_ms"] - RECENT_MS, *parameters]
-    return load_refusals_about(lake, f"cluster = $1 AND now_ms > $2 AND ({where})", asked)
+    """Return recent refusals that meet a condition. `parameters`: its own, from $3 on."""
+    all_parameters = [now.cluster, now.last["now_ms"] - RECENT_MS, *parameters]
+    where = f"cluster = $1 AND now_ms > $2 AND ({where})"
+    return load_refusals_about(lake, where, all_parameters)
 
 
-def _sentence(
-    what: str, checked: Sequence[Check], now: Situation, drained: bool, last_pass: str
-) -> str:
-    """The gravest thing that keeps it, and the names of the others; else what the last pass did."""
-    keeping = [check for check in checked if check.blocks]
-    emptied = [check.description for check in checked if check.name == "drain"]
-    first = f"{emptied[0]}. " if drained else ""
-    if keeping:
-        others = dict.fromkeys(check.name for check in keeping if check.name != keeping[0].name)
+def _build_sentence(subject: str, checked: Sequence[Check], drained: bool, last_pass: str) -> str:
+    """Return the first check that blocks with the names of the others; else the last pass."""
+    blocking = [check for check in checked if check.blocks]
+    drains = [check.description for check in checked if check.name == "drain"]
+    begin = f"{drains[0]}. " if drained else ""
+    if blocking:
+        first = blocking[0]
+        others = dict.fromkeys(check.name for check in blocking if check.name != first.name)
         more = f" Also: {', '.join(others)}." if others else ""
-        return f"{first}{what} ({keeping[0].name}): {keeping[0].description}.{more}"
+        return f"{begin}{subject} ({first.name}): {first.description}.{more}"
     if drained:
-        return f"{first}No rule forbids that: the next round decides it."
+        return f"{begin}No rule forbids that: the next round decides it."
     unknown = "its broker's load is not known"
     numbers = next((check.description for check in checked if check.name == "numbers"), unknown)
     return f"{last_pass} {numbers}."
 
 
-def _last_pass(lake: Lake, now: Situation, bundle: str | None, broker: str | None) -> str:
-    """What the last pass decided about what nothing keeps, and when the next one is due."""
+def _describe_last_pass(lake: Lake, now: Situation, bundle: str | None, broker: str | None) -> str:
+    """Say what the last pass decided where no rule blocks, and when the next pass is due."""
     shedder, last_ms = now.config.shedder, now.memory.last_shed_ms
-    moves = _moves_of(lake, now, bundle, broker)
+    moves = _count_moves(lake, now, bundle, broker)
     if bundle is not None:
-        nothing = f"No rule keeps {bundle} where it is"
+        no_rule = f"No rule keeps {bundle} where it is"
         decided = "to move it" if moves else "nothing about it"
     elif broker is not None:
-        nothing = f"No rule keeps the load of {broker}"
+        no_rule = f"No rule keeps the load of {broker}"
         decided = f"{moves or 'no'} moves out of it"
     else:
-        nothing = f"No rule holds up the balancing of {now.cluster}"
+        no_rule = f"No rule holds up the balancing of {now.cluster}"
         decided = f"{moves or 'no'} moves"
     if last_ms is None:
-        return f"{nothing}: the first pass of {shedder.name} is still to come."
+        return f"{no_rule}: the first pass of {shedder.name} is still to come."
     due = f"is due at {clock(last_ms + now.config.balancer.shedding_interval_ms)}"
     if traits_of(shedder).paces_itself:
         due = "comes with the next report"
     last = f"the last pass of {shedder.name}, at {clock(last_ms)}, decided {decided}"
-    return f"{nothing}: {last}; the next {due}."
+    return f"{no_rule}: {last}; the next {due}."
 
 
-def _moves_of(lake: Lake, now: Situation, bundle: str | None, broker: str | None) -> int:
-    """How many moves of a bundle, or out of a broker, the last pass decided; both None: in all."""
-    asked = [now.cluster, now.memory.last_shed_ms, bundle, broker if bundle is None else None]
-    (row,) = records(run(lake, _MOVES, asked))
+def _count_moves(lake: Lake, now: Situation, bundle: str | None, broker: str | None) -> int:
+    """Count the last pass's moves of a bundle, or out of a broker; both None: all moves."""
+    source = broker if bundle is None else None
+    (row,) = records(run(lake, _MOVES, [now.cluster, now.memory.last_shed_ms, bundle, source]))
     return int(row["moves"])

@@ -15,6 +15,7 @@ from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
+    from lb_stream.contracts.settings import Event
     from lb_stream.core.config.windows import Closed
     from lb_stream.query.lake import Row
 
@@ -54,6 +55,24 @@ DECISION_FIGURES = {
     "plan_fewest": DecisionFigure("Fewest moves possible", ""),
 }
 """Figure of `explain` → how screens show it."""
+
+EVENT_HEADLINES: Mapping[Event, str] = {
+    "job_down": "the job is down",
+    "kafka_down": "Kafka doesn't answer",
+    "job_behind": "the job is behind",
+    "job_unknown": "whether the job runs is not known",
+    "disk_low": "the disk is nearly full",
+    "no_reports": "no broker reports",
+    "cluster_suspended": "clusters are suspended",
+    "cluster_failing": "rounds fail",
+    "broker_dead": "brokers are silent",
+    "isolation_matches_none": "isolation policies match no broker",
+    "moves_failing": "moves fail again and again",
+    "budget_exhausted": "budgets of moves are exhausted",
+    "imbalance": "clusters are uneven",
+    "approval_wanted": "proposals wait for approval",
+}
+"""Name of an event → its headline."""
 
 RULES_BY_PLACE: Mapping[str, tuple[str, ...]] = {
     place: tuple(name for name, rule in REFUSES.items() if rule.place == place) for place in PLACES

@@ -63,7 +63,7 @@ def commands(
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake, records, run
-    from lb_stream.query.past.names import similar_commands
+    from lb_stream.query.past.names import describe_similar_commands
 
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)
@@ -76,7 +76,7 @@ def commands(
         else:
             with_id = f" with the id {command_id}" if command_id else ""
             by_cluster = f" by {cluster}" if cluster else ""
-            near = similar_commands(lake, command_id, cluster) if command_id else ""
+            near = describe_similar_commands(lake, command_id, cluster) if command_id else ""
             note(f"no command{with_id} has been answered yet{by_cluster}{near}")
     if command_id and not rows:
         raise typer.Exit(1)

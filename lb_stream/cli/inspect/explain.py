@@ -421,14 +421,14 @@ def _find_bundle_or_broker(
     lake: Lake, given: CliSettings, name: str, cluster: str | None
 ) -> tuple[str | None, str | None]:
     """Find a bundle, else a broker, by its name or a part of it, such as a bundle's tenant."""
-    from lb_stream.query.past.names import fitting_bundles
+    from lb_stream.query.past.names import find_fitting_bundles
 
     if "/" in name:
         return _find_bundle(lake, name, cluster, live=True), None
     try:
         return None, require_broker_name(given, cluster, name)
     except CommandError:
-        if not fitting_bundles(lake, f"{name}/", cluster, live=True):
+        if not find_fitting_bundles(lake, f"{name}/", cluster, live=True):
             raise
         return _find_bundle(lake, f"{name}/", cluster, live=True), None
 

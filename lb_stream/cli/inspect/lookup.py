@@ -54,7 +54,7 @@ def lookup(
     from lb_stream.core.model.topics import full_topic_name, namespace_of_topic, topic_hash
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake, records, run
-    from lb_stream.query.past.names import similar_namespaces
+    from lb_stream.query.past.names import describe_similar_namespaces
 
     try:
         full, namespace = full_topic_name(topic), namespace_of_topic(topic)
@@ -73,7 +73,7 @@ def lookup(
             if row["cluster"] not in best or rank < best[row["cluster"]][0]:
                 best[row["cluster"]] = (rank, row)
     if not best:
-        near = similar_namespaces(lake, namespace, cluster)
+        near = describe_similar_namespaces(lake, namespace, cluster)
         in_cluster = f" in {cluster}" if cluster else ""
         note(f"no bundle of {namespace} is known{in_cluster}{near}")
         raise typer.Exit(1)

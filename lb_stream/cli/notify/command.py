@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="notify",
     no_args_is_help=True,
-    help="Tell people of troubles by webhook, mail, chat or on-call: a process beside the job, "
-    "which never waits for it. "
-    "First `lbctl notify test`, then `lbctl notify watch` under something that starts it again.",
+    help="Notify people of events by webhook, mail, chat or on-call. It runs beside the job, which "
+    "never waits for it. "
+    "First `lbctl notify test`, then `lbctl notify watch` under a supervisor that restarts it.",
 )
 
 STEP_S = 1.0
 _WATCH_CODES = (
-    "Exit codes: 0 ended, 1 --once and it couldn't look, or not all was taken, 2 wrong settings"
+    "Exit codes: 0 ended, 1 with --once: tables can't be read or a target refused, 2 wrong settings"
 )
 
 
 @app.callback()
 def _group() -> None:
-    """Tell people of troubles."""
+    """Notify people of events."""
 
 
 @app.command(epilog=f"Example: lbctl notify watch --config lb.toml · {_WATCH_CODES}")
@@ -58,7 +58,7 @@ def watch(
     once: Annotated[
         bool,
         typer.Option(
-            "--once", help="Look once, send what is due, end: for whoever calls it regularly."
+            "--once", help="Look once, send what is due and end, for a scheduler such as cron."
         ),
     ] = False,
     config: ConfigFile = None,
@@ -71,7 +71,7 @@ def watch(
     Notifications are grouped, and sent at a limited pace.
     """
     given = load_cli_settings(config, broker_conf, set_)
-    found = _targets(given)
+    targets = _build_targets(given)
     import logging
 
     from lb_stream.io.local.signals import StopRequest
@@ -85,11 +85,11 @@ def watch(
     pipeline, tables, bootstrap = settings.stream.pipeline_id, given.tables, given.bootstrap
     failed: list[str] = []
     with ExitStack() as held:
-        state = _state(path, pipeline, held)
+        state = _read_state(path, pipeline, held)
         watcher = Watcher(
             pipeline,
             settings.notify,
-            found,
+            targets,
             partial(read_health_events, tables, settings, bootstrap),
             partial(state_file.write_state, path, pipeline),
             partial(_show_answer, failed=failed, json=json),
@@ -98,23 +98,20 @@ def watch(
         held.callback(watcher.close)
         stop = held.enter_context(StopRequest())
         if not once:
-            note(f"notifying {', '.join(entry.name for entry in found)}; Ctrl-C ends it")
+            note(f"notifying {', '.join(target.name for target in targets)}; Ctrl-C ends it")
         while not stop:
-            watcher.go(_now_ms())
+            watcher.run_once(_now_ms())
             if not once:
-                watcher.rest(STEP_S)
-            elif not watcher.settle(_now_ms()):
+                watcher.wait_for_answers(STEP_S)
+            elif not watcher.finish_sending(_now_ms()):
                 break
-        watcher.settle(_now_ms())
-    if once and (failed or watcher.blind):
+        watcher.finish_sending(_now_ms())
+    if once and (failed or watcher.last_reading_failed):
         raise typer.Exit(1)
 
 
-def _state(path: Path, pipeline: str, held: ExitStack) -> WatcherState:
-    """Read and lock the state of notifications until `held` ends, against a second watcher.
-
-    Raises CommandError.
-    """
+def _read_state(path: Path, pipeline: str, held: ExitStack) -> WatcherState:
+    """Return the state of notifications, locked until `held` ends. Raises CommandError."""
     from lb_stream.io.local.processes import locked
     from lb_stream.notify import state_file
 
@@ -124,8 +121,8 @@ def _state(path: Path, pipeline: str, held: ExitStack) -> WatcherState:
         return state_file.read_state(path, pipeline)
     except BlockingIOError:
         raise CommandError(
-            f"another lbctl notify watch uses {path}: end it, or give this one its own: "
-            "notify.state_file"
+            f"notify.state_file = {path}: another lbctl notify watch uses it: end that one, or "
+            "give this one a file of its own"
         ) from None
     except OSError as error:
         raise CommandError(
@@ -134,13 +131,13 @@ def _state(path: Path, pipeline: str, held: ExitStack) -> WatcherState:
 
 
 @app.command(
-    epilog="Example: lbctl notify test --config lb.toml --target ops · Exit codes: 0 all took it, "
-    "1 one didn't, 2 a wrong setting"
+    epilog="Example: lbctl notify test --config lb.toml --target ops · Exit codes: 0 all targets "
+    "accepted, 1 a target refused, 2 a wrong setting"
 )
 def test(
     target: Annotated[
         list[str] | None,
-        typer.Option("--target", metavar="NAME", help="Only this one; may be given again."),
+        typer.Option("--target", metavar="NAME", help="Only this target; may be given again."),
     ] = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -149,33 +146,24 @@ def test(
 ) -> None:
     """Send a test message to each target, and show the answers."""
     given = load_cli_settings(config, broker_conf, set_)
-    found = _targets(given)
+    targets = _build_targets(given)
+    known = [found.name for found in targets]
     for name in target or ():
-        if name not in (known := [entry.name for entry in found]):
+        if name not in known:
             raise CommandError(f"--target {name}: expected one of {', '.join(known)}", 2)
-    chosen = [entry for entry in found if not target or entry.name in target]
-    pipeline, timeout_s = given.settings.stream.pipeline_id, given.settings.notify.timeout_ms / 1000
-    message = (
-        f"{pipeline}: a test",
-        "Sent by `lbctl notify test`. Events of this pipeline would be sent here.",
-    )
+    chosen = [found for found in targets if not target or found.name in target]
+    title = f"{given.settings.stream.pipeline_id}: a test"
+    body = "Sent by `lbctl notify test`. Events of this pipeline would be sent here."
+    timeout_s = given.settings.notify.timeout_ms / 1000
     with ThreadPoolExecutor(max_workers=len(chosen)) as pool:
-        answers = list(pool.map(lambda target: target.send(*message, False, timeout_s), chosen))
+        answers = list(pool.map(lambda found: found.send(title, body, False, timeout_s), chosen))
     if json:
-        for reached, answer in zip(chosen, answers, strict=True):
-            emit_json(
-                {
-                    "target": reached.name,
-                    "service": reached.service,
-                    "taken": answer.is_accepted,
-                    "said": answer.text,
-                    "took_ms": answer.took_ms,
-                }
-            )
+        for tested, answer in zip(chosen, answers, strict=True):
+            emit_json({"target": tested.name, "service": tested.service} | _answer_fields(answer))
     else:
         rows = [
-            (reached.name, reached.service, f"{answer.took_ms / 1000:.1f} s", answer.text)
-            for reached, answer in zip(chosen, answers, strict=True)
+            (tested.name, tested.service, f"{answer.took_ms / 1000:.1f} s", answer.text)
+            for tested, answer in zip(chosen, answers, strict=True)
         ]
         emit_rich(table(("target", "service", "took", "answer"), rows, right=("took",)))
     if not all(answer.is_accepted for answer in answers):
@@ -186,50 +174,49 @@ def test(
 def now(
     config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
 ) -> None:
-    """Show the events of now, and what to do about them. No notification is sent."""
+    """Show current events, and what to do about them. No notification is sent."""
     given = load_cli_settings(config, broker_conf, set_)
     from dataclasses import asdict
 
     from lb_stream.query.screens.health_events import read_health_events
 
-    found = read_health_events(given.tables, given.settings, given.bootstrap).troubles
+    events = read_health_events(given.tables, given.settings, given.bootstrap).events
     if json:
-        for entry in found:
-            emit_json(asdict(entry))
+        for event in events:
+            emit_json(asdict(event))
         return
-    emit("" if found else "no troubles\n")
-    for entry in found:
-        emit_line(f"{entry.event}: {entry.description}: {entry.advice}")
+    emit("" if events else "no events\n")
+    for event in events:
+        emit_line(f"{event.name}: {event.description}: {event.advice}")
 
 
-def _targets(given: CliSettings) -> tuple[Target, ...]:
+def _build_targets(given: CliSettings) -> tuple[Target, ...]:
     require_extras("lbctl notify", "notify")
     from lb_stream.notify.targets import build_targets
 
-    if not (found := build_targets(given.settings.notify)):
+    targets = build_targets(given.settings.notify)
+    if not targets:
         raise CommandError(
             "there is no target: give one, as --set notify.targets.NAME=ADDRESS, or in "
             "[notify.targets] of --config",
             2,
         )
-    return found
+    return targets
 
 
 def _show_answer(target: Target, title: str, answer: Answer, failed: list[str], json: bool) -> None:
-    """Print a line for an answer; `failed` gets the target's name if it didn't take the message."""
-    failed += [] if answer.is_accepted else [target.name]
+    """Print a line for an answer; append the target's name to `failed` if it refused."""
+    if not answer.is_accepted:
+        failed.append(target.name)
     if json:
-        emit_json(
-            {
-                "target": target.name,
-                "title": title,
-                "taken": answer.is_accepted,
-                "said": answer.text,
-                "took_ms": answer.took_ms,
-            }
-        )
+        emit_json({"target": target.name, "title": title} | _answer_fields(answer))
     else:
         emit_line(f"{target.name}: {title}: {answer.text}")
+
+
+def _answer_fields(answer: Answer) -> dict[str, object]:
+    """Return the fields of an answer for --json."""
+    return {"accepted": answer.is_accepted, "answer": answer.text, "took_ms": answer.took_ms}
 
 
 def _now_ms() -> int:

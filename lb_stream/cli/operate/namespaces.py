@@ -67,7 +67,7 @@ def bundles(
     from lb_stream.core.observing.known_bundles import build_ring
     from lb_stream.query.cluster_state import require_single_cluster
     from lb_stream.query.lake import build_loaded_bundles_query, open_lake, records, run
-    from lb_stream.query.past.names import similar_namespaces
+    from lb_stream.query.past.names import describe_similar_namespaces
 
     here = require_single_cluster(given.tables, cluster)
     lake = open_lake(given.tables)
@@ -87,7 +87,7 @@ def bundles(
             for name in build_ring(namespace, here.operator_state.namespaces[namespace]).names
         ]
     if not rows:
-        near = similar_namespaces(lake, namespace, here.cluster)
+        near = describe_similar_namespaces(lake, namespace, here.cluster)
         note(f"no bundle of a namespace {namespace} is known in {here.cluster}{near}")
         raise typer.Exit(1)
     if emit_rows(rows, output, json):

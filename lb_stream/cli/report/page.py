@@ -20,7 +20,7 @@ from lb_stream.cli.report.svg import (
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.io.messages.shown import in_html
 from lb_stream.query.lake import Row
-from lb_stream.query.past.report_figures import DECISION_STATES, MOST_DECISIONS, ClusterFigures
+from lb_stream.query.past.report_figures import DECISION_STATES, MAX_DECISIONS, ClusterFigures
 from lb_stream.query.wording import (
     DRY_RUN,
     NO_BLOCKERS,
@@ -30,7 +30,7 @@ from lb_stream.query.wording import (
     describe_outcome,
 )
 
-MOST_COSTS = 200
+MAX_COSTS = 200
 """Rows of the table of moves' costs."""
 
 _MARKED = " Triangles at the foot: moves."
@@ -296,7 +296,7 @@ def _costs(cluster: ClusterFigures) -> str:
     # The latest week first. Within a week they are ordered by cost already, the highest first.
     rows = sorted(cluster.costs, key=lambda row: str(row["span"]), reverse=True)
     parts = [
-        [row["span"], row["whose"], row["moves"], *cost_cells(row)[1:]] for row in rows[:MOST_COSTS]
+        [row["span"], row["whose"], row["moves"], *cost_cells(row)[1:]] for row in rows[:MAX_COSTS]
     ]
     columns = ["week", "tenant", "moves", "unserved", "clients", "client-seconds", "MB/s moved"]
     shown = table(
@@ -308,8 +308,8 @@ def _costs(cluster: ClusterFigures) -> str:
     )
     notes = [describe_unknown(rows)] if rows else []
     notes += (
-        [f"{len(rows) - MOST_COSTS} earlier or cheaper rows are not shown: lbctl cost has them."]
-        if len(rows) > MOST_COSTS
+        [f"{len(rows) - MAX_COSTS} earlier or cheaper rows are not shown: lbctl cost has them."]
+        if len(rows) > MAX_COSTS
         else []
     )
     return shown + "".join(f'<p class="soft">{in_html(note)}</p>' for note in notes if note)
@@ -369,7 +369,7 @@ def _decisions(cluster: ClusterFigures) -> str:
             row["rule"],
             describe_outcome(row),
         ]
-        for row in reversed(cluster.decisions[-MOST_DECISIONS:])
+        for row in reversed(cluster.decisions[-MAX_DECISIONS:])
     ]
     title = (
         f"The last {len(rows)} decisions"

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from lb_stream.io.messages.shown import in_html
-from lb_stream.query.past.report_figures import longest_step_ms
+from lb_stream.query.past.report_figures import find_gap_ms
 
 WIDTH = 960
 LEFT, RIGHT = 64, 150
@@ -187,7 +187,7 @@ def _paths(
 
 def _gaps(times_ms: Sequence[int], longest_ms: int | None) -> list[tuple[int, int]]:
     """Return the begin and end of each time without points."""
-    longest = longest_step_ms(times_ms) if longest_ms is None else longest_ms
+    longest = find_gap_ms(times_ms) if longest_ms is None else longest_ms
     return [(begin, end) for begin, end in pairwise(times_ms) if end - begin > longest]
 
 

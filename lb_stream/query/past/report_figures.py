@@ -1,5 +1,4 @@
-"""What `lbctl report` shows of one cluster, out of the tables; the figures only, nothing of how
-they look."""
+"""Load from the tables the figures that `lbctl report` shows of a cluster."""
 
 from __future__ import annotations
 
@@ -23,14 +22,14 @@ from lb_stream.query.wording import explain_refusal
 if TYPE_CHECKING:
     from lb_stream.query.lake import Lake
 
-MOST_POINTS = 400
-"""Of each line; more rounds than that are put together, neighbours with neighbours."""
-MOST_BROKERS, MOST_BUNDLES, MOST_DECISIONS = 200, 20, 200
+MAX_POINTS = 400
+"""Points of a line at most; neighbouring rounds are put together to keep below that."""
+MAX_BROKERS, MAX_BUNDLES, MAX_DECISIONS = 200, 20, 200
 _OVERLOADED = "overloaded_threshold_percent"
 OPERATORS_REASON = "Admin"
-"""The reason of what operators order: drains, unloads, deleted namespaces."""
+"""The reason of decisions that follow from commands: drains, unloads, deleted namespaces."""
 DECISION_STATES = ("confirmed", "superseded", "refused", "expired", "failed", "pending", "dry_run")
-"""How decisions end, and those that have not."""
+"""Outcomes of decisions, and the two states without an outcome."""
 
 _LOADS = """
     WITH loads AS (
@@ -74,7 +73,7 @@ _BUNDLES = f"""
     SELECT bundle, owner,
            short_throughput_in_bytes_per_s + short_throughput_out_bytes_per_s AS short_bytes_per_s,
            long_throughput_in_bytes_per_s + long_throughput_out_bytes_per_s AS long_bytes_per_s
-    FROM {{bundles}} ORDER BY short_bytes_per_s DESC NULLS LAST, bundle LIMIT {MOST_BUNDLES}
+    FROM {{bundles}} ORDER BY short_bytes_per_s DESC NULLS LAST, bundle LIMIT {MAX_BUNDLES}
 """
 _REFUSALS = """
     SELECT rule, sum("count")::BIGINT AS times, count(DISTINCT broker) AS brokers,
@@ -96,13 +95,12 @@ _ROUNDS = """
 
 @dataclass(frozen=True, slots=True)
 class Thrash:
-    """Useless work: moves whose bundle came back within `within` rounds, and moves on cycles of a
-    bundle's way from broker to broker.
+    """Moves whose bundle came back within `within` rounds, and moves on cycles of a bundle's path.
 
-    A bundle's way is the brokers that it was at, one after another, as confirmed; whatever leads it
-    back to a broker where it was before is a cycle, and its moves are redundant: without them the
-    bundle would be where it is. An operator's move (a drain, an unload, an undo) is no thrashing: a
-    bundle's way ends before it and another one begins after it.
+    A bundle's path is its brokers, one after another, by confirmed moves. A cycle leads it back to
+    a broker where it was before. The moves of a cycle are redundant: without them the bundle would
+    have the same owner. A command's move (a drain, an unload, an undo) ends a path, and another one
+    begins after it.
     """
 
     within: int
@@ -115,10 +113,10 @@ class Thrash:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFigures:
-    """One cluster's.
+    """The figures of one cluster.
 
-    Times ms since the epoch, loads bytes/s. `loads` has a list for each broker, one value for each
-    of `times_ms`.
+    Times are ms since the epoch, loads bytes/s. `loads` and `usages` have a list for each broker,
+    with a value for each of `times_ms`.
     """
 
     cluster: str
@@ -126,33 +124,29 @@ class ClusterFigures:
     times_ms: list[int]
     seqs: list[int]
     rounds_per_point: int
-    longest_ms: int  # rounds that are further apart have a gap between them, which no point covers
+    longest_ms: int  # between rounds that are further apart there is a gap, without a point
     loads: dict[str, list[float | None]]  # of the busiest brokers
-    usages: dict[str, list[float | None]]  # of the same, ratios
-    limits: dict[
-        str, float
-    ]  # of usages: that of the last move, and the threshold of overload if the strategy has one
-    brokers: int  # all of them
+    usages: dict[str, list[float | None]]  # of the same brokers, ratios
+    limits: dict[str, float]  # name → usage: of the last move, and the threshold of overload
+    brokers: int  # the number of all brokers
     max_over_mean: list[float | None]
     std_over_mean: list[float | None]
-    first_last: (
-        tuple[Row, Row] | None
-    )  # the first and the last round's max_over_mean and std_over_mean
+    first_last: tuple[Row, Row] | None  # max_over_mean, std_over_mean of first and last round
     decisions: list[Row]
     reasons: list[Row]
     refusals: list[Row]
     bundles: list[Row]
     thrash: Thrash
-    costs: list[Row]  # of moves, by week and tenant (move_costs)
-    why_no_moves: NoMoveExplanation | None  # what holds the balancing up now; None: not known
+    costs: list[Row]  # of moves, by week and tenant (load_move_costs)
+    why_no_moves: NoMoveExplanation | None  # why nothing moves now; None: not known
 
     def to_dict(self) -> Row:
-        """As JSON-able fields."""
+        """Return the fields as JSON can hold them."""
         return asdict(self)
 
 
 def list_logged_clusters(lake: Lake) -> list[str]:
-    """All clusters of the log, the one with the most decisions first."""
+    """Return all clusters of the log, the one with the most decisions first."""
     query = """SELECT cluster FROM (SELECT DISTINCT cluster FROM rounds)
         LEFT JOIN (SELECT cluster, count(*) AS n FROM decisions GROUP BY cluster) USING (cluster)
         ORDER BY coalesce(n, 0) DESC, cluster"""
@@ -162,14 +156,14 @@ def list_logged_clusters(lake: Lake) -> list[str]:
 def load_cluster_figures(
     lake: Lake, cluster: str, begin_ms: int, end_ms: int, within: int, facts: Facts
 ) -> ClusterFigures:
-    """All figures of one cluster between two times, both included. `facts`: of the job."""
+    """Return the figures of a cluster between two times, both included. `facts`: of the job."""
     asked = [cluster, begin_ms, end_ms]
     spread = records(run(lake, _SPREAD, asked))
     decisions = records(run(lake, _DECISIONS, asked))
-    per_point = -(-len(spread) // MOST_POINTS) or 1
-    longest = longest_step_ms([row["now_ms"] for row in spread])
-    points = _points(spread, per_point, longest)
-    loads = records(run(lake, _LOADS, [*asked, [some[0]["seq"] for some in points], MOST_BROKERS]))
+    per_point = -(-len(spread) // MAX_POINTS) or 1
+    longest = find_gap_ms([row["now_ms"] for row in spread])
+    points = _group_rounds(spread, per_point, longest)
+    loads = records(run(lake, _LOADS, [*asked, [some[0]["seq"] for some in points], MAX_BROKERS]))
     return ClusterFigures(
         cluster=cluster,
         rounds=records(run(lake, _ROUNDS, asked))[0],
@@ -177,85 +171,83 @@ def load_cluster_figures(
         seqs=[some[-1]["seq"] for some in points],
         rounds_per_point=per_point,
         longest_ms=longest,
-        loads=_lines(loads, "bytes_per_s", len(points)),
-        usages=_lines(loads, "usage_ratio", len(points)),
-        limits=_limits(lake, cluster, decisions),
+        loads=_build_lines(loads, "bytes_per_s", len(points)),
+        usages=_build_lines(loads, "usage_ratio", len(points)),
+        limits=_find_limits(lake, cluster, decisions),
         brokers=records(run(lake, _BROKERS, asked))[0]["n"],
         max_over_mean=[_mean([row["max_over_mean"] for row in some]) for some in points],
         std_over_mean=[_mean([row["std_over_mean"] for row in some]) for some in points],
         first_last=(spread[0], spread[-1]) if spread else None,
         decisions=decisions,
-        reasons=_reasons(decisions),
+        reasons=_count_reasons(decisions),
         refusals=[
             row | {"why": explain_refusal(row["rule"])}
             for row in records(run(lake, _REFUSALS, asked))
         ],
-        bundles=_heaviest(lake, cluster),
+        bundles=_load_heaviest_bundles(lake, cluster),
         thrash=find_thrashing(decisions, within),
         costs=load_move_costs(lake, cluster, begin_ms, "tenant", "week"),
-        why_no_moves=_why_not(lake, cluster, facts),
+        why_no_moves=_explain_no_move(lake, cluster, facts),
     )
 
 
-def _why_not(lake: Lake, cluster: str, facts: Facts) -> NoMoveExplanation | None:
-    """None where the tables have no round, or a strategy that isn't installed here."""
+def _explain_no_move(lake: Lake, cluster: str, facts: Facts) -> NoMoveExplanation | None:
+    """Return why nothing moves; None: there is no round, or its strategy isn't installed here."""
     with suppress(QueryError, SettingError):
         return explain_no_move(lake, facts, cluster)
     return None
 
 
-def _heaviest(lake: Lake, cluster: str) -> list[Row]:
+def _load_heaviest_bundles(lake: Lake, cluster: str) -> list[Row]:
     query = _BUNDLES.format(bundles=build_loaded_bundles_query(lake, cluster))
     return records(run(lake, query, [cluster]))
 
 
-def longest_step_ms(times_ms: Sequence[int]) -> int:
-    """What is longer between two neighbours is a gap: five times what is usual, and a minute at
-    least."""
+def find_gap_ms(times_ms: Sequence[int]) -> int:
+    """Return the distance above which two neighbouring times have a gap between them.
+
+    It is five times the median distance, and a minute at least.
+    """
     steps = [end - begin for begin, end in pairwise(times_ms)]
     return max(60_000, round(5 * median(steps))) if steps else 60_000
 
 
-def _points(spread: list[Row], most: int, longest_ms: int) -> list[list[Row]]:
-    """Rounds put together, so many at most; none with those beyond a gap."""
-    points: list[list[Row]] = []
-    for row in spread:
-        if (
-            points
-            and len(points[-1]) < most
-            and row["now_ms"] - points[-1][-1]["now_ms"] <= longest_ms
-        ):
-            points[-1].append(row)
-        else:
-            points.append([row])
-    return points
+def _group_rounds(rounds: list[Row], size: int, longest_ms: int) -> list[list[Row]]:
+    """Return neighbouring rounds in groups of at most `size`; a gap begins a new group."""
+    groups: list[list[Row]] = []
+    before_ms = 0
+    for row in rounds:
+        is_full = not groups or len(groups[-1]) == size
+        if is_full or row["now_ms"] - before_ms > longest_ms:
+            groups.append([])
+        groups[-1].append(row)
+        before_ms = row["now_ms"]
+    return groups
 
 
-def _limits(lake: Lake, cluster: str, decisions: list[Row]) -> dict[str, float]:
-    """Usages that a strategy doesn't want exceeded, by what they are called."""
+def _find_limits(lake: Lake, cluster: str, decisions: list[Row]) -> dict[str, float]:
+    """Return name → usage that a strategy wants not to be exceeded."""
     found: dict[str, float] = {}
-    parts = [
+    limits = [
         row["limit"]
         for row in decisions
         if row["kind"] in MOVES and row["unit"] == "ratio" and row["limit"] is not None
     ]
-    if parts:
-        found["limit, last move"] = parts[-1]
-    with suppress(
-        SettingError
-    ):  # of a strategy that isn't installed here, say: the past can be told without
-        for standing in read_cluster_states(lake, cluster):
-            config = standing.config
-            percent = getattr(config.shedder_config, _OVERLOADED, None) or getattr(
-                config.placement_config, _OVERLOADED, None
-            )
+    if limits:
+        found["limit, last move"] = limits[-1]
+    # A strategy that isn't installed here has no settings; the report goes without its limit.
+    with suppress(SettingError):
+        for state in read_cluster_states(lake, cluster):
+            config = state.config
+            of_shedder = getattr(config.shedder_config, _OVERLOADED, None)
+            percent = of_shedder or getattr(config.placement_config, _OVERLOADED, None)
             if percent is not None:
                 found["overloaded"] = percent / 100
     return found
 
 
-def _lines(loads: list[Row], column: str, points: int) -> dict[str, list[float | None]]:
-    """Broker → its figure at each point, None where it had none."""
+def _build_lines(loads: list[Row], column: str, points: int) -> dict[str, list[float | None]]:
+    """Return broker → its figure at each point, None where it has none."""
     lines: dict[str, list[float | None]] = {}
     for row in loads:
         lines.setdefault(row["broker"], [None] * points)[row["point"]] = row[column]
@@ -267,8 +259,8 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _reasons(decisions: list[Row]) -> list[Row]:
-    """How many decisions of each kind, reason and rule, and how they ended."""
+def _count_reasons(decisions: list[Row]) -> list[Row]:
+    """Count decisions of each kind, reason and rule, and how they ended."""
     found: dict[tuple[str, str, str], Row] = {}
     for row in decisions:
         key = (row["kind"], row["reason"], row["rule"])
@@ -285,40 +277,40 @@ def _reasons(decisions: list[Row]) -> list[Row]:
 
 
 def find_thrashing(decisions: Sequence[Row], within: int) -> Thrash:
-    """What balancing's confirmed moves (decisions in their order) undid of each other."""
-    ways, operators_moves = _bundle_paths(decisions)
+    """Find which of balancing's confirmed moves undid others. `decisions`: in their order."""
+    paths, operators_moves = _find_paths(decisions)
     returned: list[Row] = []
     cycles: list[Row] = []
-    for bundle, steps in sorted(ways, key=lambda way: way[0]):
+    for bundle, steps in sorted(paths, key=lambda path: path[0]):
         for at, (left_in, source, _) in enumerate(steps):
-            back_in = next(
-                (seq for seq, _, destination in steps[at:] if destination == source), None
-            )
+            returns = (seq for seq, _, destination in steps[at:] if destination == source)
+            back_in = next(returns, None)
             if back_in is not None and back_in - left_in <= within:
                 returned.append(
                     {"bundle": bundle, "broker": source, "left_in": left_in, "back_in": back_in}
                 )
         cycles += [
             {"bundle": bundle, "brokers": cycle, "moves": len(cycle) - 1}
-            for cycle in _cycles(steps)
+            for cycle in _find_cycles(steps)
         ]
-    moves = sum(len(steps) for _, steps in ways)
+    moves = sum(len(steps) for _, steps in paths)
     redundant = sum(row["moves"] for row in cycles)
     return Thrash(within, moves, tuple(returned), redundant, tuple(cycles), operators_moves)
 
 
 BundlePath = tuple[str, list[tuple[int, str, str]]]
-"""A bundle, and moves of it in order: the round of the decision that began each, from, to."""
+"""A bundle and its moves in order: the round of the decision that began each, source,
+destination."""
 
 
-def _bundle_paths(decisions: Sequence[Row]) -> tuple[list[BundlePath], int]:
-    """Each bundle's ways between operators' moves, and how many of these there were.
+def _find_paths(decisions: Sequence[Row]) -> tuple[list[BundlePath], int]:
+    """Return each bundle's paths between operators' moves, and the number of these moves.
 
-    Only what reports have confirmed.
+    Only confirmed moves count.
     """
-    ways: list[BundlePath] = []
-    current: dict[str, BundlePath] = {}
-    left: dict[str, Row] = {}
+    paths: list[BundlePath] = []
+    current: dict[str, BundlePath] = {}  # bundle → the path that goes on
+    left: dict[str, Row] = {}  # bundle → the unload whose assignment is to come
     operators_moves = 0
     for row in decisions:
         if row["dry_run"] or row["outcome"] != "confirmed":
@@ -333,23 +325,22 @@ def _bundle_paths(decisions: Sequence[Row]) -> tuple[list[BundlePath], int]:
                 continue
             if bundle not in current:
                 current[bundle] = (bundle, [])
-                ways.append(current[bundle])
+                paths.append(current[bundle])
             current[bundle][1].append((begun["seq"], begun["source"], row["destination"]))
-    return ways, operators_moves
+    return paths, operators_moves
 
 
-def _cycles(steps: Sequence[tuple[int, str, str]]) -> list[list[str]]:
-    """The cycles on a way, each cut out as soon as it closes; what remains visits no broker
-    twice."""
+def _find_cycles(steps: Sequence[tuple[int, str, str]]) -> list[list[str]]:
+    """Return the cycles of a path. A cycle is cut out as soon as it closes, before the next one."""
     found: list[list[str]] = []
-    way: list[str] = []
+    path: list[str] = []
     for _, source, destination in steps:
-        if not way or way[-1] != source:
-            way = [source]  # it has got elsewhere by other means
-        if destination in way:
-            at = way.index(destination)
-            found.append([*way[at:], destination])
-            way = way[: at + 1]
+        if not path or path[-1] != source:
+            path = [source]  # the bundle got there without a move, such as by its broker's death
+        if destination in path:
+            at = path.index(destination)
+            found.append([*path[at:], destination])
+            path = path[: at + 1]
         else:
-            way.append(destination)
+            path.append(destination)
     return found

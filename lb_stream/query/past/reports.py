@@ -1,4 +1,4 @@
-"""Load reports in a file: one on a line, as brokers emit them or as captured, also gzipped."""
+"""Read load reports from a file: one on a line, as brokers emit them or as captured, or gzipped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,7 @@ from lb_stream.core.model.blocks import NO_EVENTS, Batch, Shard, from_bytes
 from lb_stream.io.local.report_lines import Report, Unsendable, read_line
 from lb_stream.io.messages.times import utc
 from lb_stream.query import QueryError
+from lb_stream.query.lake import Row
 from lb_stream.settings.resolve import resolve
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
@@ -44,12 +44,12 @@ _DRAINS = pa.schema([("at_ms", pa.int64()), ("kind", pa.string()), ("broker", pa
 
 
 def read_reports(path: Path, broker: str | None = None) -> list[Report]:
-    """The reports of a file. `broker` is whose a report is that doesn't say itself.
+    """Return the reports of a file. `broker`: the sender of reports that name none.
 
     Raises QueryError (exit code 2) for a file that can't be read, a line that is no report, and a
-    file without one.
+    file without any report.
     """
-    reports = list(_reports(path, broker))
+    reports = list(_read_lines(path, broker))
     if not reports:
         raise QueryError(
             f"{path} has no load report: expected one on a line, as brokers emit them or as "
@@ -59,8 +59,9 @@ def read_reports(path: Path, broker: str | None = None) -> list[Report]:
     return reports
 
 
-def _reports(path: Path, broker: str | None) -> Iterator[Report]:
-    number = 0  # of the line that is read
+def _read_lines(path: Path, broker: str | None) -> Iterator[Report]:
+    """Yield the report of each line that has one."""
+    number = 0  # of the current line
     try:
         data = path.read_bytes()
         for line in (gzip.decompress(data) if data.startswith(_GZIP) else data).splitlines():
@@ -77,7 +78,7 @@ def _reports(path: Path, broker: str | None) -> Iterator[Report]:
 def decode_reports(
     path: Path, cluster: str, reports: Sequence[Report], first_offset: int = 0
 ) -> Batch:
-    """Decode all reports as the stream does, each appended at the time that it was captured.
+    """Decode all reports as the stream does, as if each was appended when it was captured.
 
     Raises QueryError, which names the line, for a report that the job would reject.
     """
@@ -108,7 +109,7 @@ def decode_reports(
 def require_accepted(
     path: Path, reports: Sequence[Report], events: pa.Table, first_offset: int = 0
 ) -> None:
-    """Raise QueryError, which names line, field, value and what was expected, if one was rejected.
+    """Raise QueryError for the first rejected report: line, field, value, what was expected.
 
     `events`: rows of EVENT_SCHEMA; their offsets count the reports from `first_offset`.
     """
@@ -129,31 +130,30 @@ def build_history(
     resolution_ms: int = 60_000,
     from_ms: int | None = None,
     to_ms: int | None = None,
-    settings: Mapping[str, Any] = {},
-) -> dict[str, Any]:
-    """What a file's reports tell of a cluster's past: the fields of a scenario's `History`, as the
-    job's tables would have them.
+    settings: Mapping[str, object] = {},
+) -> Row:
+    """Return a cluster's past from a file's reports, as `tables.load_history` does from tables.
 
-    A slot has what was reported until its end. Times: None is the first, the last slot. Raises
-    QueryError, and SettingError for a setting.
+    A slot has what was reported until its end. `from_ms` None: from the first slot on. `to_ms`
+    None: until the last slot. Raises QueryError, and SettingError for a setting.
     """
     reports = sorted(read_reports(path, broker), key=lambda report: report.at_ms or 0)
     if any(report.at_ms is None for report in reports):
         raise QueryError(
-            f"{path}: a report that doesn't say when it was made: expected capturedAtMs, "
-            "lastUpdate or timestamp in each",
+            f"{path}: a report has no time: expected capturedAtMs, lastUpdate or timestamp in each",
             2,
         )
     config, shard, offset = resolve(settings).config.fold, Shard.empty(), 0
     before_ms: int | None = None
     bundles, brokers = [], []
-    taken = [report for report in reports if to_ms is None or (report.at_ms or 0) < to_ms]
-    for _, group in groupby(taken, key=lambda report: int(report.at_ms or 0) // resolution_ms):
-        some = list(group)
-        now_ms = int(some[-1].at_ms or 0)
-        shard, refused = fold(shard, decode_reports(path, cluster, some, offset), now_ms, config)
-        require_accepted(path, some, refused, offset)
-        offset += len(some)
+    before_end = [report for report in reports if to_ms is None or (report.at_ms or 0) < to_ms]
+    for _, group in groupby(before_end, key=lambda report: int(report.at_ms or 0) // resolution_ms):
+        slot_reports = list(group)
+        now_ms = int(slot_reports[-1].at_ms or 0)
+        batch = decode_reports(path, cluster, slot_reports, offset)
+        shard, rejected = fold(shard, batch, now_ms, config)
+        require_accepted(path, slot_reports, rejected, offset)
+        offset += len(slot_reports)
         if (slot := next_slot(before_ms, now_ms, resolution_ms)) is not None:
             bundles.append(bundle_rows(cluster, shard, slot))
             brokers.append(broker_rows(cluster, shard, slot))
@@ -171,12 +171,12 @@ def build_history(
         "alive": _LIVES.empty_table(),
         "drains": _DRAINS.empty_table(),
         "settings": settings,
-        "report_interval_s": _interval_s(reports),
+        "report_interval_s": _find_interval_s(reports),
     }
 
 
-def _interval_s(reports: list[Report]) -> float | None:
-    """The median time between two reports of a broker."""
+def _find_interval_s(reports: list[Report]) -> float | None:
+    """Return the median time between two reports of a broker; None: no broker has two."""
     at_s: dict[str, list[float]] = {}
     for report in reports:
         at_s.setdefault(report.broker, []).append((report.at_ms or 0) / 1000)

@@ -1,13 +1,13 @@
-"""What the tables tell of a cluster's past, as columns that a scenario is made of.
+"""Load a cluster's past from the tables, as columns from which a scenario is made.
 
-The same queries for DuckDB and for Spark.
+The queries run in DuckDB and in Spark.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,11 @@ from lb_stream.io.messages.times import utc
 from lb_stream.query import QueryError
 
 if TYPE_CHECKING:
-    from lb_stream.query.lake import Lake
+    from numpy.typing import NDArray
 
-RunQuery = Callable[[str, dict[str, Any]], pa.Table]
+    from lb_stream.query.lake import Lake, Row
+
+RunQuery = Callable[[str, dict[str, object]], pa.Table]
 """Runs a query with parameters (:name)."""
 
 TABLES = (
@@ -30,11 +32,11 @@ TABLES = (
     "outcomes",
     "rounds",
 )
-"""The tables that are asked."""
+"""The tables that the queries read."""
 BACK_MS = 3_600_000
-"""So far back a bundle's last row may be."""
+"""How far back a bundle's last row may be."""
 MOVES_MEASURED = 100
-"""How long a move takes is the median of so many of the last ones, however long ago they were."""
+"""The time that a move takes is the median of this many last moves, however long ago they were."""
 
 _CLUSTERS = (
     "SELECT cluster, min(slot_ms) AS first_ms, max(slot_ms) AS last_ms FROM bundle_history "
@@ -66,7 +68,7 @@ _INTERVAL = """
         FROM (
             SELECT DISTINCT broker, reported_ms FROM broker_loads
             WHERE cluster = :cluster AND now_ms >= :late_ms AND now_ms < :to_ms
-        ) told
+        ) received
     ) reports
     WHERE before > 0
 """
@@ -100,82 +102,83 @@ _ROUND = "SELECT memory, inputs FROM rounds WHERE cluster = :cluster AND log_seq
 
 
 def build_lake_query(lake: Lake) -> RunQuery:
-    """Asks tables that DuckDB has open."""
+    """Return a function that runs queries on open tables."""
     from lb_stream.query.lake import query_columns
     from lb_stream.query.sql_file import convert_parameters
 
-    def ask(query: str, values: dict[str, Any]) -> pa.Table:
+    def ask(query: str, values: dict[str, object]) -> pa.Table:
         return query_columns(lake, *convert_parameters(query, values))
 
     return ask
 
 
 def load_recorded_times(ask: RunQuery) -> dict[str, tuple[int, int]]:
-    """Cluster → begin of the first slot that history has of it, and of the last one."""
+    """Return cluster → begin (ms) of the first and of the last slot of its history."""
     return {
         row["cluster"]: (row["first_ms"], row["last_ms"]) for row in ask(_CLUSTERS, {}).to_pylist()
     }
 
 
 def require_recorded_cluster(ask: RunQuery, cluster: str | None) -> str:
-    """The cluster that is meant.
+    """Return the named cluster, or the only one that has history.
 
-    Raises QueryError (exit code 2) when history has nothing of it, or when several and none was
-    named.
+    Raises QueryError (exit code 2) where the named one has none, or where several have some and
+    none was named.
     """
     known = sorted(load_recorded_times(ask))
     if cluster is None and len(known) == 1:
         return known[0]
     if cluster not in known:
-        there = (
-            ", ".join(known)
-            or "none: stream.history_resolution_ms is 0, or no job of this version has run"
-        )
+        nothing = "none: stream.history_resolution_ms is 0, or no job of this version has run"
+        names = ", ".join(known) or nothing
         raise QueryError(
-            f"--cluster {cluster or 'is needed'}: expected one that bundle_history tells of: "
-            f"{there}",
-            2,
+            f"--cluster {cluster or 'is needed'}: expected one that bundle_history has: {names}", 2
         )
     return cluster
 
 
-def load_recent_history(ask: RunQuery, cluster: str | None) -> dict[str, Any]:
-    """The last slot that history has of a cluster (None: the only one): the fields of a scenario's
-    `History`. Raises QueryError."""
+def load_recent_history(ask: RunQuery, cluster: str | None) -> Row:
+    """Return the last slot of a cluster's history (None: of the only one), as `load_history` does.
+
+    Raises QueryError.
+    """
     name = require_recorded_cluster(ask, cluster)
     return load_history(ask, name, load_recorded_times(ask)[name][1])
 
 
 def load_history(
     ask: RunQuery, cluster: str, from_ms: int | None = None, to_ms: int | None = None
-) -> dict[str, Any]:
-    """What the tables tell of a cluster from `from_ms` on until before `to_ms`: the fields of a
-    scenario's `History`.
+) -> Row:
+    """Return a cluster's past from `from_ms` until before `to_ms`: fields of `LoadHistory`.
 
-    None: all that there is. Raises QueryError (exit code 2) when there is nothing.
+    None: from the first slot on, until the last one. Raises QueryError (exit code 2) where there is
+    no slot.
     """
     first_ms, last_ms = load_recorded_times(ask)[cluster]
     from_ms = first_ms if from_ms is None else from_ms
-    before: dict[str, Any] = {
+    # A bundle's last row before `from_ms` counts too, so that slots begin earlier.
+    end_ms = last_ms + 1 if to_ms is None else to_ms
+    before: dict[str, object] = {
         "cluster": cluster,
         "since_ms": from_ms - BACK_MS,
-        "to_ms": last_ms + 1 if to_ms is None else to_ms,
+        "to_ms": end_ms,
     }
     slots = ask(_SLOTS, before)["slot_ms"].to_numpy()
-    if not len(slots) or before["to_ms"] <= from_ms:
+    if not len(slots) or end_ms <= from_ms:
         raise QueryError(
-            f"bundle_history tells nothing of {cluster} then, only of {utc(first_ms)} to "
-            f"{utc(last_ms)}",
+            f"bundle_history has nothing of {cluster} then: expected a time from {utc(first_ms)} "
+            f"to {utc(last_ms)}",
             2,
         )
-    step_ms = resolution_ms(slots)
+    step_ms = find_resolution_ms(slots)
     to_ms = last_ms + step_ms if to_ms is None else to_ms
-    within = {"cluster": cluster, "from_ms": from_ms, "to_ms": to_ms}
+    within: dict[str, object] = {"cluster": cluster, "from_ms": from_ms, "to_ms": to_ms}
+    late_ms = max(from_ms, to_ms - BACK_MS)
     (interval,) = ask(
-        _INTERVAL, {"cluster": cluster, "late_ms": max(from_ms, to_ms - BACK_MS), "to_ms": to_ms}
+        _INTERVAL, {"cluster": cluster, "late_ms": late_ms, "to_ms": to_ms}
     ).to_pylist()
     (took,) = ask(_TOOK, {"cluster": cluster, "to_ms": to_ms}).to_pylist()
-    memory, settings = _first_round(ask, cluster, from_ms)
+    memory, settings = _load_first_round(ask, cluster, from_ms)
     return {
         "cluster": cluster,
         "from_ms": from_ms,
@@ -187,19 +190,21 @@ def load_history(
         "drains": ask(_DRAINS, within),
         "memory": memory,
         "settings": settings,
-        "report_interval_s": _seconds(interval["interval_ms"]),
-        "release_s": _seconds(took["release_ms"]),
-        "acquire_s": _seconds(took["acquire_ms"]),
+        "report_interval_s": _to_seconds(interval["interval_ms"]),
+        "release_s": _to_seconds(took["release_ms"]),
+        "acquire_s": _to_seconds(took["acquire_ms"]),
     }
 
 
-def resolution_ms(slots: Any) -> int:
-    """The greatest length that all distances between slots are multiples of; of a single slot a
-    minute."""
+def find_resolution_ms(slots: NDArray[np.int64]) -> int:
+    """Return the greatest common divisor of the distances between slots; a minute for one slot."""
     return int(np.gcd.reduce(np.diff(slots))) if len(slots) > 1 else 60_000
 
 
-def _first_round(ask: RunQuery, cluster: str, from_ms: int) -> tuple[str | None, Mapping[str, Any]]:
+def _load_first_round(
+    ask: RunQuery, cluster: str, from_ms: int
+) -> tuple[str | None, Mapping[str, object]]:
+    """Return memory and settings of the round at `from_ms`, or else of the first one after it."""
     (first,) = ask(_FIRST_ROUND, {"cluster": cluster, "from_ms": from_ms}).to_pylist()
     if first["log_seq"] is None:
         return None, {}
@@ -207,5 +212,5 @@ def _first_round(ask: RunQuery, cluster: str, from_ms: int) -> tuple[str | None,
     return row["memory"], json.loads(row["inputs"])["settings"]
 
 
-def _seconds(ms: Any) -> float | None:
+def _to_seconds(ms: float | None) -> float | None:
     return None if ms is None else float(ms) / 1000

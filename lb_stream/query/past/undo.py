@@ -1,5 +1,4 @@
-"""What takes back decisions and commands of the past, out of the tables: moves back, and what was
-in force before."""
+"""Plan, from the tables, what takes back decisions and commands of the past."""
 
 from __future__ import annotations
 
@@ -16,14 +15,14 @@ from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import require_cluster
 from lb_stream.query.lake import Row, records, run
-from lb_stream.query.past.names import similar_ids
+from lb_stream.query.past.names import describe_similar_ids
 from lb_stream.query.past.undo_commands import (
     find_cancelled,
     find_opposites,
     may_end_publishing,
     merge_commands,
 )
-from lb_stream.query.wording import explain_outcome
+from lb_stream.query.wording import NO_BROKER, explain_outcome, is_confirmed
 
 if TYPE_CHECKING:
     from lb_stream.query.lake import Lake
@@ -67,11 +66,11 @@ _ALIVE = """
 
 @dataclass(slots=True)
 class Undo:
-    """What is to be sent to one cluster, in this order: `commands`, then the moves (bundle, owner
-    now, former owner).
+    """What takes commands and decisions of a cluster back: `commands`, `moves`, then `afterwards`.
 
-    `afterwards`: what is in force only when the moves are done, as they would not be published
-    then. `left`: what can't be taken back, or needn't be, and why.
+    - `moves`: rows with bundle, from (its owner now), to (its former owner), decisions.
+    - `afterwards`: commands for when the moves are done, as they may end publishing.
+    - `left`: what isn't taken back, and why.
     """
 
     cluster: str
@@ -81,7 +80,7 @@ class Undo:
     left: list[tuple[str, str]] = field(default_factory=list)
 
     def to_dict(self) -> Row:
-        """As JSON-able fields."""
+        """Return the fields as JSON can hold them."""
         return {
             "cluster": self.cluster,
             "commands": [command.given for command in self.commands],
@@ -91,80 +90,79 @@ class Undo:
         }
 
     def steps(self, pin_ms: int) -> list[tuple[str, list[Row]]]:
-        """The commands to send, by kind: what was in force, the pins, then all moves.
+        """Return the commands to send, by kind: those of `commands`, then the pins, then all moves.
 
-        One round is to read them all. Those of `last_steps` follow when the moves are done.
+        One round has to read them all. `last_steps` follow when the moves are done. `pin_ms`: how
+        long bundles are pinned after their move; 0: not at all.
         """
-        steps = [_step(command) for command in self.commands]
+        steps = [_build_step(command) for command in self.commands]
         if self.moves and pin_ms:
-            steps.append(
-                (
-                    "pin-bundles",
-                    [{"bundles": [move["bundle"] for move in self.moves], "for_ms": pin_ms}],
-                )
-            )
+            bundles = [move["bundle"] for move in self.moves]
+            steps.append(("pin-bundles", [{"bundles": bundles, "for_ms": pin_ms}]))
         if self.moves:
-            steps.append(("unload", [_unload(move) for move in self.moves]))
+            steps.append(("unload", [_build_unload(move) for move in self.moves]))
         return steps
 
     def last_steps(self) -> list[tuple[str, list[Row]]]:
-        """The commands to send when the moves are done, by kind."""
-        return [_step(command) for command in self.afterwards]
+        """Return the commands to send when the moves are done, by kind."""
+        return [_build_step(command) for command in self.afterwards]
 
 
-def _step(command: Operation) -> tuple[str, list[Row]]:
+def _build_step(command: Operation) -> tuple[str, list[Row]]:
     return command.kind, [{name: value for name, value in command.given.items() if name != "kind"}]
 
 
-def _unload(move: Row) -> Row:
-    """What limits leave no room for is queued: else balancing would take its place."""
+def _build_unload(move: Row) -> Row:
+    """Return the arguments of the command. It is queued where limits leave no room for it."""
     namespace, _, bundle = str(move["bundle"]).rpartition("/")
     return {"namespace": namespace, "bundle": bundle, "destination": move["to"], "queue": True}
 
 
 def plan_undo(lake: Lake, name: str, cluster: str | None) -> Undo:
-    """What takes one decision or one command back.
+    """Plan what takes one decision or one command back.
 
     Raises QueryError for an id that the tables don't have.
     """
     commands = records(run(lake, _COMMANDS, [cluster, name, None]))
     if len(commands) > 1:
-        raise QueryError(
-            f"{name} went to {', '.join(sorted(row['cluster'] for row in commands))}: say which, "
-            "--cluster NAME",
-            code=2,
-        )
+        clusters = ", ".join(sorted(row["cluster"] for row in commands))
+        raise QueryError(f"--cluster: expected one of {clusters}, which all had {name}", code=2)
     if commands:
-        return _undo(
+        return _plan_undo(
             lake, commands[0]["cluster"], commands, commands[0]["decision_ids"] or (), None
         )
     decisions = records(run(lake, _DECISIONS, [cluster, [name], None]))
     if not decisions:
         hint = "lbctl decisions --json and lbctl commands --json show ids"
-        near = similar_ids(lake, name, cluster)
+        near = describe_similar_ids(lake, name, cluster)
         raise QueryError(f"no decision and no command has the id {name}: {hint}{near}", code=2)
-    return _undo(lake, decisions[0]["cluster"], (), [name], None)
+    return _plan_undo(lake, decisions[0]["cluster"], (), [name], None)
 
 
 def plan_undo_since(lake: Lake, since_ms: int, cluster: str) -> Undo:
-    """What takes back all moves and commands of a cluster since then, the newest command first.
+    """Plan what takes back all moves and commands of a cluster since a time, the newest first.
 
     Raises QueryError (exit code 2) for a cluster that the tables don't know.
     """
     require_cluster(lake, cluster)
-    return _undo(
+    return _plan_undo(
         lake, cluster, records(run(lake, _COMMANDS, [cluster, None, since_ms])), (), since_ms
     )
 
 
-def _undo(
+def _plan_undo(
     lake: Lake,
     cluster: str,
     commands: Sequence[Row],
     decision_ids: Iterable[str],
     since_ms: int | None,
 ) -> Undo:
+    """Plan what takes these commands and decisions back.
+
+    `since_ms`: with it also all moves since then; None: only `decision_ids`.
+    """
     found = Undo(cluster)
+    # what is in force now, and commands whose moves go on
     rounds = records(run(lake, _NOW, [cluster]))
     if not rounds:
         raise QueryError(f"the log no longer has a round of {cluster}", code=2)
@@ -174,20 +172,23 @@ def _undo(
         for waiting in now.waiting
         if waiting.command["id"] in {row["id"] for row in commands}
     ]
-    # the last answer to a command that goes on, with all of its decisions, is yet to come
+    # The last answer to a command that goes on, which has all of its decisions, is yet to come.
     ids = {*decision_ids, *(name for waiting in going_on for name in waiting.decision_ids)}
-    _take_back(lake, found, commands, {waiting.command["id"] for waiting in going_on}, now_ms)
+    # commands that set again what was in force
+    _add_opposites(lake, found, commands, {waiting.command["id"] for waiting in going_on}, now_ms)
     if since_ms is not None:
         found.commands = merge_commands(found.commands, now, now_ms)
-    _leave_lost(found, now)
+    _drop_impossible(found, now)
+    # moves back, also to brokers that these commands undrain
     undrained = {
         command.arguments["broker"]
         for command in found.commands
         if command.kind == "undrain-broker"
     }
     decisions = records(run(lake, _DECISIONS, [cluster, sorted(ids), since_ms]))
-    _move_back(lake, found, decisions, set(now.drained) - undrained)
-    _keep_queued(lake, found, [bundle for waiting in going_on for bundle in waiting.queued])
+    _add_moves_back(lake, found, decisions, set(now.drained) - undrained)
+    _keep_in_place(lake, found, [bundle for waiting in going_on for bundle in waiting.queued])
+    # commands that may end publishing wait for the moves
     if found.moves:
         ends = [may_end_publishing(command, now) for command in found.commands]
         commands_and_ends = list(zip(found.commands, ends, strict=True))
@@ -196,12 +197,12 @@ def _undo(
     return found
 
 
-def _take_back(
+def _add_opposites(
     lake: Lake, found: Undo, commands: Sequence[Row], going_on: Collection[str], now_ms: int
 ) -> None:
-    """Find the commands that take these commands back, the newest first, and say what nothing does.
+    """Add the commands that take these commands back, the newest first, or why there is none.
 
-    `going_on`: ids of those whose moves are still under way.
+    `going_on`: ids of commands whose moves are pending.
     """
     done = [row for row in commands if row["outcome"] not in ("refused", "failed")]
     given = [(row["kind"], json.loads(row["arguments"] or "{}")) for row in done]
@@ -215,7 +216,8 @@ def _take_back(
             continue
         arguments = json.loads(command["arguments"] or "{}")
         try:
-            opposites = find_opposites(command["kind"], arguments, _before(lake, command), now_ms)
+            before = _load_state_before(lake, command)
+            opposites = find_opposites(command["kind"], arguments, before, now_ms)
         except CannotUndo as error:
             found.left.append((text, str(error)))
             continue
@@ -224,8 +226,8 @@ def _take_back(
             found.left.append((text, "it has changed nothing"))
 
 
-def _leave_lost(found: Undo, now: OperatorState) -> None:
-    """Leave out the commands that would be refused, as what they lay down can't be any more."""
+def _drop_impossible(found: Undo, now: OperatorState) -> None:
+    """Drop the commands that would be refused, as what they set is no longer possible."""
     commands, found.commands = found.commands, []
     for command in commands:
         why = command.explain_lost(now)
@@ -235,8 +237,11 @@ def _leave_lost(found: Undo, now: OperatorState) -> None:
             found.left.append((command.kind, why))
 
 
-def _before(lake: Lake, command: Row) -> OperatorState:
-    """What was in force when a command came. Raises CannotUndo where the log no longer tells."""
+def _load_state_before(lake: Lake, command: Row) -> OperatorState:
+    """Return what was in force before a command.
+
+    Raises CannotUndo where the log has no such round.
+    """
     rows = records(run(lake, _BEFORE, [command["cluster"], command["log_seq"]]))
     if not rows and command["seq"] > 1:
         raise CannotUndo("the log no longer has the rounds before it: upkeep has removed them")
@@ -247,8 +252,8 @@ def _operator_state(memory: str) -> OperatorState:
     return Memory.from_json(memory).operator_state
 
 
-def _move_back(lake: Lake, found: Undo, decisions: Sequence[Row], drained: set[str]) -> None:
-    """Each bundle back to where the first of these decisions took it from."""
+def _add_moves_back(lake: Lake, found: Undo, decisions: Sequence[Row], drained: set[str]) -> None:
+    """Add a move of each bundle to the broker from which the first of these decisions took it."""
     bundles = list(dict.fromkeys(row["bundle"] for row in decisions))
     owner = {
         row["bundle"]: row["owner"] for row in records(run(lake, _OWNERS, [found.cluster, bundles]))
@@ -261,15 +266,9 @@ def _move_back(lake: Lake, found: Undo, decisions: Sequence[Row], drained: set[s
     ids = {row["decision_id"] for row in decisions}
     for bundle in bundles:
         mine = [row for row in decisions if row["bundle"] == bundle]
-        home = next(
-            (
-                row["source"]
-                for row in mine
-                if row["kind"] in MOVES and row["outcome"] == "confirmed"
-            ),
-            None,
-        )
-        why = _why_not(mine, home, owner.get(bundle), last.get(bundle), ids)
+        sources = (row["source"] for row in mine if row["kind"] in MOVES and is_confirmed(row))
+        home = next(sources, None)
+        why = _explain_no_move(mine, home, owner.get(bundle), last.get(bundle), ids)
         if why is None and home not in alive:
             why = f"{home} is not alive"
         if why is None and home in drained:
@@ -287,8 +286,8 @@ def _move_back(lake: Lake, found: Undo, decisions: Sequence[Row], drained: set[s
             )
 
 
-def _keep_queued(lake: Lake, found: Undo, queued: Sequence[str]) -> None:
-    """Have bundles stay whose moves wait: an order to the broker that has one ends its wait."""
+def _keep_in_place(lake: Lake, found: Undo, queued: Sequence[str]) -> None:
+    """Add unloads of bundles whose moves wait, to their present owners: that ends the wait."""
     going_back = {move["bundle"] for move in found.moves}
     owners = records(run(lake, _OWNERS, [found.cluster, list(queued)]))
     owner = {row["bundle"]: row["owner"] for row in owners}
@@ -296,23 +295,23 @@ def _keep_queued(lake: Lake, found: Undo, queued: Sequence[str]) -> None:
         if bundle in going_back:
             continue
         if owner.get(bundle) is None:
-            found.left.append((bundle, "no broker has it now: its move waits on"))
+            found.left.append((bundle, f"{NO_BROKER} has it now: its move waits on"))
             continue
-        stay = _unload({"bundle": bundle, "to": owner[bundle]})
+        stay = _build_unload({"bundle": bundle, "to": owner[bundle]})
         found.commands.append(make("unload", **stay))
 
 
-def _why_not(
+def _explain_no_move(
     mine: Sequence[Row], home: str | None, owner: str | None, last: str | None, ids: set[str]
 ) -> str | None:
-    """Why a bundle isn't moved back by these decisions about it."""
+    """Say why a bundle isn't moved back, by these decisions about it; None: it is."""
     newest = mine[-1]
     if newest["kind"] not in MOVES:
         return f"{newest['decision_id']} is no move: {newest['kind']}"
     if newest["dry_run"]:
-        return f"{newest['decision_id']} was a dry run's: nobody has moved it"
+        return f"{newest['decision_id']} was a dry run's: it has moved nothing"
     if newest["outcome"] is None:
-        return f"{newest['decision_id']} is under way: try again when it has ended"
+        return f"{newest['decision_id']} is pending: try again when it has ended"
     if home is None:
         reason = explain_outcome(newest)
         ended = newest["outcome"] + (f": {reason}" if reason else "")
@@ -320,7 +319,7 @@ def _why_not(
     if owner == home:
         return f"{home} has it already"
     if owner is None:
-        return "nobody has it now"
+        return f"{NO_BROKER} has it now"
     if last is not None and last not in ids:
         return f"it has been moved again since, by {last}"
     return None

@@ -1,4 +1,4 @@
-"""What takes commands back: what was in force before them is set again, as far as that can be.
+"""Find the commands that take others back: they set again what was in force before.
 
 Each command knows its opposite (`Operation.opposites`). Here is what several of them come to.
 """
@@ -49,7 +49,7 @@ def merge_commands(
         subject = part.subject()
         kept.pop(subject, None)
         kept[subject] = part
-    return _joined([part for part in kept.values() if not part.is_in_force(now, now_ms)])
+    return _join_parts([part for part in kept.values() if not part.is_in_force(now, now_ms)])
 
 
 def may_end_publishing(command: Operation, now: OperatorState) -> bool:
@@ -58,15 +58,15 @@ def may_end_publishing(command: Operation, now: OperatorState) -> bool:
 
     It changes the mode that a command has set. What the job's own mode is isn't known here.
     """
-    if _mode_in(now.settings) in (None, "observe"):
+    if _find_mode(now.settings) in (None, "observe"):
         return False
     arguments = command.arguments
     if command.kind == "delete-config":
         return to_our_name(arguments["key"], "") == "mode"
-    return command.kind == "set-config" and _mode_in(arguments["values"]) == "observe"
+    return command.kind == "set-config" and _find_mode(arguments["values"]) == "observe"
 
 
-def _mode_in(settings: Mapping[str, Any]) -> str | None:
+def _find_mode(settings: Mapping[str, Any]) -> str | None:
     """Return the mode that these settings give, under whichever name; None: they give none."""
     own = {name: value for name, value in settings.items() if to_our_name(name, value) == "mode"}
     mode = normalise_names(own).get("mode")
@@ -80,7 +80,7 @@ def find_cancelled(commands: Sequence[tuple[str, Mapping[str, Any]]]) -> frozens
     Of those that nothing else takes back: a namespace that was made and deleted again, and a bundle
     that was split and merged again.
     """
-    models = [_read(kind, arguments) for kind, arguments in commands]
+    models = [_read_command(kind, arguments) for kind, arguments in commands]
     found = set[int]()
     for later, command in enumerate(models):
         unmade = None if command is None else command.unmakes()
@@ -95,7 +95,7 @@ def find_cancelled(commands: Sequence[tuple[str, Mapping[str, Any]]]) -> frozens
     return frozenset(found)
 
 
-def _read(kind: str, arguments: Mapping[str, Any]) -> Operation | None:
+def _read_command(kind: str, arguments: Mapping[str, Any]) -> Operation | None:
     """Return a command of the past; None where its arguments were not kept."""
     try:
         return make(kind, **arguments)
@@ -103,7 +103,7 @@ def _read(kind: str, arguments: Mapping[str, Any]) -> Operation | None:
         return None
 
 
-def _joined(parts: Sequence[Operation]) -> list[Operation]:
+def _join_parts(parts: Sequence[Operation]) -> list[Operation]:
     """Return the commands with their parts in as few as can be: settings may only go together.
 
     Pins and rejections go together where they hold for as long, and say the same.

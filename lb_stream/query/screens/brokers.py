@@ -1,4 +1,4 @@
-"""Brokers by heat: what each uses of what it has, as the last round with a report saw it."""
+"""List brokers by usage, as the last round with a report saw them."""
 
 from __future__ import annotations
 
@@ -38,39 +38,30 @@ _LIMITS = f"""
 
 
 def list_brokers(lake: Lake, cluster: str, wanted: ListRequest) -> ListPage:
-    """A page of a cluster's brokers, the hottest first.
+    """Return a page of a cluster's brokers, the hottest first.
 
-    Ratios are of each resource's limit, traffic in bytes/s and msgs/s.
+    Usages are ratios of each resource's limit, traffic is in bytes/s and msgs/s.
     """
-    return load_page(
-        lake,
-        f"SELECT {_COLUMNS} FROM {build_last_loads_query(lake, cluster)}",
-        [cluster],
-        wanted,
-        "broker",
-        SORTS,
-    )
+    query = f"SELECT {_COLUMNS} FROM {build_last_loads_query(lake, cluster)}"
+    return load_page(lake, query, [cluster], wanted, "broker", SORTS)
 
 
 def list_alive_brokers(lake: Lake, cluster: str) -> tuple[str, ...]:
-    """The names of a cluster's living brokers."""
-    found = records(
-        run(
-            lake,
-            f"SELECT broker FROM {build_last_loads_query(lake, cluster)} WHERE alive ORDER BY broker",
-            [cluster],
-        )
-    )
-    return tuple(row["broker"] for row in found)
+    """Return the names of a cluster's alive brokers."""
+    last_loads = build_last_loads_query(lake, cluster)
+    query = f"SELECT broker FROM {last_loads} WHERE alive ORDER BY broker"
+    return tuple(row["broker"] for row in records(run(lake, query, [cluster])))
 
 
 def find_broker(lake: Lake, cluster: str, name: str) -> Row | None:
-    """One broker as a round saw it last, with its limits (as reported: cpu per cent of a core, MiB,
-    kbit/s; None: not known)."""
+    """Return a broker's last load and its limits; None: no round has seen it.
+
+    Limits are as reported: cpu in percent of a core, memory in MiB, bandwidth in kbit/s. A limit
+    is None where it isn't known.
+    """
     rows = records(run(lake, _LAST, [cluster, name]))
     if not rows:
         return None
     limits = records(run(lake, _LIMITS, [cluster, name]))
-    return rows[0] | (
-        limits[0] if limits else dict.fromkeys(f"{resource}_limit" for resource in RESOURCES)
-    )
+    unknown: Row = dict.fromkeys(f"{resource}_limit" for resource in RESOURCES)
+    return rows[0] | (limits[0] if limits else unknown)

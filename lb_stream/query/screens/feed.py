@@ -25,8 +25,9 @@ _DECISIONS = f"""
     FROM decisions LEFT JOIN outcomes USING (decision_id)
     WHERE ($1 IS NULL OR decisions.cluster = $1) AND ($2 IS NULL OR issued_ms < $2)
       AND ($3 <> 'moves' OR kind IN ('unload', 'transfer')) AND $3 <> 'commands'
-      AND ($4 = '' OR contains(lower(concat_ws(' ', decision_id, decisions.bundle, source, destination,
-          rule)), $4))
+      AND ($4 = '' OR contains(
+          lower(concat_ws(' ', decision_id, decisions.bundle, source, destination, rule)), $4
+      ))
     ORDER BY issued_ms DESC, decisions.seq DESC,
         TRY_CAST(string_split(decision_id, ':')[-1] AS INT) DESC LIMIT {ENTRIES}
 """

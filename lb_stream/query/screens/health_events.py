@@ -1,8 +1,8 @@
-"""What people should be told of: the grave findings of `lbctl status`, and what only the tables
-know of moves and loads.
+"""Find the events that people are notified of, now.
 
-A new event: its name in `contracts.settings.Event`, its headline in `notify.words`, and a function
-here that `_of_tables` asks.
+Events are the grave findings of `lbctl status`, and what the tables show of moves and loads. A new
+event has its name in `contracts.settings.Event`, its headline in `query.wording`, and a function
+here that `_find_table_events` calls.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from lb_stream.query.lake import Lake
     from lb_stream.store import Store
 
-REFUSED_LATELY_MS = 300_000
-"""A budget without a time at which it has room again is exhausted for as long after its last
-refusal."""
+EXHAUSTED_FOR_MS = 300_000
+"""A budget for which no time is known at which it has room counts as exhausted for this long after
+its last refusal."""
 FAILED = ("refused", "expired", "failed")
 _BUNDLE_KINDS = (*MOVES, "assign")
 
@@ -53,25 +53,24 @@ _FAILING = f"""
     GROUP BY cluster, bundle HAVING times >= $2 ORDER BY cluster, bundle
 """
 _BUDGETS = f"""
-    SELECT cluster, namespace, max("limit")::BIGINT AS most, max(until_ms) AS until_ms
+    SELECT cluster, namespace, max("limit")::BIGINT AS budget, max(until_ms) AS until_ms
     FROM refusals
     WHERE rule = '{Refuses.MOVES_PER_HOUR}' AND namespace IS NOT NULL AND now_ms > $1 - 3600000
     GROUP BY cluster, namespace
-    HAVING coalesce(max(until_ms), 0) > $1 OR max(now_ms) > $1 - {REFUSED_LATELY_MS}
+    HAVING coalesce(max(until_ms), 0) > $1 OR max(now_ms) > $1 - {EXHAUSTED_FOR_MS}
     ORDER BY cluster, namespace
 """
 
 
 @dataclass(frozen=True, slots=True)
 class HealthEvent:
-    """Something that people should know.
+    """A finding that people are notified of.
 
-    `subject`: a broker, bundle or namespace; empty: it is about the cluster, or the job.
-
-    Event, cluster and subject say which one it is; what is said of it may change.
+    `subject`: a broker, bundle or namespace; empty: the event is about the cluster, or the job.
+    Name, cluster and subject identify the event; its texts may change.
     """
 
-    event: Event
+    name: Event
     cluster: str
     subject: str
     description: str
@@ -79,167 +78,138 @@ class HealthEvent:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Which one it is."""
-        return self.event, self.cluster, self.subject
+        """Return what identifies the event."""
+        return self.name, self.cluster, self.subject
 
 
 @dataclass(frozen=True, slots=True)
 class HealthEvents:
-    """All troubles at one moment.
+    """All events at one moment, and what is not known then.
 
-    `stale`: the job gives no new figures, so what is said of clusters is as it was.
-
-    `blind`: no more is known than these troubles, all else is as it was. `suspended`: clusters of
-    which no more is known than that. `endings`: brokers that aren't silent any more because they
-    count as gone.
+    - `is_stale`: the job gives no new figures, so nothing new is known of clusters.
+    - `is_unreadable`: the tables can't be read, so nothing but these events is known.
+    - `suspended`: clusters of which nothing but their suspension is known.
+    - `endings`: key → how an event ended, of brokers that are no longer silent but gone.
     """
 
     now_ms: int
-    troubles: tuple[HealthEvent, ...]
-    stale: bool = False
-    blind: bool = False
+    events: tuple[HealthEvent, ...]
+    is_stale: bool = False
+    is_unreadable: bool = False
     suspended: frozenset[str] = frozenset()
     endings: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
 
 
 def read_health_events(tables: Store, settings: Settings, bootstrap: str) -> HealthEvents:
-    """Everything, as `lbctl status` judges it: tables, the job's process, Kafka at `bootstrap`, the
-    disk. Raises QueryError, OSError."""
+    """Return the current events, from tables, the job's process, Kafka at `bootstrap` and the disk.
+
+    Raises QueryError, OSError.
+    """
     kafka = settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
-    asked = settings.model_copy(update={"kafka": kafka})
+    with_bootstrap = settings.model_copy(update={"kafka": kafka})
     try:
         lake = open_lake(tables)
     except NoTables:
-        return find_health_events(
-            None, _with_kafka(gather_table_facts(None, tables, settings), asked), settings.notify
-        )
+        facts = _add_kafka_facts(gather_table_facts(None, tables, settings), with_bootstrap)
+        return find_health_events(None, facts, settings.notify)
     with lake:
-        return find_health_events(
-            lake, _with_kafka(gather_table_facts(lake, tables, settings), asked), settings.notify
-        )
+        facts = _add_kafka_facts(gather_table_facts(lake, tables, settings), with_bootstrap)
+        return find_health_events(lake, facts, settings.notify)
 
 
-def _with_kafka(facts: Facts, settings: Settings) -> Facts:
+def _add_kafka_facts(facts: Facts, settings: Settings) -> Facts:
+    """Return the facts with those of Kafka; a missing right counts as Kafka's failure."""
     try:
         return add_kafka_facts(facts, settings)
-    except AccessRefusal as refusal:  # a right or a login is missing
+    except AccessRefusal as refusal:
         return replace(facts, kafka=str(refusal))
 
 
 def find_health_events(lake: Lake | None, facts: Facts, limits: NotifySettings) -> HealthEvents:
-    """What is wrong by these facts and open tables (None: there are none). Raises QueryError."""
-    found = [
-        trouble for finding in judge(facts).findings for trouble in _events_of_finding(finding)
-    ]
+    """Return the events of these facts and open tables (None: no tables). Raises QueryError."""
+    events = [event for finding in judge(facts).findings for event in _list_finding_events(finding)]
     if lake is not None:
-        found += _events_of_tables(lake, facts, limits)
-    gone = {
-        ("broker_dead", cluster.cluster, broker): "silent for an hour, counted as gone"
+        events += _find_table_events(lake, facts, limits)
+    endings = {
+        ("broker_dead", cluster.cluster, broker): "silent for an hour: it counts as gone"
         for cluster in facts.clusters
         for broker in cluster.gone
     }
     suspended = frozenset(cluster.cluster for cluster in facts.clusters if cluster.suspended)
     return HealthEvents(
         facts.now_ms,
-        tuple(found),
+        tuple(events),
         explain_staleness(facts) is not None,
         suspended=suspended,
-        endings=gone,
+        endings=endings,
     )
 
 
-def _events_of_finding(finding: Finding) -> Iterator[HealthEvent]:
+def _list_finding_events(finding: Finding) -> Iterator[HealthEvent]:
+    """Yield the events of a finding: one, or one for each of its brokers."""
     if finding.event is None:
         return
+    cluster = finding.cluster or ""
     if not finding.subjects:
-        yield HealthEvent(
-            finding.event, finding.cluster or "", "", finding.description, finding.advice
-        )
+        yield HealthEvent(finding.event, cluster, "", finding.description, finding.advice)
     for broker in finding.subjects:
-        yield HealthEvent(
-            finding.event,
-            finding.cluster or "",
-            broker,
-            f"{finding.cluster}: {broker} is silent",
-            finding.advice,
-        )
+        text = f"{finding.cluster}: {broker} is silent"
+        yield HealthEvent(finding.event, cluster, broker, text, finding.advice)
 
 
-def _events_of_tables(lake: Lake, facts: Facts, limits: NotifySettings) -> Iterator[HealthEvent]:
-    yield from _imbalance_events(lake, facts, limits)
-    yield from map(
-        _failing_event,
-        records(
-            run(lake, _FAILING, [facts.now_ms - limits.failed_moves_window_ms, limits.failed_moves])
-        ),
-    )
-    yield from map(_budget_event, records(run(lake, _BUDGETS, [facts.now_ms])))
-    yield from map(_approval_event, load_waiting_proposals(lake))
+def _find_table_events(lake: Lake, facts: Facts, limits: NotifySettings) -> Iterator[HealthEvent]:
+    """Yield the events that only the tables show."""
+    yield from _find_imbalances(lake, facts, limits)
+    since_ms = facts.now_ms - limits.failed_moves_window_ms
+    failing = records(run(lake, _FAILING, [since_ms, limits.failed_moves]))
+    yield from map(_build_failing_event, failing)
+    exhausted = records(run(lake, _BUDGETS, [facts.now_ms]))
+    yield from map(_build_budget_event, exhausted)
+    yield from map(_build_approval_event, load_waiting_proposals(lake))
 
 
-def _imbalance_events(lake: Lake, facts: Facts, limits: NotifySettings) -> Iterator[HealthEvent]:
-    """Only active brokers count: a drained one is idle on purpose. Forgotten clusters don't."""
+def _find_imbalances(lake: Lake, facts: Facts, limits: NotifySettings) -> Iterator[HealthEvent]:
+    """Yield the clusters whose hottest active broker is far above the mean, if not forgotten."""
     drained = {cluster.cluster: cluster.drained for cluster in facts.clusters}
     usages = defaultdict[str, list[float]](list)
     for row in records(run(lake, _USAGES)):
         if row["broker"] not in drained.get(row["cluster"], (row["broker"],)):
             usages[row["cluster"]].append(100 * row["usage_ratio"])
-    for cluster, found in sorted(usages.items()):
-        highest, mean = max(found), sum(found) / len(found)
-        if highest - mean > limits.imbalance_points:
+    for cluster, percents in sorted(usages.items()):
+        max_usage, mean = max(percents), sum(percents) / len(percents)
+        if max_usage - mean > limits.imbalance_points:
             text = (
-                f"{cluster}: its hottest broker is at {highest:.0f} %, {highest - mean:.0f} "
+                f"{cluster}: its hottest broker is at {max_usage:.0f} %, {max_usage - mean:.0f} "
                 f"points above the mean of {mean:.0f} %"
             )
-            yield HealthEvent(
-                "imbalance",
-                cluster,
-                "",
-                text,
-                f"lbctl brokers --cluster {cluster}, then lbctl explain --why-not BROKER",
-            )
+            advice = f"lbctl brokers --cluster {cluster}, then lbctl explain --why-not BROKER"
+            yield HealthEvent("imbalance", cluster, "", text, advice)
 
 
-def _failing_event(row: Row) -> HealthEvent:
+def _build_failing_event(row: Row) -> HealthEvent:
     cluster, bundle = row["cluster"], row["bundle"]
     text = f"{cluster}: the last {row['times']} decisions to move {bundle} failed"
+    if row["detail"]:
+        text += f" ({row['detail']})"
     advice = f"lbctl explain --bundle {bundle} --cluster {cluster}"
-    return HealthEvent(
-        "moves_failing",
-        cluster,
-        bundle,
-        f"{text} ({row['detail']})" if row["detail"] else text,
-        advice,
-    )
+    return HealthEvent("moves_failing", cluster, bundle, text, advice)
 
 
-def _approval_event(row: Row) -> HealthEvent:
-    cluster, name = row["cluster"], row["proposal_id"]
-    what = (
-        f"split {row['bundle']}"
-        if row["kind"] == "split"
-        else f"move {row['bundle']} from {row['source']} to {row['destination']}"
-    )
-    text = f"{cluster}: {what} ({row['explanation']}), until {clock(row['expires_ms'])}"
-    return HealthEvent(
-        "approval_wanted",
-        cluster,
-        name,
-        text,
-        f"lbctl approve {name}, or lbctl reject {name} --why TEXT",
-    )
+def _build_approval_event(row: Row) -> HealthEvent:
+    cluster, proposal_id = row["cluster"], row["proposal_id"]
+    action = f"move {row['bundle']} from {row['source']} to {row['destination']}"
+    if row["kind"] == "split":
+        action = f"split {row['bundle']}"
+    text = f"{cluster}: {action} ({row['explanation']}), until {clock(row['expires_ms'])}"
+    advice = f"lbctl approve {proposal_id}, or lbctl reject {proposal_id} --why TEXT"
+    return HealthEvent("approval_wanted", cluster, proposal_id, text, advice)
 
 
-def _budget_event(row: Row) -> HealthEvent:
+def _build_budget_event(row: Row) -> HealthEvent:
     cluster, namespace = row["cluster"], row["namespace"]
     text = (
-        f"{cluster}: {namespace} has had its {row['most'] or 0} moves of this hour, and more "
+        f"{cluster}: {namespace} has had its {row['budget'] or 0} moves of this hour, and more "
         "are wanted"
     )
-    return HealthEvent(
-        "budget_exhausted",
-        cluster,
-        namespace,
-        text,
-        f"see why it moves so often, or change its moves_per_hour in {cluster}",
-    )
+    advice = f"see why it moves so often, or change its moves_per_hour in {cluster}"
+    return HealthEvent("budget_exhausted", cluster, namespace, text, advice)

@@ -16,7 +16,8 @@ _TENANT = "regexp_replace(bundle, '/.*$', '')"
 _LOADS = f"""
     SELECT cluster, bundle, {_NAMESPACE} AS namespace, {_TENANT} AS tenant, owner, owner_since_ms,
            topics, now_ms,
-           latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS latest_bytes_per_s,
+           latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s
+               AS latest_bytes_per_s,
            short_throughput_in_bytes_per_s + short_throughput_out_bytes_per_s AS bytes_per_s,
            short_rate_in_msgs_per_s + short_rate_out_msgs_per_s AS msgs_per_s,
            long_throughput_in_bytes_per_s + long_throughput_out_bytes_per_s AS long_bytes_per_s

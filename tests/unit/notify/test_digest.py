@@ -13,9 +13,9 @@ from typing import Any, get_args
 import pytest
 
 from lb_stream.contracts.settings import Event, NotifySettings
-from lb_stream.notify.messages import HEADLINES, body, title
+from lb_stream.notify.messages import build_body, build_title
 from lb_stream.notify.open_events import (
-    OF_THE_JOB,
+    JOB_EVENTS,
     Key,
     OpenEvent,
     drop_resolved,
@@ -25,12 +25,13 @@ from lb_stream.notify.schedule import (
     EVENTS,
     Message,
     TargetState,
-    after_accepted,
-    after_refused,
+    find_next_message,
     is_quiet,
-    next_message,
+    record_accepted,
+    record_refused,
 )
 from lb_stream.query.screens.health_events import HealthEvent, HealthEvents
+from lb_stream.query.wording import EVENT_HEADLINES
 from lb_stream.settings.secrets import remember_secrets
 from tests.support.wordings import check_wording
 
@@ -61,7 +62,7 @@ class Clockwork:
     events: tuple[Event, ...] = EVENTS
     now_ms: int = START
     opened: dict[Key, OpenEvent] = field(default_factory=dict)
-    told: TargetState = field(default_factory=TargetState)
+    state: TargetState = field(default_factory=TargetState)
     messages: list[Message] = field(default_factory=list)
 
     def go(self, seconds: int, *troubles: HealthEvent, **more: Any) -> list[Message]:
@@ -72,17 +73,17 @@ class Clockwork:
             self.opened = update_open_events(
                 self.opened, HealthEvents(self.now_ms, troubles, **more), self.rules
             )
-            while message := next_message(
-                self.told, self.opened, self.rules, self.events, self.now_ms
+            while message := find_next_message(
+                self.state, self.opened, self.rules, self.events, self.now_ms
             ):
-                self.told = after_accepted(self.told, message, self.rules)
+                self.state = record_accepted(self.state, message, self.rules)
                 self.messages.append(message)
-            self.opened = drop_resolved(self.opened, self.told.keys)
+            self.opened = drop_resolved(self.opened, self.state.keys)
         return self.messages[before:]
 
 
 def subjects(some: Iterable[OpenEvent]) -> list[str]:
-    return [one.trouble.subject for one in some]
+    return [one.event.subject for one in some]
 
 
 def test_troubles_of_one_event_are_one_message_after_a_while() -> None:
@@ -91,8 +92,8 @@ def test_troubles_of_one_event_are_one_message_after_a_while() -> None:
     assert clock.go(1, dead("b-1"), dead("b-2"), dead("b-9", "us-1")) == []
     (message,) = clock.go(60, dead("b-1"), dead("b-2"), dead("b-9", "us-1"))
     assert message.at_ms == START + 31 * S and subjects(message.new) == ["b-1", "b-2", "b-9"]
-    check_wording(title(message, "lb"))
-    assert body(message).splitlines() == [
+    check_wording(build_title(message, "lb"))
+    assert build_body(message).splitlines() == [
         "- eu-1: b-1 is silent: see to it",
         "- eu-1: b-2 is silent: see to it",
         "- us-1: b-9 is silent: see to it",
@@ -111,7 +112,7 @@ def test_more_of_an_event_waits_for_the_pace_and_says_what_lasts() -> None:
     assert clock.go(290, dead("b-1"), dead("b-2")) == []
     (message,) = clock.go(20, dead("b-1"), dead("b-2"))
     assert (subjects(message.new), subjects(message.lasting)) == (["b-2"], ["b-1"])
-    assert body(message).splitlines() == [
+    assert build_body(message).splitlines() == [
         "- eu-1: b-2 is silent: see to it",
         "still so:",
         "- eu-1: b-1 is silent, for 5 min",
@@ -122,8 +123,8 @@ def test_what_lasts_is_told_again_at_a_set_pace_or_never() -> None:
     clock = Clockwork(RULES.model_copy(update={"repeat_interval_ms": 600 * S}))
     told = clock.go(1900, DOWN)
     assert [(message.at_ms - START) // S for message in told] == [31, 631, 1231, 1831]
-    check_wording(title(told[1], "lb"))
-    check_wording(body(told[1]))
+    check_wording(build_title(told[1], "lb"))
+    check_wording(build_body(told[1]))
     assert len(Clockwork(RULES.model_copy(update={"repeat_interval_ms": 0})).go(20_000, DOWN)) == 1
 
 
@@ -134,9 +135,9 @@ def test_the_end_is_told_once_when_it_is_one_and_flapping_is_no_end() -> None:
     assert clock.go(80) == []
     (message,) = clock.go(600)
     assert (message.new, message.lasting) == ((), ())
-    check_wording(title(message, "lb"))
-    check_wording(body(message))
-    assert title(message, "lb", same=True) == "lb: the job is down", (
+    check_wording(build_title(message, "lb"))
+    check_wording(build_body(message))
+    assert build_title(message, "lb", same=True) == "lb: the job is down", (
         "on-call services find their incident by it"
     )
     assert clock.opened == {}
@@ -147,15 +148,15 @@ def test_an_end_waits_for_the_ends_of_others_and_one_message_tells_all() -> None
     clock.go(400, dead("b-1"), dead("b-2"), dead("b-3"))
     assert clock.go(20, dead("b-2"), dead("b-3")) == []
     (message,) = clock.go(600, dead("b-3"))
-    assert (subjects(message.over), subjects(message.lasting)) == (["b-1", "b-2"], ["b-3"])
-    check_wording(title(message, "lb"))
+    assert (subjects(message.ended), subjects(message.lasting)) == (["b-1", "b-2"], ["b-3"])
+    check_wording(build_title(message, "lb"))
 
 
 def test_a_broker_that_counts_as_gone_is_not_said_to_be_well() -> None:
     clock = Clockwork()
     clock.go(400, dead("b-1"))
     (message,) = clock.go(200, endings={dead("b-1").key: "counted as gone"})
-    check_wording(body(message))
+    check_wording(build_body(message))
 
 
 def test_a_blind_look_adds_its_own_trouble_and_changes_nothing_else() -> None:
@@ -164,19 +165,19 @@ def test_a_blind_look_adds_its_own_trouble_and_changes_nothing_else() -> None:
         HealthEvent("job_unknown", "", "tables", "tables can't be looked at", "look"),
     )
     clock.go(40, DOWN, dead("b-1"))
-    (message,) = clock.go(600, blind, blind=True)
-    assert (message.event, subjects(message.new)) == ("job_unknown", ["tables"])
-    assert [title(message, "lb") for message in clock.go(600, DOWN, dead("b-1"))] == [
-        "lb: over: whether the job runs can't be told"
+    (message,) = clock.go(600, blind, is_unreadable=True)
+    assert (message.name, subjects(message.new)) == ("job_unknown", ["tables"])
+    assert [build_title(message, "lb") for message in clock.go(600, DOWN, dead("b-1"))] == [
+        "lb: over: whether the job runs is not known"
     ]
 
 
 def test_a_look_that_fails_does_not_make_an_imbalance_begin_anew_and_none_ripens_unseen() -> None:
     clock = Clockwork()
     clock.go(850, UNEVEN)
-    assert clock.go(100, blind=True) == []
+    assert clock.go(100, is_unreadable=True) == []
     (message,) = clock.go(60, UNEVEN)
-    assert (message.event, message.at_ms) == ("imbalance", START + 951 * S)
+    assert (message.name, message.at_ms) == ("imbalance", START + 951 * S)
 
 
 def test_moves_that_are_not_tried_any_more_are_not_said_to_be_well() -> None:
@@ -192,18 +193,18 @@ def test_moves_that_are_not_tried_any_more_are_not_said_to_be_well() -> None:
         ),
     )
     (message,) = clock.go(600)
-    check_wording(body(message))
+    check_wording(build_body(message))
 
 
 def test_a_clock_that_was_put_back_silences_nobody() -> None:
     clock = Clockwork()
     clock.go(400, DOWN, dead("b-1"))
-    clock.told = after_refused(clock.told, clock.now_ms)
+    clock.state = record_refused(clock.state, clock.now_ms)
     clock.now_ms -= 400 * 24 * HOUR
     told = clock.go(700, DOWN, dead("b-1"), dead("b-2"))
     assert {"b-2"} <= {name for message in told for name in subjects(message.new)}
     told = clock.go(700)
-    assert [title(message, "lb") for message in told] == [
+    assert [build_title(message, "lb") for message in told] == [
         "lb: over: the job is down",
         "lb: over: brokers are silent",
     ]
@@ -238,29 +239,31 @@ def test_secrets_that_an_error_holds_are_not_told() -> None:
             "look",
         ),
     )
-    assert "(login with ***)" in body(message)
+    assert "(login with ***)" in build_body(message)
 
 
 def test_an_imbalance_counts_once_it_has_lasted() -> None:
     clock = Clockwork()
     assert clock.go(899, UNEVEN) + clock.go(70) + clock.go(900, UNEVEN) == []
     (message,) = clock.go(60, UNEVEN)
-    assert message.event == "imbalance"
+    assert message.name == "imbalance"
 
 
 def test_what_a_dead_job_does_not_tell_is_neither_new_nor_over() -> None:
     clock = Clockwork()
     clock.go(40, dead("b-1"))
-    told = clock.go(2000, DOWN, dead("b-2"), UNEVEN, stale=True)
-    assert [message.event for message in told] == ["job_down"]
+    told = clock.go(2000, DOWN, dead("b-2"), UNEVEN, is_stale=True)
+    assert [message.name for message in told] == ["job_down"]
     told = clock.go(600, dead("b-1"))
-    assert [title(message, "lb") for message in told] == ["lb: over: the job is down"]
+    assert [build_title(message, "lb") for message in told] == ["lb: over: the job is down"]
 
 
 def test_an_imbalance_that_was_not_seen_to_last_begins_anew_after_the_job() -> None:
     clock = Clockwork()
     clock.go(600, UNEVEN)
-    assert [one.event for one in clock.go(900, DOWN, stale=True) + clock.go(600, UNEVEN)] == [
+    assert [
+        message.name for message in clock.go(900, DOWN, is_stale=True) + clock.go(600, UNEVEN)
+    ] == [
         "job_down",
         "job_down",
     ]
@@ -270,16 +273,16 @@ def test_a_suspended_cluster_keeps_what_was_known_of_its_brokers() -> None:
     clock = Clockwork()
     clock.go(40, dead("b-1"))
     told = clock.go(600, SUSPENDED, suspended=frozenset({"eu-1"}))
-    assert [message.event for message in told] == ["cluster_suspended"]
+    assert [message.name for message in told] == ["cluster_suspended"]
     told = clock.go(200, dead("b-1"))
-    assert [title(message, "lb") for message in told] == ["lb: over: clusters are suspended"]
+    assert [build_title(message, "lb") for message in told] == ["lb: over: clusters are suspended"]
 
 
 def test_in_quiet_hours_only_the_urgent_is_told_and_the_rest_when_they_end() -> None:
     clock = Clockwork(RULES.model_copy(update={"quiet_windows": ("0 0 * * * 1h UTC",)}))
-    assert [message.event for message in clock.go(3590, DOWN, dead("b-1"))] == ["job_down"]
+    assert [message.name for message in clock.go(3590, DOWN, dead("b-1"))] == ["job_down"]
     (message,) = clock.go(60, DOWN, dead("b-1"))
-    assert message.event == "broker_dead" and message.at_ms == START + HOUR
+    assert message.name == "broker_dead" and message.at_ms == START + HOUR
 
 
 def test_a_target_has_so_many_messages_an_hour_and_the_last_one_says_so() -> None:
@@ -292,10 +295,8 @@ def test_a_target_has_so_many_messages_an_hour_and_the_last_one_says_so() -> Non
         + clock.go(600, dead("b-1"), dead("b-2"))
         + clock.go(60, *(dead(f"b-{n}") for n in range(1, 9)))
     )
-    assert [message.last for message in told] == [False, True]
-    assert (
-        body(told[1]).splitlines()[-1].startswith("This target has had its messages of this hour")
-    )
+    assert [message.is_last for message in told] == [False, True]
+    assert "max_messages_per_hour" in build_body(told[1]).splitlines()[-1]
     (message,) = clock.go(3600 - 660, *(dead(f"b-{n}") for n in range(1, 9)))
     assert (
         subjects(message.new) == [f"b-{n}" for n in range(3, 9)]
@@ -304,10 +305,10 @@ def test_a_target_has_so_many_messages_an_hour_and_the_last_one_says_so() -> Non
 
 
 def test_a_target_hears_of_its_events_only_and_the_gravest_comes_first() -> None:
-    assert [one.event for one in Clockwork(events=("broker_dead",)).go(60, DOWN, dead("b-1"))] == [
-        "broker_dead"
-    ]
-    assert [one.event for one in Clockwork().go(60, dead("b-1"), DOWN)] == [
+    assert [
+        message.name for message in Clockwork(events=("broker_dead",)).go(60, DOWN, dead("b-1"))
+    ] == ["broker_dead"]
+    assert [message.name for message in Clockwork().go(60, dead("b-1"), DOWN)] == [
         "job_down",
         "broker_dead",
     ]
@@ -318,25 +319,27 @@ def test_a_target_that_fails_is_tried_again_ever_more_seldom_with_what_is_so_the
     clock.go(30, DOWN)
     pauses, told = [], TargetState()
     for _ in range(8):
-        told = after_refused(told, START)
+        told = record_refused(told, START)
         pauses.append((told.retry_ms - START) // S)
     assert pauses == [30, 60, 120, 240, 480, 600, 600, 600]
-    clock.told = replace(told, retry_ms=clock.now_ms + 100 * S)
+    clock.state = replace(told, retry_ms=clock.now_ms + 100 * S)
     (message,) = clock.go(120, DOWN)
-    assert message.at_ms == START + 130 * S and clock.told.failures == 0
+    assert message.at_ms == START + 130 * S and clock.state.failures == 0
 
 
 @pytest.mark.parametrize("hostile", ["b\n- eu-1: all is well", "b\x1b[2J", "b\u202e", "x" * 5_000])
 def test_a_name_adds_no_line_and_nothing_unseen(hostile: str) -> None:
     (message,) = Clockwork().go(60, dead(hostile))
-    lines = body(message).splitlines()
+    lines = build_body(message).splitlines()
     assert len(lines) == 1 and lines[0].isprintable() and len(lines[0]) <= 400
 
 
 def test_a_long_list_is_cut_and_counted() -> None:
     (message,) = Clockwork().go(60, *(dead(f"b-{n:03}") for n in range(100)))
-    assert len(body(message).splitlines()) == 11 and body(message).endswith("- and 90 more")
+    assert len(build_body(message).splitlines()) == 11 and build_body(message).endswith(
+        "- and 90 more"
+    )
 
 
 def test_every_event_has_a_headline_and_a_place() -> None:
-    assert HEADLINES.keys() == set(get_args(Event)) and set(EVENTS) > OF_THE_JOB
+    assert EVENT_HEADLINES.keys() == set(get_args(Event)) and set(EVENTS) > JOB_EVENTS

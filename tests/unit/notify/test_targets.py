@@ -14,7 +14,7 @@ import pytest
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import HookSettings, NotifySettings
-from lb_stream.notify.targets import ACCEPTED, Answer, build_targets, secret_parts
+from lb_stream.notify.targets import ACCEPTED, Answer, build_targets, list_secret_parts
 from lb_stream.settings.secrets import PUBLIC_BESIDE_ADDRESSES, is_secret
 from tests.support.webhook import Webhook, webhook
 from tests.support.wordings import check_wording
@@ -175,7 +175,7 @@ def test_a_route_names_a_target_and_events_that_there_are() -> None:
 
 
 def test_all_of_an_address_is_secret_as_written_and_as_meant() -> None:
-    found = secret_parts("mailtos://ada:p%40ss-w@mail.example.org:465/?to=bob@example.org")
+    found = list_secret_parts("mailtos://ada:p%40ss-w@mail.example.org:465/?to=bob@example.org")
     assert {"p@ss-w", "p%40ss-w", "mail.example.org", "ada", "bob"} <= set(
         found
     ) and found == tuple(sorted(found, key=len, reverse=True))
@@ -193,4 +193,4 @@ def test_services_that_resolve_incidents_are_known_by_apprise_s_own_names(
     address: str, resolves: bool
 ) -> None:
     (target,) = build_targets(waiting(address))
-    assert target.resolves is resolves
+    assert target.needs_same_title is resolves

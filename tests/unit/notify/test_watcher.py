@@ -75,8 +75,8 @@ class Run:
         self.troubles, before = troubles, len(self.answers)
         for _ in range(seconds):
             self.now_ms += S
-            self.watcher.go(self.now_ms)
-            self.watcher.settle(self.now_ms)
+            self.watcher.run_once(self.now_ms)
+            self.watcher.finish_sending(self.now_ms)
         return [(name, title, answer.is_accepted) for name, title, answer in self.answers[before:]]
 
 
@@ -127,15 +127,15 @@ def test_a_slow_target_holds_up_neither_the_others_nor_a_look(
             tmp_path / "state.json", targets={"slow": slow.apprise(), "well": server.apprise()}
         )
         run.troubles = (DOWN,)
-        run.watcher.go(run.now_ms)
+        run.watcher.run_once(run.now_ms)
         slow.wait_for(1)
         server.wait_for(1)
         assert not [name for name, *_ in run.answers if name == "slow"]
-        run.watcher.go(run.now_ms + S)
+        run.watcher.run_once(run.now_ms + S)
         assert len(slow.calls) == 1, "it is given nothing more before it has answered"
         slow.hold = False
         slow.release.set()
-        assert run.watcher.settle(run.now_ms + 2 * S)
+        assert run.watcher.finish_sending(run.now_ms + 2 * S)
         assert sorted((name, answer.is_accepted) for name, _, answer in run.answers) == [
             ("slow", True),
             ("well", True),
@@ -149,16 +149,16 @@ def test_who_can_not_look_tells_that_and_knows_of_no_end(
     run.go(2, DOWN)
     run.blind = True
     assert (
-        run.go(500, DOWN) == [("ops", "lb: whether the job runs can't be told", True)]
-        and run.watcher.blind
+        run.go(500, DOWN) == [("ops", "lb: whether the job runs is not known", True)]
+        and run.watcher.last_reading_failed
     )
     assert (
-        "tables can't be looked at (QueryError: no table can be read)"
+        "the tables can't be read (QueryError: no table can be read)"
         in server.calls[-1].fields["message"]
     )
     assert caplog.text.count("no table can be read") == 1
     run.blind = False
-    assert run.go(500, DOWN) == [("ops", "lb: over: whether the job runs can't be told", True)]
+    assert run.go(500, DOWN) == [("ops", "lb: over: whether the job runs is not known", True)]
 
 
 def test_who_is_killed_between_an_answer_and_its_memory_tells_that_message_again(
@@ -166,7 +166,7 @@ def test_who_is_killed_between_an_answer_and_its_memory_tells_that_message_again
 ) -> None:
     run = Run(tmp_path / "state.json", targets={"ops": server.apprise()})
     run.troubles = (DOWN,)
-    run.watcher.go(run.now_ms)
+    run.watcher.run_once(run.now_ms)
     server.wait_for(1)
     run.start()
     assert run.go(2, DOWN) == [("ops", "lb: the job is down", True)] and len(server.calls) == 2
@@ -201,7 +201,7 @@ def test_a_full_disk_is_said_and_does_not_end_it(
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b'{"format": 2, "pipeline": "lb", "opened": [], "told": {}}']
+    "content", [b"", b"{", b'{"format": 2, "pipeline": "lb", "opened": [], "targets": {}}']
 )
 def test_a_state_that_can_not_be_read_is_set_aside(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
@@ -211,7 +211,7 @@ def test_a_state_that_can_not_be_read_is_set_aside(
     assert state_file.read_state(path, "lb") == WatcherState()
     assert (
         tmp_path / "state.json.unread"
-    ).read_bytes() == content and "all that lasts is told again" in caplog.text
+    ).read_bytes() == content and "events that go on are sent again" in caplog.text
 
 
 def test_another_pipeline_s_state_is_not_this_one_s(tmp_path: Path) -> None:

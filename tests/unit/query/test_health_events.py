@@ -45,7 +45,7 @@ def seen(folder: Path, facts: Facts = WELL, rules: NotifySettings = RULES) -> He
 
 
 def told(found: HealthEvents) -> list[tuple[str, str, str]]:
-    return [trouble.key for trouble in found.troubles]
+    return [trouble.key for trouble in found.events]
 
 
 def test_nothing_is_wrong_where_nothing_is(tmp_path: Path) -> None:
@@ -65,11 +65,11 @@ def test_what_status_finds_is_told_in_its_words_and_each_silent_broker_is_one(
         ("cluster_failing", "eu", ""),
         ("disk_low", "", ""),
     ]
-    assert {trouble.description for trouble in found.troubles} >= {
+    assert {trouble.description for trouble in found.events} >= {
         "eu: b-1 is silent",
         "eu's last round failed (KeyError: 'x')",
     }
-    assert all(trouble.advice for trouble in found.troubles) and found.endings.keys() == {
+    assert all(trouble.advice for trouble in found.events) and found.endings.keys() == {
         ("broker_dead", "eu", "b-9")
     }
 
@@ -83,7 +83,7 @@ def test_each_proposal_that_waits_is_told_with_the_commands_that_answer_it(tmp_p
         sorted(told(found)) == sorted(("approval_wanted", "demo", name) for name in waiting)
         and waiting
     )
-    first = next(trouble for trouble in found.troubles if trouble.subject == waiting[0])
+    first = next(trouble for trouble in found.events if trouble.subject == waiting[0])
     assert (
         "demo: move " in first.description
         and "usage" in first.description
@@ -93,10 +93,10 @@ def test_each_proposal_that_waits_is_told_with_the_commands_that_answer_it(tmp_p
 
 def test_a_dead_job_makes_the_look_stale_and_a_suspended_cluster_is_named(tmp_path: Path) -> None:
     found = seen(tmp_path, replace(WELL, job=replace(WELL.job, running=False)))
-    assert (told(found), found.stale) == ([("job_down", "", "")], True)
+    assert (told(found), found.is_stale) == ([("job_down", "", "")], True)
     cluster = replace(WELL.clusters[0], suspended_by="everything_silent", silent=("b-1",))
     found = seen(tmp_path, replace(WELL, clusters=(cluster,)))
-    assert (told(found), found.suspended, found.stale) == (
+    assert (told(found), found.suspended, found.is_stale) == (
         [("cluster_suspended", "eu", "")],
         {"eu"},
         False,
@@ -117,7 +117,7 @@ def test_a_cluster_is_uneven_when_one_living_broker_is_far_above_the_mean(
     found = seen(tmp_path)
     assert told(found) == ([("imbalance", "eu", "")] if uneven else [])
     if uneven:
-        check_wording(found.troubles[0].description)
+        check_wording(found.events[0].description)
         assert told(seen(tmp_path, rules=RULES.model_copy(update={"imbalance_points": 34.0}))) == []
 
 
@@ -181,7 +181,7 @@ def test_moves_that_fail_again_and_again_are_told_until_one_succeeds(tmp_path: P
     )
     found = seen(tmp_path)
     assert told(found) == [("moves_failing", "eu", "t/n/a"), ("moves_failing", "eu", "t/n/f")]
-    assert [trouble.description for trouble in found.troubles] == [
+    assert [trouble.description for trouble in found.events] == [
         "eu: the last 3 decisions to move t/n/a failed (by failed)",
         "eu: the last 4 decisions to move t/n/f failed (by refused)",
     ]
@@ -224,15 +224,15 @@ def test_a_budget_is_exhausted_until_it_has_room_again(tmp_path: Path) -> None:
         ("budget_exhausted", "eu", "t/never"),
         ("budget_exhausted", "eu", "t/waits"),
     ]
-    check_wording(found.troubles[0].description)
+    check_wording(found.events[0].description)
 
 
 def test_without_tables_and_kafka_both_are_told(tmp_path: Path) -> None:
     found = read_health_events(Store.at(tmp_path), Settings(), "127.0.0.1:1")
-    assert [trouble.event for trouble in found.troubles][:2] == [
+    assert [event.name for event in found.events][:2] == [
         "kafka_down",
         "job_down",
-    ] and found.stale
+    ] and found.is_stale
 
 
 def test_damaged_tables_are_no_word_about_the_job(tmp_path: Path) -> None:

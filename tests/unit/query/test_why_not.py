@@ -215,7 +215,7 @@ def test_refusals_come_in_the_order_of_the_rules_not_of_their_names(
         tables.refuse(rule)
     places = ("limits", "policies", "assigning", "waiting", "strategy", "splitting", "noted")
     answer = tables.ask(**SUBJECTS[subject])
-    found = [check.name for check in answer.checks if " was refused: " in check.description]
+    found = [check.name for check in answer.checks if "refused in the last " in check.description]
     assert found == sorted(found, key=places.index) and set(found) == set(places)
     assert len(found) == len(OF_THE_LAST_PASS)
 
@@ -241,7 +241,7 @@ def test_what_an_earlier_pass_refused_is_no_cause_any_more(tables: Tables, subje
     tables.round(Memory(last_shed_ms=NOW))
     for rule in OF_THE_LAST_PASS:
         tables.refuse(rule, now_ms=NOW - 60_000, seq=6)
-    assert not [text for text in texts(tables.ask(**SUBJECTS[subject])) if " was refused: " in text]
+    assert not [text for text in texts(tables.ask(**SUBJECTS[subject])) if "refused in the last " in text]
 
 
 def test_a_plug_ins_rule_is_named(tables: Tables) -> None:
@@ -273,7 +273,7 @@ def test_another_brokers_refusals_are_not_this_ones(tables: Tables) -> None:
     )
     for subject in ("bundle", "broker"):
         assert not [
-            text for text in texts(tables.ask(**SUBJECTS[subject])) if " was refused: " in text
+            text for text in texts(tables.ask(**SUBJECTS[subject])) if "refused in the last " in text
         ]
     assert named("shifts_overload", tables.ask(), keeps=True)
 
@@ -282,9 +282,9 @@ def test_a_move_that_waits_for_room_keeps_its_bundle(tables: Tables) -> None:
     command = {"id": "cmd-7", "kind": "unload", "arguments": {"destination": COOL}}
     operator_state = OperatorState(waiting=(Waiting(command, "", queued=(BUNDLE,)),))
     tables.round(Memory(operator_state=operator_state))
-    (text,) = [text for text in texts(tables.ask(bundle=BUNDLE), True) if "on its way" in text]
-    assert f"the command cmd-7 has ordered its move to {COOL}, which waits for room" in text
-    assert "1 on their way" in " ".join(texts(tables.ask(broker=HOT)))
+    (text,) = [text for text in texts(tables.ask(bundle=BUNDLE), True) if "pending" in text]
+    assert f"the command cmd-7 moves it to {COOL}: that waits" in text
+    assert "1 pending" in " ".join(texts(tables.ask(broker=HOT)))
 
 
 @pytest.mark.parametrize("rule", DECIDES)
@@ -299,7 +299,7 @@ def test_each_rule_of_an_open_decision_is_named(tables: Tables, rule: str) -> No
     (text,) = [
         text
         for text in texts(tables.ask(bundle=BUNDLE), keeps=True)
-        if text.startswith("on its way: ")
+        if text.startswith("pending: ")
     ]
     assert f"({rule}: " in text
 
@@ -342,7 +342,7 @@ JOBS: Mapping[str, tuple[Facts, bool, str]] = {
     "unseen": (
         replace(WELL, job=replace(LIVE, running=None)),
         False,
-        "whether the job runs can't be told from here",
+        "whether the job runs is not known here",
     ),
     "behind": (
         replace(WELL, job=replace(LIVE, lag_records=6_000)),
@@ -530,7 +530,7 @@ HELD: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {},
         {f"namespace.{name.rpartition('/')[0]}.freeze": "a launch" for name in BUNDLES[1:]},
     ),
-    "on their way": (
+    "pending": (
         {
             "pending": tuple(
                 Pending(f"eu:6:{n}", "split", name, HOT, None, NOW, NOW + 60_000, 1)

@@ -315,7 +315,7 @@ class Quiet:
     ) -> None:
         self.config, self.first_ms, self.reported = config, first_ms, reported or {}
 
-    def before(self, at_ms: int) -> dict[str, Any]:
+    def find_round_before(self, at_ms: int) -> dict[str, Any]:
         return {
             "seq": 1,
             "now_ms": at_ms,
@@ -323,21 +323,21 @@ class Quiet:
             "error": None,
         }
 
-    def given_before(self, _ours: Any, _broker: str) -> int:
+    def count_given_before(self, _ours: Any, _broker: str) -> int:
         return 0
 
-    def refused(self, _broker: str | None, _bundle: str, _seq: int) -> None:
+    def find_refusal(self, _broker: str | None, _bundle: str, _seq: int) -> None:
         return None
 
-    def unloaded_by_leader(self, _bundle: str, _before_ms: int) -> None:
+    def find_leader_unload_age_ms(self, _bundle: str, _before_ms: int) -> None:
         return None
 
-    def reports(self, after_ms: int, until_ms: int) -> dict[str, int]:
+    def load_report_times(self, after_ms: int, until_ms: int) -> dict[str, int]:
         return {
             broker: at_ms for broker, at_ms in self.reported.items() if after_ms < at_ms <= until_ms
         }
 
-    def newest_report_ms(self, until_ms: int) -> int | None:
+    def find_newest_report_ms(self, until_ms: int) -> int | None:
         return max((at_ms for at_ms in self.reported.values() if at_ms <= until_ms), default=None)
 
 

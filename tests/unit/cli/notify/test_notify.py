@@ -40,11 +40,11 @@ def test_a_test_tells_what_each_target_answered_and_shows_no_address(
         env=env,
     )
     assert done.code == 1
-    assert [(one["target"], one["service"], one["taken"]) for one in done.objects] == [
+    assert [(one["target"], one["service"], one["accepted"]) for one in done.objects] == [
         ("bad", "JSON", False),
         ("good", "JSON", True),
     ]
-    assert "403" in done.objects[0]["said"] and "s3cret" not in done.out + done.err
+    assert "403" in done.objects[0]["answer"] and "s3cret" not in done.out + done.err
     assert {call.path for call in server.calls} == {"/bad/s3cret", "/g00d"}
     one = lbctl(
         "notify",
@@ -167,7 +167,7 @@ def test_two_watchers_of_one_state_would_tell_all_twice(tmp_path: Path, server: 
 
 def test_now_shows_what_would_be_told_and_tells_nobody(tmp_path: Path) -> None:
     rows = lbctl("notify", "now", "--json", *NO_KAFKA, cwd=tmp_path).objects
-    assert [row["event"] for row in rows][:2] == ["kafka_down", "job_down"]
+    assert [row["name"] for row in rows][:2] == ["kafka_down", "job_down"]
     out = lbctl("notify", "now", *NO_KAFKA, cwd=tmp_path).out
     assert out.startswith(
         "kafka_down: Kafka doesn't answer (127.0.0.1:1: Connection refused): nothing is read"

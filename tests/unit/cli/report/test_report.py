@@ -39,9 +39,9 @@ from lb_stream.query.health import Facts, JobFacts
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.past.report_figures import (
     Thrash,
+    find_gap_ms,
     find_thrashing,
     load_cluster_figures,
-    longest_step_ms,
 )
 from lb_stream.store import Store
 from tests.support.html_page import EVIL, Page
@@ -517,9 +517,9 @@ def test_names_beside_the_lines_never_overlap_and_stay_inside() -> None:
 
 
 def test_what_is_usual_between_rounds_says_what_a_gap_is() -> None:
-    assert longest_step_ms([0, 1000, 2000, 900_000]) == 60_000
-    assert longest_step_ms([0, 300_000, 600_000, 2_000_000]) == 1_500_000
-    assert longest_step_ms([5]) == longest_step_ms([]) == 60_000
+    assert find_gap_ms([0, 1000, 2000, 900_000]) == 60_000
+    assert find_gap_ms([0, 300_000, 600_000, 2_000_000]) == 1_500_000
+    assert find_gap_ms([5]) == find_gap_ms([]) == 60_000
 
 
 def test_a_line_ends_at_a_gap_and_at_a_missing_value() -> None:
