@@ -19,6 +19,7 @@ class MoveLimits:
     freezes: tuple[str, ...]
     freeze: str
     max_moves_in_flight_per_broker: int
+    shedding_excluded_namespaces: tuple[str, ...]
 
 
 _KEYS = frozenset(field.name for field in fields(MoveLimits))

@@ -58,10 +58,12 @@ def to_blocks(settings: Settings, epoch: int) -> Transform:
 
 def to_shards(settings: Settings, epoch: int) -> Transform:
     """Blocks → where the whole view of each shard is, averages folded into its state."""
-    configs = {name: resolve(settings.of_cluster(name)).config.fold for name in settings.cluster}
-    default = resolve(settings.of_cluster("")).config.fold
-    every = {name: asdict(config) for name, config in [*configs.items(), ("", default)]}
-    tag = blake2b(canonical_json(every).encode(), digest_size=4).hexdigest()
+    configs = {
+        name: resolve(settings.of_cluster(name)).config.fold for name in (*settings.cluster, "")
+    }
+    fields = {name: asdict(config) for name, config in configs.items()}
+    tag = blake2b(canonical_json(fields).encode(), digest_size=4).hexdigest()
+    default = configs.pop("")
     processor = ShardProcessor(
         Folding(configs, default, checkpoint_of(settings.stream), tag, epoch)
     )

@@ -131,16 +131,16 @@ def sim(
     from lb_stream.sim.live import Status
 
     bootstrap, topics = given.bootstrap, given.settings.topics
-    extensible = resolve({"load_manager": "extensible"}).config
+    make_split_watch = None
+    if form is ReportForm.extensible:
+        make_split_watch = SplitWatch.for_cluster(resolve({"load_manager": "extensible"}).config)
     agent = AgentConfig(
         bootstrap_servers=bootstrap,
         cluster=cluster,
         reports_topic=topics.reports,
         decisions_topic=topics.decisions,
         ownership_topic=topics.ownership,
-        make_split_watch=SplitWatch.for_cluster(extensible)
-        if form is ReportForm.extensible
-        else None,
+        make_split_watch=make_split_watch,
         make_throttle=(lambda: ReportThrottle(ReportConfig())) if sparing else None,
         report_interval_s=interval,
         heartbeat_interval_s=heartbeat,

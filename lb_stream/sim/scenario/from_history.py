@@ -19,7 +19,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.policies import NO_POLICIES, Policies
 from lb_stream.io.messages.times import utc
-from lb_stream.settings.resolve import resolve
+from lb_stream.settings.move_limits import resolve_move_limits
 from lb_stream.sim.scenario.capacities import deduplicate_reports, infer_capacities
 from lb_stream.sim.scenario.errors import ScenarioError
 from lb_stream.sim.scenario.recorded_loads import RecordedLoads, build_recorded_loads
@@ -141,8 +141,8 @@ def _load_operator_state(history: LoadHistory) -> tuple[OperatorState, tuple[str
     operator_state = (
         Memory.from_json(history.memory).operator_state if history.memory else OperatorState()
     )
-    config = resolve(history.settings, operator_state.settings).config
-    return operator_state, config.balancer.shedding_excluded_namespaces
+    limits = resolve_move_limits(history.settings, operator_state.settings)
+    return operator_state, limits.shedding_excluded_namespaces
 
 
 def _brokers(

@@ -14,8 +14,9 @@ from lb_stream.core.commands.base import WhatIf
 from lb_stream.core.commands.responder import CommandAnswer
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.settings.move_limits import resolve_move_limits
 from lb_stream.settings.names import to_our_name
-from lb_stream.settings.resolve import apply_overrides, resolve
+from lb_stream.settings.resolve import NONE, apply_overrides
 from lb_stream.settings.spelling import DRY_RUN
 from lb_stream.sim.measures import TraceMeasures, measure_trace
 from lb_stream.sim.measures.figures import Figures
@@ -119,7 +120,7 @@ def _build_variants(history: LoadHistory, change: WhatIf) -> dict[str, _Variant]
     before = apply_overrides(history.settings, overrides)
     after = apply_overrides(history.settings, _change_overrides(overrides, change.settings))
     # changes that can't be simulated
-    modes = [resolve(values).config.balancer.mode for values in (before, after)]
+    modes = [resolve_move_limits(values, NONE).mode for values in (before, after)]
     if modes[0] != modes[1] and modes[1] == "approve":
         wanted = (
             f"observe or act: in {modes[1]} no bundle moves before an operator approves it (lbctl "
