@@ -1,5 +1,7 @@
-"""Evening out: the moves of a finished plan are changed, and none is added, as long as that lowers
-the fullest brokers."""
+"""Evening out: the moves of a finished plan are changed while that lowers the fullest brokers.
+
+No move is added.
+"""
 
 from __future__ import annotations
 
@@ -13,99 +15,94 @@ import numpy as np
 from lb_stream.core.least_moves.plan import NO_ROWS, MovePlan, PlannedMove
 from lb_stream.core.model.view import Bools, Floats, Rows
 
-LEAST = 1e-4
-"""By so much a change lowers the fullest of the brokers that it concerns."""
+MIN_GAIN = 1e-4
+"""A change lowers the highest share of the brokers that it concerns by at least this."""
 CHANGES, STUCK = 100, 12
-"""Changes of one plan, and brokers that none of them helps, before that is enough: both take
-long."""
+"""Evening out ends after this number of changes, or of brokers that no change helps."""
 COLDEST = 12
-"""Destinations that are tried for a bundle that stands in for another one."""
+"""A replaced bundle is tried at this number of the coldest brokers."""
 TRIED = 12
-"""Changes of a move that are held against the rules, the best first."""
+"""For each move, this number of changes is checked against the rules, the best first."""
 DEARER = 1.4
-"""Factor on what a move costs: a bundle that stands in for another one costs at most so much
-more."""
+"""A bundle that replaces another may cost this factor more."""
 EVEN = 1.03
-"""A broker below this share can take another bundle so that a recently moved one stays."""
+"""A broker below this share can take another bundle, so that a recently moved bundle stays."""
 
 
 class Change(NamedTuple):
-    """Moves that are to be made otherwise, and how full that leaves the fullest broker that they
-    concern."""
+    """A change of one move or two, and the highest share of the brokers that it concerns then."""
 
     peak: float
-    moves: tuple[
-        tuple[int, int, int], ...
-    ] = ()  # the move's number in the plan, its bundle, its destination
+    moves: tuple[tuple[int, int, int], ...] = ()  # (number in the plan, bundle, destination)
 
 
 def even_out(plan: MovePlan, others: Callable[[], dict[int, Rows]], moved: Bools) -> None:
-    """Bring the fullest brokers nearer to even: their moves take other bundles, or go elsewhere.
+    """Change the plan's moves, and add none, so that the fullest brokers come nearer to even.
 
-    As many moves as before.
+    A destination that is too full gives a move to another broker, exchanges destinations with
+    another move, or takes a lighter bundle of the same source; a source gives a heavier bundle.
+    Then recently moved bundles are replaced where others can move instead.
 
-    A destination that has become the fullest gives a move to another broker, exchanges it for
-    another's, or takes a lighter bundle of the same source; a source gives a heavier one. Then
-    bundles that have moved recently stay where others can go.
-
-    `others`: brokers → the bundles of each that may move. `moved`: recently moved bundles, which
-    replace only each other.
+    `others`: broker → its bundles that may move. `moved`: recently moved bundles, which replace
+    only each other.
     """
     if not plan.moves:
         return
-    evening = _EvenedPlan(plan, others, moved)
+
+    # The fullest broker that can be helped, again and again.
+    evened = _EvenedPlan(plan, others, moved)
     stuck, changes = set[int](), 0
     while len(stuck) < STUCK and changes < CHANGES:
-        peaks = evening.peaks()
+        peaks = evened.peaks()
         peaks[list(stuck)] = -np.inf
         fullest = int(peaks.argmax())
         if peaks[fullest] <= 1.0:
             break
-        best = min(evening.changes(fullest, peaks[fullest] - LEAST), default=None)
+        best = min(evened.changes(fullest, peaks[fullest] - MIN_GAIN), default=None)
         if best is None:
             stuck.add(fullest)
         else:
-            evening.make(best)
+            evened.make(best)
             changes += 1
-    evening.keep_recently_moved()
-    evening.order()
+
+    # Recently moved bundles stay, and brokers give before they take.
+    evened.keep_recently_moved()
+    evened.order()
 
 
 @dataclass
 class _EvenedPlan:
-    """A plan while its moves are changed."""
+    """A plan while its moves are changed. Columns have a row for each move."""
 
     plan: MovePlan
     others: Callable[[], dict[int, Rows]]
-    moved: Bools
-    allowed: dict[int, Bools] = field(default_factory=dict)
+    moved: Bools  # recently moved bundles
+    allowed: dict[int, Bools] = field(default_factory=dict)  # bundle → brokers that may take it
 
     def __post_init__(self) -> None:
         moves = self.plan.moves
-        self.bundle, self.source, self.destination = (
-            np.array(one, np.intp) for one in list(zip(*moves, strict=True))[:3]
-        )
-        exchanged = np.array([move.with_next for move in moves])
-        self.single = ~(
-            exchanged | np.append(False, exchanged[:-1])
-        )  # the others are decided in pairs
+        self.bundle = np.array([move.bundle for move in moves], np.intp)
+        self.source = np.array([move.source for move in moves], np.intp)
+        self.destination = np.array([move.destination for move in moves], np.intp)
+        with_next = np.array([move.with_next for move in moves])
+        # Moves of swaps are decided in pairs, and stay as they are.
+        self.single = ~(with_next | np.append(False, with_next[:-1]))
         self.planned_cost = self.plan.cost[self.bundle]
 
     @cached_property
     def rows(self) -> dict[int, Rows]:
-        """Brokers → the bundles of each that may move."""
+        """Map each broker to its bundles that may move."""
         return self.others()
 
     def peaks(self) -> Floats:
-        """How full the brokers are that single moves concern; the others, which can't be helped,
-        are -inf."""
+        """Return the shares of brokers that single moves concern; -inf: no change helps it."""
         peaks = np.full(len(self.plan.share), -np.inf)
         concerned = np.concatenate([self.source[self.single], self.destination[self.single]])
         peaks[concerned] = self.plan.share[concerned].max(axis=1)
         return peaks
 
     def changes(self, broker: int, below: float) -> Iterator[Change]:
-        """Yield the best change of each move of a broker that keeps all its brokers below this."""
+        """Yield the best change of each of a broker's moves after which its brokers are `below`."""
         every_broker = np.arange(len(self.plan.share))
         for number in np.flatnonzero(self.single & (self.destination == broker)).tolist():
             yield from self._best(
@@ -122,13 +119,16 @@ class _EvenedPlan:
             )
 
     def make(self, change: Change) -> None:
-        """Apply a change to the loads and the moves."""
+        """Apply a change to the shares and the moves."""
+        # The shares.
         plan = self.plan
         for number, _, _ in change.moves:
             self._count(number, -1)
         for number, bundle, destination in change.moves:
             self.bundle[number], self.destination[number] = bundle, destination
             self._count(number, 1)
+
+        # The moves, with their second best destinations.
         for number, bundle, destination in change.moves:
             full = (plan.share + plan.demand[bundle] * plan.per_unit).max(axis=1)
             full[~self._may_take(bundle) | (plan.intake_left <= 0) | (full > plan.limit)] = np.inf
@@ -157,8 +157,10 @@ class _EvenedPlan:
                 self.make(change)
 
     def order(self) -> None:
-        """Put moves to brokers that others leave last: of a plan that is carried out in part, they
-        have given before they take."""
+        """Put moves to brokers that also give bundles last.
+
+        If only the first moves of the plan are made, these brokers have given before they take.
+        """
         gives = np.zeros(len(self.plan.share), np.bool_)
         gives[self.source] = True
         late = self.single & gives[self.destination]
@@ -167,8 +169,10 @@ class _EvenedPlan:
         ]
 
     def _stand_ins(self, number: int) -> Rows:
-        """Bundles that could move in the place of one: of the same source and the same budget, not
-        much dearer, worth it."""
+        """Return bundles that could replace that of a move: of the same source and budget.
+
+        They cost little more, and their moves pay back.
+        """
         plan, bundle, source = self.plan, self.bundle[number], int(self.source[number])
         rows = self.rows.get(source, NO_ROWS)
         rows = rows[~plan.moved[rows] & (plan.cost[rows] <= DEARER * self.planned_cost[number])]
@@ -186,9 +190,11 @@ class _EvenedPlan:
     def _best(
         self, number: int, bundles: Rows, destinations: Rows, below: float
     ) -> Iterator[Change]:
-        """Yield the best of these bundles and destinations for a move, if its peak is below."""
+        """Yield the best of these bundles and destinations for a move, if its peak is `below`."""
         if not len(bundles):
             return
+
+        # The share of the source, of each destination, and of the one that loses the move.
         plan, now, source = self.plan, int(self.destination[number]), int(self.source[number])
         old, new = plan.demand[self.bundle[number]], plan.demand[bundles]
         left = (plan.share[source] + (old - new) * plan.per_unit[source]).max(axis=1)
@@ -203,6 +209,8 @@ class _EvenedPlan:
             np.maximum(taken, left[:, None]), np.where(destinations == now, -np.inf, emptied)
         )
         peak[taken > np.maximum(plan.limit, plan.share.max(axis=1))[destinations]] = np.inf
+
+        # The lowest peak that the rules allow.
         for at in np.argsort(peak, axis=None, kind="stable")[:TRIED].tolist():
             row, column = divmod(at, len(destinations))
             bundle, destination = int(bundles[row]), int(destinations[column])
@@ -217,13 +225,9 @@ class _EvenedPlan:
                 return
 
     def _trade(self, number: int, below: float) -> Iterator[Change]:
-        """The best other move to exchange destinations with."""
-        plan, bundle, now, source = (
-            self.plan,
-            int(self.bundle[number]),
-            int(self.destination[number]),
-            int(self.source[number]),
-        )
+        """Yield the best exchange of destinations with another move, if its peak is `below`."""
+        plan, bundle = self.plan, int(self.bundle[number])
+        now, source = int(self.destination[number]), int(self.source[number])
         theirs = np.flatnonzero(
             self.single
             & (self.destination != now)
@@ -239,26 +243,21 @@ class _EvenedPlan:
             other, destination = int(theirs[at]), int(there[at])
             if not peak[at] < below:
                 return
-            if self._may_take(bundle)[destination] and self._may_take(int(self.bundle[other]))[now]:
-                yield Change(
-                    float(peak[at]),
-                    ((number, bundle, destination), (other, int(self.bundle[other]), now)),
-                )
+            back = int(self.bundle[other])
+            if self._may_take(bundle)[destination] and self._may_take(back)[now]:
+                yield Change(float(peak[at]), ((number, bundle, destination), (other, back, now)))
                 return
 
     def _may_take(self, bundle: int) -> Bools:
+        """Return which brokers may take a bundle."""
         if bundle not in self.allowed:
             self.allowed[bundle] = self.plan.may_take(bundle) & (self.plan.limit >= 0)
         return self.allowed[bundle]
 
     def _count(self, number: int, sign: int) -> None:
-        """Count a move in the loads (1), or take it out of them (-1)."""
-        plan, bundle, source, destination = (
-            self.plan,
-            self.bundle[number],
-            self.source[number],
-            self.destination[number],
-        )
+        """Count a move in shares and intakes; sign -1: take it out of them."""
+        plan, bundle = self.plan, self.bundle[number]
+        source, destination = self.source[number], self.destination[number]
         plan.share[source] -= sign * plan.demand[bundle] * plan.per_unit[source]
         plan.share[destination] += sign * plan.demand[bundle] * plan.per_unit[destination]
         plan.intake_left[destination] -= sign

@@ -1,4 +1,4 @@
-"""Fine-tuning: moves that plans have left over bring the fullest brokers nearer to the even load."""
+"""Fine-tuning: with moves that plans have left over, the fullest brokers come nearer to even."""
 
 from __future__ import annotations
 

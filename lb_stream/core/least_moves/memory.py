@@ -1,4 +1,4 @@
-"""The memory of LeastMoves: the cost of messages and bytes, brokers' speeds, the noise of samples."""
+"""The memory of LeastMoves: costs of messages and bytes, brokers' speeds, the noise of samples."""
 
 from __future__ import annotations
 

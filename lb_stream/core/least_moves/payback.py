@@ -19,9 +19,9 @@ ABOVE_FULL = 10.0
 class Payback:
     """Clients' time that moves take and save, in client-seconds.
 
-    Of each second, a client loses the part by which its broker's usage is above the even load: 0.1 s
-    where usage is 60 % and the even load 50 %. Usage above 100 % counts ABOVE_FULL times. Shares and
-    weights are usage ÷ even load; their last axis is resources.
+    Of each second, a client loses the part by which its broker's usage is above the even load:
+    0.1 s where usage is 60 % and the even load 50 %. Usage above 100 % counts ABOVE_FULL times.
+    Shares and weights are usage ÷ even load; their last axis is resources.
     """
 
     clients: Floats  # number of clients of each broker
@@ -53,7 +53,7 @@ class Payback:
         return worth
 
     def after_s(self, broker: int, share: Floats, weight: Floats, bundles: Rows) -> Floats:
-        """Return the payback time of each bundle's move out of a broker, s; infinite: it saves none."""
+        """Return the payback time of each bundle's move out of a broker, s; infinite: none."""
         saved = self._saved(broker, share, share - weight)
         found: Floats = np.divide(
             self._cost(bundles), saved, out=np.full(len(bundles), np.inf), where=saved > 0

@@ -1,5 +1,4 @@
-"""The plan: few, cheap moves that bring every hot broker down, each to a destination that stays
-below its limit."""
+"""The plan: few and cheap moves that relieve hot brokers. No destination exceeds its limit."""
 
 from __future__ import annotations
 
@@ -17,40 +16,36 @@ from lb_stream.core.shedding.base import Disruption, heaviest_first
 
 NEGLIGIBLE = 1e-9
 MOVES_PER_SWAP = 2
-"""Moves of an exchange."""
 PARTNERS, SWAPPED = 12, 32
-"""Coldest brokers that a stuck source is to swap with, and bundles of each side that are looked
-at."""
+"""Swaps are tried with this number of the coldest brokers, and of bundles of each side."""
 PUSHED, ASKED, PUSHES = 6, 24, 18
-"""The weightiest bundles of a source, the coldest brokers that room could be made at for one, and
-how often that is tried."""
+"""Pushes are tried for this number of a source's heaviest bundles, with this number of the coldest
+brokers each, and this number in all."""
 NO_ROWS: Rows = np.empty(0, np.intp)
 NEARLY = 1.1
-"""Factor on the fewest moves that a source can be relieved with: a plan that needs no more is not
-improved on."""
+"""A plan within this factor of the fewest moves for a source is good enough."""
 EFFORT = 300
-"""Moves of all other plans that are tried for one source."""
+"""The search for a better plan for one source ends after this number of tried moves."""
 WORTH_A_SWAP = 0.02
-"""What a swap lowers the source by, at least."""
+"""A swap lowers the source's share by at least this."""
 TRIED = 24
-"""Bundles of a source that are tried in one step before its excess is looked at anew."""
+"""Bundles or swaps that are tried in one step, before the loads are compared again."""
 
 
 class PlannedMove(NamedTuple):
-    """A bundle, where it leaves, where it goes, and the shares of the two best destinations with
-    it."""
+    """One move, with the share that its destination has then, and the second best destination."""
 
     bundle: int
     source: int
     destination: int
-    share: float
-    second: int  # -1: no other broker had room
-    second_share: float
-    with_next: bool = False  # the next one comes back in exchange
+    share: float  # of the destination, with the bundle
+    second: int  # broker; -1: no other broker had room
+    second_share: float  # of that broker, with the bundle
+    with_next: bool = False  # half of a swap with the next move
 
 
 class State(NamedTuple):
-    """How far a plan is."""
+    """The state of a plan, to which it can be restored."""
 
     share: Floats
     disruption: Disruption
@@ -60,34 +55,36 @@ class State(NamedTuple):
 
 @dataclass(slots=True)
 class MovePlan:
-    """Loads while moves are chosen, in shares of each broker's target (1: as full as its target
-    says). Mutable: lives within one pass."""
+    """The brokers' shares while moves are chosen, and the moves. Mutable: lives within one pass.
 
-    share: Floats  # (brokers, resources): load / (target · capacity)
-    per_unit: Floats  # (brokers, resources): 1 / (target · capacity)
+    A share is load ÷ (even load · capacity), so 1 is even.
+    """
+
+    share: Floats  # (brokers, resources)
+    per_unit: Floats  # (brokers, resources): what one unit of load adds to the share
     demand: Floats  # (bundles, resources)
-    cost: Floats  # of moving each bundle, the average one 1
+    cost: Floats  # of a move of each bundle; the average bundle's is 1
     payback: Payback
-    may_take: Callable[[int], Bools]  # bundle → brokers that may have it
-    acceptable_share: float  # a source is brought below this
-    target_share: float  # and to this if that takes no more moves
-    limit: Floats  # what each destination is filled to at most; -inf: it takes nothing
+    may_take: Callable[[int], Bools]  # bundle → brokers that may take it
+    acceptable_share: float  # a source is relieved when it is below this
+    target_share: float  # a source is brought to this if that takes no more moves
+    limit: Floats  # the highest share of each destination; -inf: it takes no bundle
     disruption: Disruption
     intake_left: Rows  # how many more bundles each broker may be given
     moves: list[PlannedMove] = field(default_factory=list)
-    moved: Bools = field(init=False)  # bundles that the plan has moved: none moves twice
+    moved: Bools = field(init=False)  # bundles of the moves: none moves twice
 
     def __post_init__(self) -> None:
         self.moved = np.zeros(len(self.demand), np.bool_)
 
     def state(self) -> State:
-        """How far it is."""
+        """Return a copy of the state."""
         return State(
             self.share.copy(order="F"), self.disruption, self.intake_left.copy(), list(self.moves)
         )
 
     def restore(self, state: State) -> None:
-        """Go back to there."""
+        """Go back to an earlier state."""
         self.share, self.intake_left = state.share.copy(order="F"), state.intake_left.copy()
         self.disruption, self.moves = state.disruption, list(state.moves)
         self.moved[:] = False
@@ -96,19 +93,23 @@ class MovePlan:
     def bring_down(
         self, source: int, rows: Rows, others: Callable[[], dict[int, Rows]], search: bool
     ) -> None:
-        """Relieve a source by single moves; or, with `search`, by a swap or by making room for a
-        large bundle, where that takes fewer.
+        """Relieve a source with its bundles `rows`, by single moves or a shorter plan.
 
-        `others`: brokers → the bundles of each that may move.
+        `search`: plans that begin with a swap or a push are tried too. `others`: broker → its
+        bundles that may move; called only in a search.
         """
+        # Single moves.
         rows = self._not_moved(rows)
-        before, fewest = (self.state(), self.fewest(source, rows)) if search else (None, 0)
-        relieved = self.relieve(source, rows)
-        if before is None:
+        if not search:
+            self.relieve(source, rows)
             return
+        before, fewest = self.state(), self.fewest(source, rows)
+        relieved = self.relieve(source, rows)
         best, found = self._rank(source, relieved, before), self.state()
         if best <= (0.0, max(fewest * NEARLY, MOVES_PER_SWAP)):
             return
+
+        # Plans that begin otherwise, the shortest first, until the effort is spent.
         tried = 0
         self.restore(before)
         for least, attempt in self._attempts(source, rows, others()):
@@ -126,27 +127,26 @@ class MovePlan:
         self.restore(found)
 
     def _pays(self, source: int, before: State) -> bool:
-        """Whether the moves made since then are together worth what the source has come down by."""
+        """Return whether the moves since `before` together pay back by what the source is lower."""
         bundles = np.array([move.bundle for move in self.moves[len(before.moves) :]], np.intp)
         return self.payback.pay_together(source, before.share[source], self.share[source], bundles)
 
     def fewest(self, source: int, rows: Rows, more: Floats | float = 0.0) -> int:
-        """A lower bound: as many of its largest bundles as cover what is too much, in the resource
-        that takes most of them.
+        """Return a lower bound of the moves that bring a source below the acceptable share.
 
-        `more`: what it gets before, (resources).
+        That is how many of its largest bundles cover the excess, in the resource that takes most of
+        them. `more`: demand that the source gets before, (resources).
         """
         return int(self.fewest_by_level(np.array([self.acceptable_share]), source, rows, more)[0])
 
     def fewest_by_level(
         self, levels: Floats, source: int, rows: Rows, more: Floats | float = 0.0
     ) -> Rows:
-        """The same for each level that the source could be brought below."""
+        """Return the same lower bound for each of these levels."""
         return self._moves_needed(levels, source, self._covered(source, rows), more)
 
     def _covered(self, source: int, rows: Rows) -> Floats:
-        """(bundles, resources): what its largest bundle covers, its two largest, and so on, of each
-        resource."""
+        """Return (bundles, resources): the share of a source's n + 1 largest bundles in row n."""
         covered: Floats = np.cumsum(
             -np.sort(-self.demand[rows] * self.per_unit[source], axis=0), axis=0
         )
@@ -155,7 +155,7 @@ class MovePlan:
     def _moves_needed(
         self, levels: Floats, source: int, covered: Floats, more: Floats | float
     ) -> Rows:
-        """How many of its largest bundles must go for each level."""
+        """Return how many of the source's largest bundles must leave it for each level."""
         excess = self.share[source] + more * self.per_unit[source] - levels[:, None]
         needed: Rows = (covered < excess[:, None] - NEGLIGIBLE).sum(axis=1).max(
             axis=1, initial=-1, where=excess > NEGLIGIBLE
@@ -165,16 +165,19 @@ class MovePlan:
     def _attempts(
         self, source: int, rows: Rows, others: dict[int, Rows]
     ) -> list[tuple[int, Callable[[float], bool]]]:
-        """Ways to begin otherwise than with single moves that fit, the likeliest to be short first,
-        each with the fewest moves it takes.
+        """Return first steps of other plans, each with a lower bound of its moves, shortest first.
 
-        Each takes the most moves of a plan.
+        The first is a swap, the others are pushes. A step is a function of the most moves that the
+        plan may have, and returns whether it was made.
         """
+        # The shares of all brokers with each of the source's heaviest bundles.
         after = {
             bundle: self._share_with(bundle, source)
             for bundle in self._weightiest(source, rows)[:PUSHED].tolist()
         }
         stuck = [bundle for bundle, full in after.items() if not (full <= self.limit).any()]
+
+        # Each could be pushed to each of the coldest brokers, which is relieved in turn.
         pushes, enough = list[tuple[int, float, int, int]](), np.array([self.acceptable_share])
         covered = dict[int, Floats]()
         for bundle, full in after.items():
@@ -194,8 +197,10 @@ class MovePlan:
         return [(MOVES_PER_SWAP, lambda most: self.exchange(source, rows, others, most)), *tried]
 
     def push(self, bundle: int, source: int, broker: int, theirs: Rows, most: float) -> bool:
-        """Move a large bundle to a broker that has no room for it, and relieve that one; whether
-        that can be."""
+        """Move a large bundle to a broker without room for it, and relieve that broker.
+
+        `theirs`: that broker's bundles. Returns whether it is relieved.
+        """
         if not self._within_budget(np.array([bundle]))[0]:
             return False
         after = self._share_with(bundle, source)
@@ -204,27 +209,27 @@ class MovePlan:
         return self.relieve(broker, theirs, most)
 
     def _not_moved(self, rows: Rows) -> Rows:
-        """Those that the plan hasn't moved yet."""
+        """Return the bundles that the plan has not moved."""
         return rows[~self.moved[rows]]
 
     def _rank(self, source: int, relieved: bool, before: State) -> tuple[float, int]:
-        """What a plan for a source leaves undone, then how many moves it takes: the least is the
-        best."""
+        """Return what a plan for a source leaves undone, and its moves: the lowest rank is best."""
         left = 0.0 if relieved else float(self.share[source].max() - self.acceptable_share)
         return (round(left, 2), len(self.moves) - len(before.moves))
 
     def relieve(self, source: int, rows: Rows, most: float = np.inf) -> bool:
-        """Move bundles (of `rows`) that pay back away until that is enough, or the plan has `most`
-        moves; whether it is enough.
+        """Move bundles of `rows` away until the source is relieved, or the plan has `most` moves.
 
-        One that brings the source to its aim is taken first, the cheapest of them; then one that is
-        enough; else what covers most of what is too much for its cost.
+        Only moves that pay back are made. The cheapest bundle that brings the source to the target
+        share is taken first; else the cheapest that relieves it; else the bundle that covers most
+        of the excess for its cost. Returns whether the source is relieved.
         """
         rows = self._not_moved(rows[self.demand[rows].max(axis=1, initial=0.0) > 0])
         left = np.ones(len(rows), np.bool_)
         weight, cost = self.demand[rows] * self.per_unit[source], self.cost[rows]
         price = cost + weight.sum(axis=1)
         while True:
+            # The resources in which the source is above the acceptable share.
             excess = self.share[source] - self.acceptable_share
             over = excess > NEGLIGIBLE
             if not over.any():
@@ -232,19 +237,16 @@ class MovePlan:
             left &= self._within_budget(rows)
             if not left.any() or len(self.moves) >= most:
                 return False
+
+            # Candidates by preference; the first that pays back and has a destination moves.
             enough = left & (weight[:, over] >= excess[over]).all(axis=1)
             best = enough & (weight >= self.share[source] - self.target_share).all(axis=1)
             need = np.where(over, excess, 0.0)
             worth = np.minimum(weight, need).sum(axis=1) / cost
-            wishes = ((best, price), (enough & ~best, price), (left & ~enough, -worth))
-            for at in chain.from_iterable(
-                starmap(_first, wishes)
-            ):  # one at a time: mostly the first one does
-                left[at] = (
-                    # it moves; or never will: destinations only become fuller, and the source gains
-                    # less and less
-                    False
-                )
+            preferred = ((best, price), (enough & ~best, price), (left & ~enough, -worth))
+            for at in chain.from_iterable(starmap(_first, preferred)):
+                # A bundle is tried once: destinations only become fuller, and moves gain less.
+                left[at] = False
                 if self.payback.pays(
                     source, self.share[source], weight[at], int(rows[at])
                 ) and self._move(int(rows[at]), source):
@@ -253,8 +255,10 @@ class MovePlan:
     def exchange(
         self, source: int, rows: Rows, others: dict[int, Rows], most: float = np.inf
     ) -> bool:
-        """Swap bundles with cold brokers until that is enough, as long as each swap is worth its
-        two moves; whether any is."""
+        """Swap bundles with cold brokers until the source is relieved, while swaps gain enough.
+
+        Returns whether any swap was made.
+        """
         begun = len(self.moves)
         lightest, scarce = dict[int, Rows](), -1
         while self.share[source].max() > self.acceptable_share and len(self.moves) < most:
@@ -263,16 +267,17 @@ class MovePlan:
             peaks = np.where(self.limit > 0, self.share.max(axis=1), np.inf)
             peaks[source] = np.inf
             partners = [
-                one
-                for one in np.argsort(peaks, kind="stable")[:PARTNERS].tolist()
-                if peaks[one] < np.inf and one in others
+                broker
+                for broker in np.argsort(peaks, kind="stable")[:PARTNERS].tolist()
+                if peaks[broker] < np.inf and broker in others
             ]
             mine = self._weightiest(source, self._not_moved(rows))
-            for one in partners:
-                if one not in lightest:
-                    lightest[one] = self._lightest(source, one, self._not_moved(others[one]))
+            for partner in partners:
+                if partner not in lightest:
+                    bundles = self._not_moved(others[partner])
+                    lightest[partner] = self._lightest(source, partner, bundles)
             theirs = [lightest[partner] for partner in partners]
-            best = self._swap(
+            best = self._find_swap(
                 source,
                 mine,
                 np.repeat(partners, list(map(len, theirs))),
@@ -282,36 +287,33 @@ class MovePlan:
                 break
             bundle, back, broker = best
             del lightest[broker]
-            for one, start, end in ((bundle, source, broker), (back, broker, source)):
-                self._apply_move(one, start, end)
-                self.moves.append(
-                    PlannedMove(
-                        one,
-                        start,
-                        end,
-                        float(self.share[end].max()),
-                        -1,
-                        np.inf,
-                        with_next=one == bundle,
-                    )
-                )
+            self._record_swapped(bundle, source, broker, with_next=True)
+            self._record_swapped(back, broker, source, with_next=False)
         return len(self.moves) > begun
 
-    def _swap(
+    def _record_swapped(self, bundle: int, source: int, destination: int, with_next: bool) -> None:
+        """Record one move of a swap."""
+        self._apply_move(bundle, source, destination)
+        share = float(self.share[destination].max())
+        self.moves.append(
+            PlannedMove(bundle, source, destination, share, -1, np.inf, with_next=with_next)
+        )
+
+    def _find_swap(
         self, source: int, mine: Rows, broker: Rows, theirs: Rows
     ) -> tuple[int, int, int] | None:
-        """The swap that leaves the source least full, of one of its own with one of `theirs`, the
-        bundles of each `broker`.
+        """Find the swap that leaves the source least full: of `mine` with one of `theirs`.
 
-        A broker that has too much of something else is a partner, too, and what it is relieved by
-        counts: where some have too much cpu in use and the others too much bandwidth, no broker has
-        room for anything. None is filled beyond its limit, nor more than it was.
+        `broker`: the broker of each of `theirs`. A partner may be too full in another resource, and
+        its relief counts: some brokers may have too little cpu left, and the others too little
+        bandwidth. No broker comes above its limit, unless it was above it and becomes no fuller.
 
-        Returns its bundle, the other's bundle, the other broker; None if no swap lowers the source
-        enough.
+        Returns the source's bundle, the other bundle, its broker; None: no swap gains enough.
         """
         if not len(mine) or not len(theirs):
             return None
+
+        # The shares of the source (here) and of the partner (there) after each swap.
         here, there = (np.full((len(mine), len(theirs)), -np.inf) for _ in range(2))
         for resource in np.flatnonzero(self.per_unit.any(axis=0)).tolist():
             differ = self.demand[mine, resource][:, None] - self.demand[theirs, resource]
@@ -325,6 +327,8 @@ class MovePlan:
                 self.share[broker, resource] + differ * self.per_unit[broker, resource],
                 out=there,
             )
+
+        # Swaps that gain enough, by what they leave undone and their cost.
         full = self.share[broker].max(axis=1)
         worth = (there <= np.maximum(self.limit[broker], full)) & (
             here <= max(self.acceptable_share, float(self.share[source].max()) - WORTH_A_SWAP)
@@ -336,30 +340,35 @@ class MovePlan:
             + 1e-3 * (self.cost[mine][:, None] + self.cost[theirs])
         )
         price[~worth] = np.inf
+
+        # The best of them that rules and budgets allow.
         for _ in range(TRIED):
-            one, other = np.unravel_index(np.argmin(price), price.shape)
-            if price[one, other] == np.inf:
+            row, column = np.unravel_index(np.argmin(price), price.shape)
+            if price[row, column] == np.inf:
                 return None
-            bundle, back, end = int(mine[one]), int(theirs[other]), int(broker[other])
+            bundle, back, partner = int(mine[row]), int(theirs[column]), int(broker[column])
             if (
-                self._fits(bundle, end)
-                and self._fits(back, source)
+                self._is_allowed(bundle, partner)
+                and self._is_allowed(back, source)
                 and len(self.disruption.within(np.array([bundle, back]))) == 2
             ):
-                return bundle, back, end
-            price[one, other] = np.inf
+                return bundle, back, partner
+            price[row, column] = np.inf
         return None
 
-    def _fits(self, bundle: int, broker: int) -> bool:
+    def _is_allowed(self, bundle: int, broker: int) -> bool:
+        """Return whether a broker may take a bundle, and has intake left."""
         return bool(self.intake_left[broker] > 0 and self.may_take(bundle)[broker])
 
     def _weightiest(self, source: int, rows: Rows) -> Rows:
-        """Bundles that weigh most in what the source has most of."""
+        """Return the bundles with the highest demand of the source's scarcest resource."""
         return heaviest_first(rows, self.demand[:, int(np.argmax(self.share[source]))])[:SWAPPED]
 
     def _lightest(self, source: int, broker: int, rows: Rows) -> Rows:
-        """Bundles of another broker that weigh least in what the source has most of, and most in
-        what that one has too much of."""
+        """Return bundles of a broker with the lowest demand of the source's scarcest resource.
+
+        If the broker is too full itself, a high demand of its own scarcest resource counts too.
+        """
         weight = self.demand[rows] * self.per_unit[broker]
         key = weight[:, int(np.argmax(self.share[source]))]
         if self.share[broker].max() > self.acceptable_share:
@@ -367,7 +376,7 @@ class MovePlan:
         return rows[np.argsort(key, kind="stable")][:SWAPPED]
 
     def _apply_move(self, bundle: int, source: int, destination: int) -> None:
-        """Count a move in the loads and budgets."""
+        """Count a move in shares, intakes and budgets."""
         demand = self.demand[bundle]
         self.share[source] -= demand * self.per_unit[source]
         self.share[destination] += demand * self.per_unit[destination]
@@ -376,22 +385,21 @@ class MovePlan:
         self.disruption = self.disruption.after_moves(np.array([bundle]))
 
     def _within_budget(self, rows: Rows) -> Bools:
+        """Return which bundles have no budget, or one with moves left."""
         left, budget = self.disruption.left, self.disruption.budget[rows]
-        within: Bools = (
-            np.append(left, 1)[budget] > 0 if len(left) else budget < 0
-        )  # row -1, no budget, is the last
+        # Budget -1, which means none, takes the last row.
+        within: Bools = np.append(left, 1)[budget] > 0 if len(left) else budget < 0
         return within
 
     def _share_with(self, bundle: int, source: int) -> Floats:
-        """(brokers): how full each would be with a bundle of the source; infinite where it may not
-        be."""
+        """Return each broker's share with a bundle of the source; infinite: it may not take it."""
         after: Floats = (self.share + self.demand[bundle] * self.per_unit).max(axis=1)
         after[~self.may_take(bundle) | (self.limit < 0) | (self.intake_left <= 0)] = np.inf
         after[source] = np.inf
         return after
 
     def _move(self, bundle: int, source: int) -> bool:
-        """Move a bundle to the broker that is least full with it and stays below its limit."""
+        """Move a bundle to the broker that is least full with it; return whether one has room."""
         after = self._share_with(bundle, source)
         after[after > self.limit] = np.inf
         best = int(after.argmin())
@@ -401,9 +409,9 @@ class MovePlan:
         return True
 
     def _record_move(self, bundle: int, source: int, destination: int, after: Floats) -> None:
-        """Note a move, and who else is the least full with its bundle.
+        """Record a move, with the second best destination.
 
-        `after`: infinite for brokers that have no room for it.
+        `after`: each broker's share with the bundle, infinite where it has no room. It is changed.
         """
         share = float(after[destination])
         after[destination] = np.inf
@@ -416,7 +424,7 @@ class MovePlan:
 
 
 def _first(candidates: Bools, key: Floats) -> list[int]:
-    """The candidates with the least keys, in their order."""
+    """Return the candidates with the lowest keys, the lowest first."""
     (rows,) = candidates.nonzero()
     first: list[int] = rows[key[rows].argsort(kind="stable")][:TRIED].tolist() if len(rows) else []
     return first
