@@ -11,8 +11,8 @@ from docs.tools import configuration_page, rules_page
 from docs.tools.parts import DOCS, PARTS, with_parts
 
 
-def generated() -> dict[str, str]:
-    """Return page → its text as the code would have it."""
+def build_pages() -> dict[str, str]:
+    """Build every page that is generated: page → its text."""
     pages = {page: with_parts(page, (DOCS / page).read_text()) for page in PARTS}
     pages |= configuration_page.pages()
     pages[rules_page.PAGE.name] = rules_page.page()
@@ -20,16 +20,16 @@ def generated() -> dict[str, str]:
 
 
 def _read(page: str) -> str:
-    """Return a page as it stands; "" for one that isn't there yet."""
+    """Return a page's present text; empty: there is no such page yet."""
     return (DOCS / page).read_text() if (DOCS / page).exists() else ""
 
 
 def main(arguments: list[str]) -> int:
-    """Exit codes: 0 written, or nothing differs; 1 a page differs; 2 wrong usage."""
+    """Run the command, and return its exit code: 0; 1 a page differs; 2 wrong usage."""
     if arguments not in ([], ["--check"]):
         print("usage: python -m docs.tools [--check]", file=sys.stderr)
         return 2
-    pages = generated()
+    pages = build_pages()
     differing = [page for page, text in pages.items() if _read(page) != text]
     for page in differing:
         if not arguments:

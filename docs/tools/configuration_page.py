@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from pydantic.fields import FieldInfo
+
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig, NamespaceConfig
 from lb_stream.contracts.keys import KeyModel, key_metadata
 from lb_stream.contracts.reports import ReportConfig
@@ -120,8 +122,8 @@ def _balancer() -> str:
 # Settings of the balancer
 
 {_NOTE}
-Keys of `[cluster.NAME]` lie over those of `[balancer]`. Keys of its [shadows](shadows.md),
-`[cluster.NAME.shadow.SHADOW]`, lie over both.
+Keys of `[cluster.NAME]` override those of `[balancer]`. Keys of its [shadows](shadows.md),
+`[cluster.NAME.shadow.SHADOW]`, override both.
 
 ## All strategies
 
@@ -135,14 +137,14 @@ What these keys do: [splitting](splitting.md).
 
 ## Reporting
 
-When a broker's agent writes a report.
+When a broker's agent sends a load report.
 
 {_table(_rows(ReportConfig))}
 
 ## [namespace."TENANT/NAMESPACE"]
 
 What moves may cost the clients of one namespace ([how it is counted](disruption.md#budgets)).
-`[cluster.NAME.namespace."TENANT/NAMESPACE"]` lies over it. For `--set` and commands they are keys
+`[cluster.NAME.namespace."TENANT/NAMESPACE"]` overrides it. For `--set` and commands they are keys
 of the balancer: `namespace.TENANT/NAMESPACE.KEY`.
 
 {_table(_rows(NamespaceConfig, (EVERY_CLUSTER,)))}
@@ -174,7 +176,7 @@ def _rows(model: type[KeyModel], read_by: tuple[str, ...] = ()) -> Iterator[tupl
 
 
 def _of_strategies() -> Iterator[tuple[str, ...]]:
-    """The keys that only strategies have, each once."""
+    """Yield the rows of the keys that only strategies have, each once."""
     seen = {
         *BalancerConfig.model_fields,
         *SplittingConfig.model_fields,
@@ -189,12 +191,10 @@ def _of_strategies() -> Iterator[tuple[str, ...]]:
 
 
 def _row(model: type[KeyModel], name: str, read_by: Iterable[str]) -> tuple[str, ...]:
+    """Return a key's row of the table."""
     extra, field = key_metadata(model, name), model.model_fields[name]
-    pulsar = (
-        f"`{extra.pulsar}`" + (f" × {_number(extra.factor)}" if extra.factor != 1 else "")
-        if extra.pulsar
-        else ""
-    )
+    factor = f" × {_number(extra.factor)}" if extra.factor != 1 else ""
+    pulsar = f"`{extra.pulsar}`{factor}" if extra.pulsar else ""
     old = [f"`{spelling}`" for spelling, ours in OLD_SPELLINGS.items() if ours == name]
     return (
         f"`{name}`",
@@ -208,7 +208,7 @@ def _row(model: type[KeyModel], name: str, read_by: Iterable[str]) -> tuple[str,
     )
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if value is None:
         return "not set"
     if isinstance(value, bool | str):
@@ -223,37 +223,26 @@ def _number(value: float) -> str:
 
 
 def _allowed(model: type[KeyModel], name: str) -> str:
-    """What a key may be, from its type and limits."""
+    """Describe which values a key may have, by its type and limits."""
     if name in NAMES:
+        registry = NAMES[name]
         own = (
-            one
-            for one in NAMES[name].names
-            if NAMES[name][one].function.__module__.startswith("lb_stream.")
+            strategy
+            for strategy in registry.names
+            if registry[strategy].function.__module__.startswith("lb_stream.")
         )
         return ", ".join(own)
     field = model.model_fields[name]
     annotation: Any = field.annotation
     if get_origin(annotation) in (Union, UnionType):
-        annotation = next(one for one in get_args(annotation) if one is not NoneType)
+        annotation = next(kind for kind in get_args(annotation) if kind is not NoneType)
     if get_origin(annotation) is Literal:
         return ", ".join(f"`{choice}`" for choice in get_args(annotation))
-    limits = {
-        limit: getattr(one, limit)
-        for one in field.metadata
-        for limit in ("ge", "le")
-        if hasattr(one, limit)
-    }
     if annotation is bool:
         return "true, false"
     if annotation in (int, float):
         kind = "whole number" if annotation is int else "number"
-        least, most = (
-            _number(limits[limit]) if abs(limits.get(limit, INT_MAX)) < INT_MAX else ""
-            for limit in ("ge", "le")
-        )
-        return kind + (
-            f", {least} to {most}" if least and most else f", {least} or more" if least else ""
-        )
+        return f"{kind}{_limits(field)}"
     if annotation is str:
         return "text"
     if get_origin(annotation) is tuple:
@@ -261,18 +250,34 @@ def _allowed(model: type[KeyModel], name: str) -> str:
     return "a section"
 
 
+def _limits(field: FieldInfo) -> str:
+    """Describe a number's limits, after a comma; empty: it has none."""
+    limits = {
+        name: getattr(limit, name)
+        for limit in field.metadata
+        for name in ("ge", "le")
+        if hasattr(limit, name)
+    }
+    least, most = (
+        _number(limits[name]) if abs(limits.get(name, INT_MAX)) < INT_MAX else ""
+        for name in ("ge", "le")
+    )
+    if least and most:
+        return f", {least} to {most}"
+    return f", {least} or more" if least else ""
+
+
 def _profiles() -> str:
-    """What each profile sets; a key that it doesn't set has its default, which is what `default`
-    gives."""
+    """Return the table of what each profile sets. The profile `default` gives all defaults."""
     defaults = {
         name: model.model_fields[name].default
         for model in reversed(list_models())
         for name in model.model_fields
     }
     shedders = dict.fromkeys(
-        (one, name)
+        (strategy, name)
         for changes in SHEDDER_PROFILES.values()
-        for one, own in changes.items()
+        for strategy, own in changes.items()
         for name in own
     )
     rows = [
@@ -281,11 +286,11 @@ def _profiles() -> str:
     ]
     rows += [
         (
-            f"`{name}`, with {one}",
+            f"`{name}`, with {strategy}",
             name,
-            [SHEDDER_PROFILES.get(profile, {}).get(one, {}).get(name) for profile in PROFILES],
+            [SHEDDER_PROFILES.get(profile, {}).get(strategy, {}).get(name) for profile in PROFILES],
         )
-        for one, name in shedders
+        for strategy, name in shedders
     ]
     lines = [
         f"| {shown} | "
@@ -297,8 +302,7 @@ def _profiles() -> str:
         "its operators\n"
         "([what that is](strategies.md#profiles)), Pulsar 4.0's to the letter, or what its "
         "documentation\n"
-        "says. A profile replaces defaults; any value that somebody gives replaces the "
-        "profile's.\n\n"
+        "says. A profile replaces defaults; any given value replaces the profile's.\n\n"
         f"| key | {' | '.join(f'`{profile}`' for profile in PROFILES)} "
         f"|\n|{'---|' * (1 + len(PROFILES))}\n" + "\n".join(lines) + "\n"
     )

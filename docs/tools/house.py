@@ -152,13 +152,13 @@ def count_files_naming_column(trees: dict[Path, ast.Module]) -> Measure:
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)
         and re.search(rf"\b{ROUND_COLUMN}\b", node.value)
-        and not _is_table_name(node.value)
+        and not _is_sentence(node.value)
     }
     return Measure("files_naming_round_column", len(files), 1, ", ".join(sorted(files)[:4]))
 
 
-def _is_table_name(text: str) -> bool:
-    """Whether a text is about the table of the same name: a comment or SQL, not a column's name."""
+def _is_sentence(text: str) -> bool:
+    """Return whether a text is not a column's name alone, but a comment or SQL about the table."""
     return " " in text
 
 

@@ -66,12 +66,12 @@ LOOK_INTO = {
     "pulsar_lb_cpu_usage": "near 100",
     "pulsar_lb_resource_usage_stats": "`std` stays above the shedder's target",
 }
-"""Metric → what of it needs a look."""
+"""Metric → when to look into it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedMetric:
-    """One metric as it is asked for. `kind`: counter, gauge or histogram."""
+    """One metric as Prometheus sees it. `kind`: counter, gauge or histogram."""
 
     name: str
     kind: str
@@ -80,7 +80,7 @@ class ServedMetric:
 
     @property
     def is_of_brokers(self) -> bool:
-        """Whether it is served at the path of single brokers."""
+        """Return whether it is served at the path of single brokers."""
         return "broker" in self.labels or self.name == "pulsar_lb_resource_usage_stats"
 
 

@@ -1,4 +1,4 @@
-"""docs/rules.md, from the catalogue of rules."""
+"""Writes docs/rules.md from the catalogue of rules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KEPT_BY = {
 
 
 def page() -> str:
-    """The page."""
+    """Return the page's text."""
     return "\n".join(_lines()) + "\n"
 
 
