@@ -1,4 +1,4 @@
-"""The commands of lbctl. Ctrl-C while they are still being imported ends in one line, too."""
+"""The commands of lbctl. Ctrl-C prints no traceback, even while they are being imported."""
 
 import sys
 from types import TracebackType

@@ -1,7 +1,4 @@
-"""`lbctl`: what an operator does by hand.
-
-The module of a command is imported when that command is called.
-"""
+"""`lbctl`, the command line. A command's module is imported when the command is called."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import gc
 import sys
 from importlib import import_module
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lb_stream import __version__
 
@@ -62,23 +59,23 @@ _PLACES: dict[str, dict[str, tuple[str, ...]]] = {
         "cli.scenario.command": ("scenario",),
     },
 }
-"""Panel of --help → module → the commands that it registers."""
+"""Panel of --help → module → names of the commands that the module registers."""
 
 _VERSION = f"lbctl {__version__}\n"
 _OBJECTS_BETWEEN_COLLECTIONS = 50_000
-"""Python's default, 700, collects two hundred times during imports, and finds nothing."""
+"""With Python's default, 700, imports cause two hundred collections that find nothing."""
 
 
 def build_app(wanted: str | None = None) -> typer.Typer:
-    """Return lbctl with all its commands, or, when `wanted` is one of them, with no other one."""
+    """Return lbctl with all its commands, or with only the command `wanted`, if there is one."""
     import typer
 
     from lb_stream.cli.shared.output import emit
 
     app = typer.Typer(
         name="lbctl",
-        epilog="Begin with: lbctl demo · How is it: lbctl status · Exit codes: 0 done, 1 failed, 2 "
-        "wrong usage or settings.",
+        epilog="First steps: lbctl demo · State of the job: lbctl status · Exit codes: 0 done, 1 "
+        "failed, 2 wrong usage or settings.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
@@ -96,7 +93,7 @@ def build_app(wanted: str | None = None) -> typer.Typer:
             False, "--version", callback=print_version, is_eager=True, help="Print the version."
         ),
     ) -> None:
-        """Runs and watches lb_stream, the load balancer for message-broker clusters."""
+        """Run and watch lb_stream, the load balancer for message-broker clusters."""
 
     only = {
         place for modules in _PLACES.values() for place, names in modules.items() if wanted in names
@@ -120,17 +117,14 @@ def _add(app: typer.Typer, place: str, panel: str) -> None:
         app.add_typer(module.app, rich_help_panel=panel)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "app":
         return build_app()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def main() -> None:
-    """Run `lbctl`.
-
-    Known errors are printed as one line; unknown ones keep their traceback.
-    """
+    """Run `lbctl`; print known errors as one line, and unknown ones with their traceback."""
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
         print(_VERSION, end="")
@@ -165,7 +159,7 @@ def _run(wanted: str | None) -> None:
     finally:
         try:
             sys.stdout.flush()
-        except OSError:  # its reader has gone, or the disk is full: that was reported
+        except OSError:  # its reader has ended, or the disk is full: that has been reported
             discard_stdout()
 
 

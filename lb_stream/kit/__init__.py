@@ -1,4 +1,1 @@
-"""For developers and first minutes: the demo, an embedded Kafka broker, the fetching of jars.
-
-Nothing of the job imports this room.
-"""
+"""The demo, an embedded Kafka broker, and the fetching of jars. The job imports nothing of it."""

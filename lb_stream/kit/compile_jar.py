@@ -1,5 +1,4 @@
-"""Compiles our Scala source for Spark's JVM, by the Scala compiler inside PySpark: no JDK is
-needed."""
+"""Compiles Scala source for Spark's JVM with the compiler inside PySpark, without a JDK."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from lb_stream.io.local.java import find_java
 
 
 class CompileError(RuntimeError):
-    """The source can't be compiled. The text is the compiler's."""
+    """The source can't be compiled; the text is the compiler's."""
 
 
 def pyspark_class_path() -> str:
@@ -28,7 +27,10 @@ def pyspark_class_path() -> str:
 
 
 def compile_jar(folder: Path, source: Path) -> Path:
-    """Compile `source` into `folder`, unless that is done. Raises CompileError, JavaUnfit."""
+    """Return the jar of `source` in `folder`, compiled if it is missing.
+
+    Raises CompileError, JavaUnfit.
+    """
     jar = compiled_jar(folder, source)
     if jar.exists():
         return jar

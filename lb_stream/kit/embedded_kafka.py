@@ -1,12 +1,10 @@
-"""A real Kafka broker (one node, KRaft), on this machine's loopback address if no other is given,
-started from the retrieved jars.
+"""A real Kafka broker (one node, KRaft) from the fetched jars, at the loopback address by default.
 
     with EmbeddedKafka(Path(".lb/kafka")) as kafka:
         kafka.bootstrap  # "127.0.0.1:40123"
 
-Topics survive a stop, a crash and a start; a restart keeps its ports when they are still free.
-State is in `<data_dir>/broker.json` (pid, start time, ports), so that any process can find or stop
-the broker. A user's own cluster needs none of this.
+Topics survive a stop, a crash and a restart. A restart keeps its ports if they are free. Any
+process can find or stop the broker: `<data_dir>/broker.json` has its pid, start time and ports.
 """
 
 import base64
@@ -36,22 +34,21 @@ from lb_stream.io.local.running_kafka import (
 from lb_stream.settings.files import CONF
 
 LARGEST_LOG_BYTES = 10 * 1024 * 1024
-# Serial collector: least memory and threads for a small heap next to Spark on two cores.
+# The serial collector needs the least memory and threads, beside Spark on two cores.
 JVM_OPTIONS = ("-XX:+UseSerialGC", "-Xshare:auto", "-Djava.awt.headless=true")
 
 
 class KafkaError(RuntimeError):
-    """The embedded broker did not start or stop. The text says why and what to do."""
+    """The embedded broker did not start or stop; the text says why and what to do."""
 
 
 class KafkaAlreadyRunning(KafkaError):
-    """Another process has already started a broker on this data folder; `bootstrap` is its
-    address."""
+    """A broker runs on this data folder already; `bootstrap` is its address."""
 
     def __init__(self, data_dir: Path, broker: RunningKafka):
         super().__init__(
             f"a broker already runs on {data_dir} at {broker.bootstrap} (pid {broker.pid}): use "
-            "it, or `lbctl kafka stop` first"
+            "it, or stop it with `lbctl kafka stop`"
         )
         self.bootstrap = broker.bootstrap
 
@@ -59,10 +56,10 @@ class KafkaAlreadyRunning(KafkaError):
 class EmbeddedKafka:
     """One broker on one data folder.
 
-    `heap` is a -Xmx value; a port of 0 means the last one used here, or any free one.
-
-    `usual_port`: the one to take in the place of any free one, unless it is taken; 0: none.
-    `host`: the address of this machine at which it listens, and which it tells its clients.
+    - `heap`: a value of Java's -Xmx.
+    - `port`, `controller_port`: 0: the port of the last start, else any free one.
+    - `usual_port`: preferred to any other free port if it is free; 0: none.
+    - `host`: the address of this machine at which it listens, and which it gives to clients.
     """
 
     def __init__(
@@ -83,7 +80,7 @@ class EmbeddedKafka:
 
     @staticmethod
     def find_running(data_dir: Path) -> RunningKafka | None:
-        """Return the broker that runs on this data folder, whichever process started it."""
+        """Return the broker that runs on this data folder, from whatever process; None: none."""
         return find_running_kafka(Path(data_dir))
 
     @property
@@ -93,7 +90,7 @@ class EmbeddedKafka:
 
     @property
     def bootstrap(self) -> str:
-        """`host:port`. Raises KafkaError when the broker is not running."""
+        """The broker's `host:port`. Raises KafkaError if it doesn't run."""
         broker = self.find_running(self.data_dir)
         if broker is None:
             raise KafkaError(f"no broker runs on {self.data_dir}")
@@ -104,7 +101,7 @@ class EmbeddedKafka:
         return self.data_dir / "kafka.log"
 
     def start(self, timeout_s: float = 60) -> str:
-        """Starts the broker and returns its bootstrap servers once it answers.
+        """Start the broker; return its bootstrap servers once it answers.
 
         Raises KafkaAlreadyRunning, or KafkaError with the reason and the end of the log.
         """
@@ -126,11 +123,9 @@ class EmbeddedKafka:
         return broker.bootstrap
 
     def stop(self, grace_s: float = 15) -> bool:
-        """Stops the broker on this data folder, also one that another process started.
+        """Stop the broker on this data folder, from whatever process; return whether one ran.
 
-        False when none was running.
-
-        SIGTERM, and SIGKILL after `grace_s`. Kafka's own recovery makes either safe.
+        It gets SIGTERM, and SIGKILL after `grace_s` seconds: Kafka recovers from both.
         """
         broker = self.find_running(self.data_dir)
         return broker is not None and processes.end(broker.pid, broker.started, grace_s)
@@ -186,26 +181,25 @@ class EmbeddedKafka:
         return path
 
     def properties(self, port: int, controller_port: int) -> dict[str, str | int]:
-        """The broker's settings."""
+        """Return the broker's settings."""
         return server_properties(self.data_dir, port, controller_port, self.host)
 
     def format_options(self) -> list[str]:
-        """What formatting the storage is told besides: users, for instance."""
+        """Return more options for formatting the storage, such as users."""
         return []
 
     def jvm_options(self) -> list[str]:
-        """What the broker's JVM is told besides."""
+        """Return more options for the broker's JVM."""
         return []
 
     def is_ready(self, port: int) -> bool:
-        """True once the broker tells clients about itself: the port opens a little earlier than
-        that."""
+        """Return whether the broker answers clients; its port opens a little earlier."""
         return _answers(f"{self.host}:{port}")
 
     def _format(self, java: str, classpath: str, properties: Path) -> None:
-        """Formats the storage once.
+        """Format the storage if that isn't done.
 
-        A half-formatted folder (interrupted) holds no topics yet and is formatted anew.
+        A folder whose formatting was interrupted has no topics, and is formatted anew.
         """
         logs, done = self.data_dir / "data", self.data_dir / ".formatted"
         if done.exists():
@@ -263,7 +257,7 @@ class EmbeddedKafka:
                 start_new_session=True,
                 cwd=self.data_dir,
             )
-        # its end is watched by pid and start time; keeps Popen from warning that it still runs
+        # Its pid and start time show whether it runs. This keeps Popen from a warning that it does.
         process.returncode = 0
         started = processes.start_mark(process.pid)
         if started is None:
@@ -290,7 +284,7 @@ class EmbeddedKafka:
             self.log_file.replace(self.log_file.with_suffix(".log.1"))
 
     def log_tail(self, lines: int = 15) -> str:
-        """The last lines of the broker's log."""
+        """Return the last lines of the broker's log."""
         text = self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
@@ -298,8 +292,7 @@ class EmbeddedKafka:
 def server_properties(
     data_dir: Path, port: int, controller_port: int, host: str = HOST
 ) -> dict[str, str | int]:
-    """Broker and controller in one process, at this one address, every internal topic small and
-    unreplicated."""
+    """Return settings of a broker and controller in one process, with small internal topics."""
     return {
         "process.roles": "broker,controller",
         "node.id": 1,
@@ -327,9 +320,8 @@ def server_properties(
         "message.max.bytes": LARGEST_RECORD_BYTES,
         "replica.fetch.max.bytes": LARGEST_RECORD_BYTES,
         "log.message.timestamp.type": "LogAppendTime",
-        "log.cleaner.dedupe.buffer.size": 16
-        * 1024
-        * 1024,  # of the small heap; the default is 128 MiB
+        # The default, 128 MiB, is too much for the small heap.
+        "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
         "num.network.threads": 2,
         "num.io.threads": 4,
         # A killed broker's registration blocks its next start until the session ends: 9 s by
@@ -351,9 +343,8 @@ def _advice(log: str) -> str:
 
 def _is_free(host: str, port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # a port in TIME_WAIT is free for Kafka too
+        # A port in TIME_WAIT counts as free: Kafka can take it.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError:
@@ -362,7 +353,7 @@ def _is_free(host: str, port: int) -> bool:
 
 
 def free_port(taken: Collection[int] = (), host: str = HOST) -> int:
-    """A port of this address that nobody uses at this moment."""
+    """Return a port of this address that is free now, and not in `taken`."""
     while True:
         with socket.socket() as probe:
             probe.bind((host, 0))

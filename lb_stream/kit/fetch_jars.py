@@ -1,9 +1,8 @@
 """Fetches the jars that conf/ivy.xml names, with the Ivy inside PySpark.
 
-`python -m lb_stream.kit.fetch_jars` does it once and says so; run again it does nothing. Jars that
-arrived complete are kept in `.jars/cache`, so an interrupted run goes on where it stopped. Every
-jar must have the SHA-256 of conf/jars.sha256. The configuration s3 has one jar of our own more,
-which is compiled here (compile_jar.py).
+`python -m lb_stream.kit.fetch_jars` fetches those that are missing. Complete jars are kept in
+`.jars/cache`, so an interrupted run continues where it stopped. Every jar must have the SHA-256 in
+conf/jars.sha256. The configuration s3 also has a jar that is compiled here (compile_jar.py).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from lb_stream.io.messages.missing_packages import install_line
 from lb_stream.kit.compile_jar import CompileError, compile_jar, pyspark_class_path
 
 Progress = Callable[[str, int, int], None]
-"""What is being done, steps done, steps in all."""
+"""Reports progress: the present step, steps done, steps in all."""
 
 
 def fetch_jars(
@@ -42,10 +41,11 @@ def fetch_jars(
     progress: Progress = lambda *_: None,
     extras: Collection[str] = (),
 ) -> bool:
-    """Bring `folder` in line with the lock; False when it was already. Raises JarsError, JavaUnfit.
+    """Fetch the jars that `folder` lacks by the lock; return whether there were any.
 
-    `extras`: of EXTRAS, besides those that are there. Waits for another process that fetches. A
-    file whose hash differs from the lock's is removed, and an error.
+    `extras` names configurations of EXTRAS to be added to those in the folder. If another process
+    fetches jars, this one waits. Raises JavaUnfit, and JarsError also for a jar with another hash,
+    which is removed.
     """
     folder, lock = folder or default_folder(), lock or JarsLock()
     wanted = (
@@ -71,7 +71,7 @@ def fetch_jars(
 def relock(
     folder: Path | None = None, lock: JarsLock | None = None, progress: Progress = lambda *_: None
 ) -> None:
-    """Fetch what ivy.xml names and rewrite jars.sha256 from it, after a change of ivy.xml."""
+    """Fetch what ivy.xml names and write jars.sha256 from it, after a change of ivy.xml."""
     folder, lock = folder or default_folder(), lock or JarsLock()
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock"):
@@ -154,7 +154,7 @@ def _run_ivy(folder: Path, lock: JarsLock, wanted: Sequence[str], progress: Prog
                 arrived = line.split("!")[-1].split()[0] if "[SUCCESSFUL" in line else ""
                 progress(arrived, found + downloaded, 2 * total)
         except BaseException:
-            ivy.terminate()  # Ctrl-C: what is in the cache by now stays for the next run
+            ivy.terminate()  # after Ctrl-C, too; the next run uses what is in the cache
             raise
     if ivy.returncode != 0:
         raise JarsError(_explain(tail))
@@ -162,7 +162,7 @@ def _run_ivy(folder: Path, lock: JarsLock, wanted: Sequence[str], progress: Prog
 
 
 def _explain(tail: list[str]) -> str:
-    """Return which modules Ivy did not find, or the last lines of its output."""
+    """Explain a failure of Ivy: the modules that it did not find, or its last lines."""
     failures = [
         line.removeprefix(":: ")
         for line in tail
@@ -170,14 +170,14 @@ def _explain(tail: list[str]) -> str:
     ]
     reason = "; ".join(dict.fromkeys(failures)) or " | ".join(line for line in tail[-5:] if line)
     return (
-        f"Ivy could not fetch every jar: {reason[:2000]}. What arrived is kept; run it again to go "
-        "on. Behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…; with a mirror set "
+        f"Ivy could not fetch every jar: {reason[:2000]}. Jars that arrived are kept; run it again "
+        "to continue. Behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…; with a mirror set "
         "LB_IVY_SETTINGS to your ivysettings.xml"
     )
 
 
 def _remove_strays(folder: Path, lock: JarsLock) -> None:
-    """Remove jars of an earlier lock, which would be on the class path too."""
+    """Remove jars of an earlier lock: they would be on the class path."""
     for configuration, jars in lock.modules().items():
         for path in (folder / configuration).glob("*.jar"):
             if path.name not in jars:
@@ -202,13 +202,12 @@ def _verify(folder: Path, lock: JarsLock, wanted: Sequence[str]) -> None:
             path.unlink()
             shutil.rmtree(folder / "cache", ignore_errors=True)
             raise JarsError(
-                f"{name} is not the file that was locked (SHA-256 differs); it was removed. "
-                "Run it again"
+                f"{name} has another SHA-256 than in conf/jars.sha256; it was removed. Run it again"
             )
 
 
 def _link_to_cache(folder: Path, lock: JarsLock, wanted: Sequence[str]) -> None:
-    """Let jars and Ivy's cache share their files, where the file system can: half the space."""
+    """Replace jars by hard links to Ivy's cache, where the file system can: half the space."""
     cached = {path.name: path for path in (folder / "cache").glob("*/*/jars/*.jar")}
     for name in _of_configurations(wanted, lock.expected()):
         path = folder / name
@@ -228,7 +227,7 @@ def _sha256(path: Path) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Fetch or relock. Exit code 0: the jars are there; 1: they can't be had; 2: unfit Java."""
+    """Fetch or relock; return 0 if the jars are there, 1 if they can't be fetched, 2 for Java."""
     from lb_stream.io.local.progress import progress
 
     try:
@@ -248,7 +247,7 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; run it again to go on where it stopped", file=sys.stderr)
+        print("interrupted; run it again to continue", file=sys.stderr)
         return 130
     jars = [
         path

@@ -1,4 +1,4 @@
-"""`lbctl jars`: the JVM side of this installation."""
+"""`lbctl jars`: the jars of this installation."""
 
 from __future__ import annotations
 
@@ -14,41 +14,40 @@ from lb_stream.cli.shared.output import emit_json, emit_rich, note, table
 
 
 class Extra(StrEnum):
-    """Jars that only some need (lb_stream.io.local.jars.EXTRAS)."""
+    """Configurations of jars that not everyone needs (lb_stream.io.local.jars.EXTRAS)."""
 
     S3 = "s3"
 
 
 app = typer.Typer(
-    name="jars", help="The jars of Spark's connectors and of Kafka.", no_args_is_help=True
+    name="jars", help="Fetch the jars of Spark's connectors and of Kafka.", no_args_is_help=True
 )
 
 
 @app.callback()
 def _group() -> None:
-    """The jars of Spark's connectors and of Kafka."""
+    """Fetch the jars of Spark's connectors and of Kafka."""
 
 
 @app.command(epilog="Example: lbctl jars fetch --with s3")
 def fetch(
     extras: Annotated[
         list[Extra] | None,
-        typer.Option("--with", help="s3: those for a checkpoint in a bucket (13 MB), too."),
+        typer.Option("--with", help="More jars. s3: those for a checkpoint in a bucket (13 MB)."),
     ] = None,
     archive: Annotated[
         bool,
         typer.Option(
-            help="Make the archive of Java's classes too: jobs start in two thirds of the time "
+            help="Also make the archive of Java's classes: jobs start in two thirds of the time "
             "(190 MB, a minute)."
         ),
     ] = True,
     json: Json = False,
 ) -> None:
-    """Fetch the jars that are not here yet, and show which there are: in a clone below its .jars,
-    else below ./.jars.
+    """Fetch the jars that are missing, and list all. They are in .jars of the clone, or in ./.jars.
 
-    What --with has asked for is kept up to date from then on. LB_JARS_DIR names another folder,
-    LB_IVY_SETTINGS an ivysettings.xml with another repository. Once they are here it needs no
+    Jars that --with has fetched are kept up to date from then on. LB_JARS_DIR names another folder,
+    LB_IVY_SETTINGS an ivysettings.xml with another repository. If no jar is missing it needs no
     network.
     """
     from lb_stream.io.local.jars import (
@@ -61,18 +60,18 @@ def fetch(
     from lb_stream.io.local.progress import progress
     from lb_stream.kit.fetch_jars import fetch_jars
 
-    with progress("jars") as shown:
-        fetched = fetch_jars(progress=shown, extras=extras or ())
+    # Fetch.
+    with progress("jars") as advance:
+        fetched = fetch_jars(progress=advance, extras=extras or ())
     archived = _make_archive() if archive else None
-    folder, there = default_folder(), fetched_extras()
+
+    # List what is there.
+    folder, present_extras = default_folder(), fetched_extras()
     rows: list[tuple[str, str, str, int]] = []
     for dependency in ET.parse(JarsLock().ivy).iter("dependency"):
-        name, version, used_by = (
-            dependency.attrib["name"],
-            dependency.attrib["rev"],
-            dependency.attrib["conf"].split("->")[0],
-        )
-        if used_by in EXTRAS and used_by not in there:
+        name, version = dependency.attrib["name"], dependency.attrib["rev"]
+        used_by = dependency.attrib["conf"].split("->")[0]
+        if used_by in EXTRAS and used_by not in present_extras:
             continue
         size = (folder / used_by / f"{name}-{version}.jar").stat().st_size
         rows.append((used_by, name, version, size))
@@ -81,6 +80,8 @@ def fetch(
         for jar in (folder / "s3").glob(f"{COMPILED_NAME}-*.jar")
     ]
     rows.sort()
+
+    # Print it.
     if json:
         jars = [
             {"used_by": used_by, "name": name, "version": version, "bytes": size}
@@ -98,14 +99,14 @@ def fetch(
 
 
 def _make_archive() -> Path | None:
-    """Make the archive of Java's classes; None, with a line on stderr, where that fails."""
+    """Make the archive of Java's classes; return None, with a note, if that fails."""
     from lb_stream.io.local.progress import progress
     from lb_stream.job.submit import job_archive
     from lb_stream.kit.record_classes import RecordingError, record_classes
 
     try:
-        with progress("archive of Java's classes", every=1) as shown:
-            record_classes(shown)
+        with progress("archive of Java's classes", every=1) as advance:
+            record_classes(advance)
     except RecordingError as error:
         note(f"no archive of Java's classes, so jobs start slower ({error})")
         return None

@@ -11,16 +11,16 @@ from lb_stream.cli.shared.output import emit, emit_json, note
 
 app = typer.Typer(
     name="kafka",
-    help="A real Kafka broker on this machine, for trying things out.",
+    help="Run a real Kafka broker on this machine, to try things out.",
     no_args_is_help=True,
 )
 
 USUAL_PORT = 9092
-"""Where most people's Kafka is, and examples look for one."""
+"""Kafka's own default port, which examples use."""
 Port = Annotated[
     int,
     typer.Option(
-        help="Port for clients; 0: the last one used, else 9092, or a free one if that is taken.",
+        help="Port for clients. 0: that of the last start, else 9092 if it is free, else any.",
         min=0,
         max=65535,
     ),
@@ -28,7 +28,9 @@ Port = Annotated[
 ControllerPort = Annotated[
     int,
     typer.Option(
-        help="Port of its controller; 0: the last one used, or a free one.", min=0, max=65535
+        help="Port of its controller. 0: that of the last start, else any free one.",
+        min=0,
+        max=65535,
     ),
 ]
 
@@ -38,11 +40,13 @@ def start(
     data: DataFolder = KAFKA_FOLDER,
     port: Port = 0,
     controller_port: ControllerPort = 0,
-    heap: Annotated[str, typer.Option(help="Its memory, as Java's -Xmx takes it.")] = "512m",
+    heap: Annotated[str, typer.Option(help="Its heap, as a value of Java's -Xmx.")] = "512m",
     json: Json = False,
 ) -> None:
-    """Start the broker in the background and print its bootstrap servers; topics stay from one
-    start to the next."""
+    """Start the broker in the background and print its bootstrap servers.
+
+    Its topics are kept from one start to the next.
+    """
     from lb_stream.kit.embedded_kafka import EmbeddedKafka, KafkaAlreadyRunning
 
     broker = EmbeddedKafka(
@@ -58,16 +62,14 @@ def start(
             {"bootstrap_servers": bootstrap, "pid": broker.pid, "data": str(data), "started": fresh}
         )
         return
-    note(
-        f"{'started' if fresh else 'it runs already'}; the job finds it by: export "
-        f"LB_KAFKA__BOOTSTRAP_SERVERS={bootstrap}"
-    )
+    state = "started" if fresh else "it runs already"
+    note(f"{state}; for the job: export LB_KAFKA__BOOTSTRAP_SERVERS={bootstrap}")
     emit(bootstrap + "\n")
 
 
 @app.command(epilog="Example: lbctl kafka stop")
 def stop(data: DataFolder = KAFKA_FOLDER, json: Json = False) -> None:
-    """Stop the broker on a data folder, whoever started it; that none runs is no fault."""
+    """Stop the broker on a data folder; the exit code is 0 also if none runs."""
     from lb_stream.kit.embedded_kafka import EmbeddedKafka
 
     stopped = EmbeddedKafka(data).stop()
@@ -79,7 +81,7 @@ def stop(data: DataFolder = KAFKA_FOLDER, json: Json = False) -> None:
 
 @app.command(epilog="Example: lbctl kafka status --json")
 def status(data: DataFolder = KAFKA_FOLDER, json: Json = False) -> None:
-    """Print the running broker's bootstrap servers; exit code 1 when none runs."""
+    """Print the running broker's bootstrap servers; the exit code is 1 if none runs."""
     from lb_stream.kit.embedded_kafka import EmbeddedKafka
 
     running = EmbeddedKafka.find_running(data)

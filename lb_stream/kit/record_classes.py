@@ -1,8 +1,7 @@
-"""Makes the archive of Java's classes with which a job's JVM starts quicker.
+"""Makes the archive of Java's classes, with which a job's JVM starts faster.
 
-`python -m lb_stream.kit.record_classes` runs a job once, on a Kafka and in folders of its own, and
-lets its JVM write down the classes that it has loaded. Run again it does nothing. Without an
-archive jobs run just as well.
+`python -m lb_stream.kit.record_classes` runs a job once, with a Kafka broker and folders of its
+own, and its JVM writes the archive. If there is one, it does nothing. Jobs run without it, too.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ FOLDER = ".recording-"
 
 
 class RecordingError(RuntimeError):
-    """The archive could not be made. The text gives the reason."""
+    """The archive could not be made; the text says why."""
 
 
 def record_classes(progress: Callable[[str, int, int], None] = lambda *_: None) -> bool:
-    """Make the archive for this Java and these jars; False when it is there already.
+    """Make the archive for this Java and these jars; return False if it exists.
 
-    Archives for what PySpark's folder held before are removed. `progress`: what is going on, steps
-    done, steps in all. Raises RecordingError, JarsError, JavaUnfit.
+    Archives for earlier contents of PySpark's folder are removed. `progress` takes the present
+    step, steps done, steps in all. Raises RecordingError, JarsError, JavaUnfit.
     """
     archive = job_archive()
     if archive.exists():
@@ -45,8 +44,8 @@ def record_classes(progress: Callable[[str, int, int], None] = lambda *_: None) 
     with locked(default_folder() / ".archive.lock"):
         if archive.exists():
             return False
-        for left in default_folder().glob(f"{FOLDER}*"):  # by one that was killed
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in default_folder().glob(f"{FOLDER}*"):  # of a recording that was killed
+            shutil.rmtree(leftover, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=default_folder(), prefix=FOLDER) as place:
             try:
                 made = _run_job(Path(place), progress)
@@ -59,7 +58,7 @@ def record_classes(progress: Callable[[str, int, int], None] = lambda *_: None) 
 
 
 def _run_job(place: Path, progress: Callable[[str, int, int], None]) -> Path:
-    """Run a job on one report until it ends; the file that its JVM has written."""
+    """Run a job on one report until it ends; return the file that its JVM has written."""
     archive, topics = place / "classes.jsa", TopicSettings()
     progress("a Kafka for it starts", 0, 3)
     with EmbeddedKafka(place / "kafka") as kafka:
@@ -113,12 +112,12 @@ REPORT = {
 
 
 def main() -> int:
-    """Make it and say so. Exit 0 also without one: starts take longer then, and nothing else."""
+    """Make the archive and print its path; return 0 also if it fails: jobs only start slower."""
     from lb_stream.io.local.progress import progress
 
     try:
-        with progress("archive of Java's classes", every=1) as shown:
-            made = record_classes(shown)
+        with progress("archive of Java's classes", every=1) as advance:
+            made = record_classes(advance)
     except (RecordingError, JarsError, JavaUnfit) as error:
         print(f"no archive of Java's classes, so jobs start slower ({error})", file=sys.stderr)
         return 0
@@ -126,8 +125,8 @@ def main() -> int:
         print("interrupted; run it again to make it", file=sys.stderr)
         return 130
     size = job_archive().stat().st_size / 1e6
-    how = "made" if made else "there"
-    print(f"archive of Java's classes {how}: {job_archive()} ({size:.0f} MB)")
+    state = "created" if made else "exists"
+    print(f"archive of Java's classes {state}: {job_archive()} ({size:.0f} MB)")
     return 0
 
 

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     CommandLine(
         "approve",
         "approve --plan eu-1:4711 · lbctl approve eu-1:4711:p0",
-        "Have the balancer do what it has proposed, if it still can be.",
+        "Approve proposals: the balancer carries them out, if that is still possible.",
         preview=True,
         handwritten=True,
     ),
     role="operator",
-    effect="has it done, if it still can be. Waits until reports show it. `--plan PLAN`: all "
-    "moves of "
-    "a plan that wait; `--all`: all that wait; shows them and asks, `--yes` doesn't. "
-    "`--even-if-worse`: also what would make the busiest broker busier",
+    effect="carries out the proposals, if that is still possible, and waits until reports confirm "
+    "it. `--plan PLAN`: all moves of a plan that wait. `--all`: shows all that wait and "
+    "asks; `--yes` doesn't. `--even-if-worse`: also moves that make the busiest broker "
+    "busier",
     buttons=[
         Button(
             "approve",

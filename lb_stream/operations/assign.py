@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @command(
     role="operator",
-    effect="gives a bundle without an owner one now; [lookup servers](lookups.md) send it",
+    effect="assigns a bundle without an owner at once; [lookup servers](lookups.md) send it",
 )
 class Assign(MoveCommand):
     """Give a bundle that nobody owns an owner now: what a lookup asks for.

@@ -28,18 +28,17 @@ if TYPE_CHECKING:
     CommandLine(
         "namespaces create",
         "namespaces create shop/orders --bundles 16",
-        "Make a namespace of equal bundles, which get owners like all others.",
+        "Create a namespace with bundles of equal size, which get owners.",
         all_clusters=True,
     ),
     role="admin",
-    effect="makes a namespace with N bundles, 16,384 at most. They get owners although no report "
-    "has "
-    "named them, and are not forgotten",
+    effect="creates a namespace with N bundles, 16,384 at most. They get owners before any report "
+    "names them, and are not forgotten",
     buttons=[
         Button(
             "create-namespace",
             "New namespace",
-            "Make a namespace of equal bundles, which get owners like all others.",
+            "Create a namespace with bundles of equal size, which get owners.",
             asks=("namespace", "bundles"),
         )
     ],

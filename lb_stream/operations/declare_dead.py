@@ -30,13 +30,12 @@ if TYPE_CHECKING:
     CommandLine(
         "clusters declare-dead",
         "clusters declare-dead eu-1",
-        "Take brokers that have fallen silent for dead now: ends the wait when many have vanished "
-        "at once.",
+        "Declare silent brokers dead at once; that ends the wait after a mass disappearance.",
         cluster="argument",
         preview=True,
     ),
     role="admin",
-    effect="takes the brokers that are silent for too long for dead now (with `--broker`, one of "
+    effect="declares the brokers dead that are silent for too long (with `--broker`, one of "
     "them). It ends the wait after a mass disappearance",
     buttons=[
         Button(

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     CommandLine(
         "config unset",
         "config unset loadBalancerSheddingEnabled",
-        "Take a changed setting back: the job's own counts again.",
+        "Remove an override: the job's own setting is in force again.",
         all_clusters=True,
     ),
     role="admin",
-    effect="lets the job's own setting count again",
+    effect="removes an override: the job's own setting is in force again",
     buttons=[
         Button(
             "unset",

@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     CommandLine(
         "namespaces delete",
         "namespaces delete shop/orders",
-        "Have a namespace without topics leave its brokers, and forget it.",
+        "Delete a namespace without topics.",
         all_clusters=True,
     ),
     role="admin",
-    effect="deletes a namespace without topics. Its bundles leave their brokers and are placed no "
-    "more; done when the last one has left",
+    effect="deletes a namespace without topics: its bundles are unloaded and not placed again. "
+    "Done when no broker has one",
     buttons=[
         Button(
             "delete-namespace",
             "Delete a namespace",
-            "Have a namespace without topics leave its brokers, and forget it.",
+            "Delete a namespace without topics.",
             asks=("namespace",),
         )
     ],
 )
 class DeleteNamespace(StateCommand):
-    """Have a namespace without topics leave its brokers, and forget it."""
+    """Delete a namespace without topics."""
 
     kind: Literal["delete-namespace"] = "delete-namespace"
     namespace: Annotated[NamespaceName, argument("TENANT/NAMESPACE")]

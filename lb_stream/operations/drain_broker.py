@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     CommandLine(
         "brokers drain",
         "brokers drain broker-3.eu:8080 --cluster eu-1",
-        "Unload all bundles of a broker and give it none from now on; waits until it is empty.",
+        "Unload all bundles of a broker and give it none; wait until it is empty.",
         preview=True,
     ),
     role="operator",

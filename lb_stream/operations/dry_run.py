@@ -39,9 +39,8 @@ class End(Form):
     CommandLine(
         "clusters enable",
         "clusters enable eu-1",
-        "End a cluster's dry run: from now on its decisions are published to its brokers. What is "
-        "to "
-        "wait for approval still does.",
+        "End a cluster's dry run: its decisions are published from now on. Proposals still wait "
+        "for approval.",
         form=End,
         cluster="argument",
         all_clusters=True,
@@ -50,17 +49,16 @@ class End(Form):
     CommandLine(
         "clusters disable",
         "clusters disable eu-1",
-        "Only watch a cluster again: its decisions are made and logged, and not published.",
+        "Begin a dry run of a cluster: its decisions are logged and not published.",
         form=Begin,
         cluster="argument",
         all_clusters=True,
     ),
     role="admin",
-    effect="ends or begins the dry run. A cluster is in dry run until it is enabled, unless the "
-    "job's "
-    "settings say otherwise (`mode`). Where they or a command say `approve`, its end lifts no "
-    "approval. In a dry run unloads and splits that you command are decided, answered, and not "
-    "published",
+    effect="ends or begins a dry run. A cluster is in dry run until it is enabled, unless the "
+    "job's settings say otherwise (`mode`). In mode `approve` proposals wait for approval "
+    "also after its end. In a dry run unloads and splits by command are decided, get a "
+    "result, and are not published",
 )
 class DryRun(SettingsCommand):
     """Whether decisions are only made and logged, or published too.

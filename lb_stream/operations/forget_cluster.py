@@ -23,18 +23,16 @@ if TYPE_CHECKING:
     CommandLine(
         "clusters forget",
         "clusters forget eu-l",
-        "Forget a cluster that doesn't report any more, a mistyped one say. Its state, what was "
-        "commanded and its ownership records end.",
+        "Forget a cluster that no longer reports, such as one with a mistyped name: its state, "
+        "commands and ownership records end.",
         cluster="argument",
         must_be_known=True,
     ),
     role="admin",
-    effect="forgets a cluster whose brokers are all silent, as one that was mistyped: its state, "
-    "averages, commands and proposals; its bundles' ownership records end. Rows about its past "
-    "stay "
-    "until [upkeep](day-two.md#upkeep) removes them. What reports under that name afterwards is "
-    "a "
-    "new cluster",
+    effect="forgets a cluster whose brokers are all silent: its state, averages, commands, "
+    "proposals and ownership records end. Rows about its past stay until "
+    "[upkeep](day-two.md#upkeep) deletes them. If reports with that name come later, it is "
+    "a new cluster",
     buttons=[
         Button(
             "forget",

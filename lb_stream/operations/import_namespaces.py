@@ -25,14 +25,13 @@ if TYPE_CHECKING:
     CommandLine(
         "namespaces import",
         "namespaces import namespaces.json --cluster eu-1",
-        "Take over namespaces, isolation policies, anti-affinity groups and failure domains of a "
-        "cluster that has them already.",
+        "Import namespaces, isolation policies, anti-affinity groups and failure domains of a "
+        "Pulsar cluster.",
     ),
     role="admin",
-    effect="reads what `lbctl agent namespaces` printed about a Pulsar cluster: namespaces with "
-    "their "
-    "bundles and groups. Its isolation policies and failure domains replace those of the last "
-    "import",
+    effect="imports the output of `lbctl agent namespaces`: a Pulsar cluster's namespaces with "
+    "their bundles and groups. Its isolation policies and failure domains replace those of "
+    "the last import",
 )
 class ImportNamespaces(StateCommand):
     """Namespaces and policies of a cluster that has them already.

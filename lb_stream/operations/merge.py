@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     CommandLine(
         "namespaces merge",
         "namespaces merge shop/orders --advised 10",
-        "Make one bundle of two neighbours at one broker; waits until reports show it. Pulsar's "
-        "brokers can't do that.",
+        "Merge two neighbouring bundles of one broker; wait until reports show it. Pulsar brokers "
+        "can't merge.",
     ),
     role="operator",
-    effect="[makes one bundle](#merges) of two neighbours; with `--advised N` of pairs that "
-    "`merge-advice` shows, in the order of their ranges: N at most, 100 in one command",
+    effect="[merges](#merges) two neighbouring bundles; with `--advised N` the first N pairs that "
+    "`merge-advice` shows, by their ranges, 100 at most",
 )
 class Merge(MoveCommand):
     """Make one bundle of two neighbours at one broker: those given, or pairs that are advised."""

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     CommandLine(
         "clusters pause",
         "clusters pause eu-1 · lbctl clusters pause --all-clusters",
-        "Shed and split nothing until it is resumed. Your commands are done, and bundles that lose "
-        "their owner get one.",
+        "Stop shedding and splits until the cluster is resumed. Commands are carried out, and "
+        "bundles without an owner get one.",
         cluster="argument",
         all_clusters=True,
     ),
     role="operator",
-    effect="stops shedding and splits. During a pause your unloads and splits are done, drains go "
-    "on, and a bundle that loses its owner gets one",
+    effect="stops shedding and splits. Unloads and splits by command are carried out, drains go "
+    "on, and bundles without an owner get one",
     buttons=[
         Button(
             "pause",

@@ -53,14 +53,14 @@ class OneBundle(Form):
     CommandLine(
         "namespaces pin",
         "namespaces pin shop/orders -b 0x00000000_0x40000000 --for 2h",
-        "Have balancing leave a bundle where it is for a while. Your own commands, drains and dead "
-        "brokers move it all the same.",
+        "Pin a bundle: balancing doesn't move it for a time. Commands, drains and dead brokers "
+        "still move it.",
         form=OneBundle,
     ),
     role="operator",
-    effect="has balancing leave a bundle where it is for so long (`0s`: no longer). Your own "
-    "commands, drains and dead brokers move it all the same. 1,000 bundles of a cluster may be "
-    "pinned; `--why-not` says until when",
+    effect="balancing doesn't move the bundle for this time (`0s` ends it). Commands, drains and "
+    "dead brokers still move it. 1,000 bundles of a cluster may be pinned; `--why-not` "
+    "shows until when",
     buttons=[
         Button(
             "pin",

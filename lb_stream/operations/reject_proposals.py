@@ -39,15 +39,13 @@ Subject = tuple[str, bool]
     CommandLine(
         "reject",
         'reject eu-1:4711:p0 --why "its topics go tonight" --for 12h',
-        "Have the balancer not do what it has proposed, nor propose the like again for a while: "
-        "the "
-        "bundle stays where it is, or whole.",
+        "Reject proposals: the bundles stay as they are, and the like is not proposed for a while.",
         handwritten=True,
     ),
     role="operator",
-    effect="ends it; balancing wants nothing of the kind with its bundle for `--for` (2 h). 1,000 "
-    "rejections of a cluster may hold; `--for 0s` ends one. If one id is unknown, nothing is "
-    "rejected",
+    effect="ends the proposals; nothing of their kind is proposed for their bundles for `--for` "
+    "(2 h). 1,000 rejections of a cluster may be in force; `--for 0s` ends one. If one id "
+    "is unknown, nothing is rejected",
     buttons=[
         Button(
             "reject",

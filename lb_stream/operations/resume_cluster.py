@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         preview=True,
     ),
     role="operator",
-    effect="lets shedding and splits go on",
+    effect="shedding and splits go on",
     buttons=[Button("resume", "Resume", "Shed and split again.")],
 )
 class ResumeCluster(StateCommand):

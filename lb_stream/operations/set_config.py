@@ -107,8 +107,8 @@ class Mode(Form):
     CommandLine(
         "config set",
         "config set shedding_strategy AvgShedder placement_strategy AvgShedder",
-        "Change settings of a running cluster, until they are changed again or taken back. "
-        "lbctl config settable lists them.",
+        "Change settings of a running cluster until they are changed again or unset. lbctl config "
+        "settable lists them.",
         form=Pairs,
         all_clusters=True,
         preview=True,
@@ -124,37 +124,34 @@ class Mode(Form):
     CommandLine(
         "clusters mode",
         "clusters mode eu-1 approve",
-        "Say whether a cluster's decisions are only logged, wait for approval where balancing "
-        "wants "
-        "them, or are published.",
+        "Set a cluster's mode: observe logs decisions, approve makes moves wait for approval, act "
+        "publishes all.",
         form=Mode,
         cluster="argument",
         preview=True,
     ),
     role="admin",
-    effect="changes settings until they are changed or taken back; of several all, or none if one "
-    "can't be. `clusters limit` sets the limits on moves: all but the dwell time also hold for "
-    "moves "
-    "that you command. `clusters mode`: `observe` only logs decisions (a dry run), with `approve` "
-    "what "
-    "balancing wants [waits for approval](approval.md), `act` publishes all",
+    effect="changes settings until they are changed again or unset: all of them, or none if one "
+    "is refused. `clusters limit` sets the limits on moves: all but the grace period also "
+    "hold for moves by command. `clusters mode`: `observe` logs decisions (a dry run), in "
+    "`approve` shedding and splits [wait for approval](approval.md), `act` publishes all",
     buttons=[
         Button(
             "publish",
             "Publish decisions",
-            "Brokers are told all that is decided; nothing waits for approval.",
+            "Publish all decisions; nothing waits for approval.",
             fields={"values": {"mode": "act"}},
         ),
         Button(
             "ask-first",
             "Ask first",
-            "Moves and splits that balancing wants wait for approval; all else is published.",
+            "Moves and splits by balancing wait for approval; other decisions are published.",
             fields={"values": {"mode": "approve"}},
         ),
         Button(
             "dry-run",
             "Dry run",
-            "Go on deciding, and tell brokers nothing of it.",
+            "Make and log decisions, and publish none.",
             fields={"values": {"mode": "observe"}},
         ),
     ],

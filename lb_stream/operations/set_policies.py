@@ -125,14 +125,14 @@ def _parse_domain(text: str) -> tuple[str, str | None]:
     CommandLine(
         "namespaces set-policies",
         "namespaces set-policies shop/orders --anti-affinity-group payment",
-        "Say where namespaces may live: isolation policies, anti-affinity groups, failure domains. "
-        "What isn't named stays as it is.",
+        "Set where namespaces may live: isolation policies, anti-affinity groups, failure "
+        "domains. Others stay as they are.",
         form=OnePolicy,
         all_clusters=True,
     ),
     role="admin",
-    effect="sets [where namespaces may live](#policies): anti-affinity groups, isolation policies, "
-    "failure domains; what isn't named stays",
+    effect="sets [where namespaces may live](#policies): anti-affinity groups, isolation "
+    "policies, failure domains; others stay as they are",
 )
 class SetPolicies(StateCommand):
     """Set the policies that are named; null removes one, and all others stay."""

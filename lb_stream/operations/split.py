@@ -40,14 +40,13 @@ def parse_numbers(text: str) -> list[int]:
     CommandLine(
         "namespaces split",
         "namespaces split shop/orders -b LARGEST -san topic_count_equally_divide -u",
-        "Split a bundle; waits until reports show its children. Thresholds and the namespace's "
-        "maximum of bundles don't count.",
+        "Split a bundle; wait until reports show its children. Limits of splitting don't count.",
     ),
     role="operator",
     effect="splits the bundle given by one of `-b RANGE`, `-b LARGEST`, `-b HOT`, `-bt LARGEST`, "
     "`-bt HOT`, `--topic TOPIC`. `-san NAME` gives the algorithm, `-sb N,N…` its positions "
-    "(`specified_positions_divide`), `-u` unloads the children. Thresholds and the namespace's "
-    "maximum of bundles don't count",
+    "(`specified_positions_divide`), `-u` unloads the children. Limits of splitting, and "
+    "of a namespace's bundles, don't count",
     buttons=[Button("split", "Split", "Split {bundle} in two.", on=("bundle",))],
 )
 class Split(MoveCommand):

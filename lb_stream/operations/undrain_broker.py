@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     CommandLine(
         "brokers undrain",
         "brokers undrain broker-3.eu:8080 --cluster eu-1",
-        "Let a drained broker take bundles again.",
+        "End a drain: the broker gets bundles again.",
         preview=True,
     ),
     role="operator",
-    effect="lets it take bundles again",
+    effect="the broker gets bundles again",
     buttons=[
         Button("undrain", "End the drain", "Let {broker} take bundles again.", on=("broker",))
     ],
 )
 class UndrainBroker(StateCommand):
-    """Let a drained broker take bundles again."""
+    """End a drain: the broker gets bundles again."""
 
     kind: Literal["undrain-broker"] = "undrain-broker"
     broker: Annotated[BrokerName, argument("BROKER")]

@@ -33,15 +33,14 @@ if TYPE_CHECKING:
     CommandLine(
         "namespaces unload",
         "namespaces unload shop/orders -b 0x00000000_0x40000000 -d broker-2.eu:8080",
-        "Have a bundle leave its broker, or every bundle of a namespace; waits until reports show "
-        "it.",
+        "Unload a bundle, or all bundles of a namespace; wait until reports confirm it.",
         preview=True,
     ),
     role="operator",
-    effect="unloads every bundle of the namespace, as far as the limits allow; the answer says how "
-    "many. With `-b RANGE` that bundle, which the balancer places anew; with `-d BROKER` it moves "
-    "there (under the extensible manager a transfer). With `--queue` what limits have no room for "
-    "[waits](#moves-that-wait-for-room)",
+    effect="unloads every bundle of the namespace, as far as limits allow; the result says how "
+    "many. With `-b RANGE` only that bundle, which is placed anew; with `-d BROKER` it "
+    "moves there (a transfer under the extensible manager). With `--queue` moves beyond "
+    "the limits [wait](#moves-that-wait-for-room)",
     buttons=[
         Button(
             "unload",

@@ -73,10 +73,10 @@ def test_topics_are_made_once_and_then_found_fit(
     names = [spec.name for spec in topic_specs(topic_names)]
     assert (missing.code, missing.objects[0]["missing"]) == (1, names)
     assert "run `lbctl topics create`" in lbctl("topics", "check", *given, cwd=tmp_path).err
-    assert lbctl("topics", "create", "--json", *given, cwd=tmp_path).objects[0]["made"] == names
+    assert lbctl("topics", "create", "--json", *given, cwd=tmp_path).objects[0]["created"] == names
     assert lbctl("topics", "create", "--json", *given, cwd=tmp_path).objects[0] == {
         "bootstrap_servers": kafka.bootstrap,
-        "made": [],
+        "created": [],
         "existed": names,
     }
     assert lbctl("topics", "check", *given, cwd=tmp_path).code == 0
@@ -106,7 +106,7 @@ def test_an_unfit_topic_is_exit_code_2_with_the_command_that_mends_it(
         assert "--alter --add-config message.timestamp.type=LogAppendTime" in result.err
     machine = lbctl("topics", "check", "--json", *given, cwd=tmp_path)
     assert machine.code == 2
-    assert machine.objects[0]["unfit"][0]["setting"] == "message.timestamp.type"
+    assert machine.objects[0]["wrong"][0]["setting"] == "message.timestamp.type"
 
 
 # --- reports send ---

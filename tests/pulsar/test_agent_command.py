@@ -36,7 +36,7 @@ def test_a_check_says_that_all_is_fit(cluster: FakeCluster, tmp_path: Path) -> N
     result = lbctl(*check(cluster), cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     assert result.out == "".join(
-        f"{name}: modular manager of cluster testbed: fit\n" for name in cluster.names
+        f"{name}: modular manager of cluster testbed: ok\n" for name in cluster.names
     )
     assert not cluster.acts()
 
@@ -117,7 +117,7 @@ def test_a_check_of_an_extensible_cluster_says_that_its_load_data_cannot_be_read
         result = lbctl(*check(cluster), cwd=tmp_path)
     assert result.code == 1
     assert (
-        "extensible manager of cluster testbed: not fit\n" in result.out
+        "extensible manager of cluster testbed: must be changed\n" in result.out
         and "pip install 'lb_stream[pulsar]'" in result.out
     )
 

@@ -1,7 +1,4 @@
-"""`lbctl brokers`: the cluster as the last round saw it.
-
-Its other commands follow from lb_stream/operations.
-"""
+"""`lbctl brokers`: brokers as the last round saw them. Core's operations add the other commands."""
 
 from __future__ import annotations
 
@@ -51,9 +48,8 @@ app = typer.Typer(
     name="brokers",
     cls=OperatorGroup,
     invoke_without_command=True,
-    help="Each broker's latest load: usage, throughput, message rate, bundles, and when it was "
-    "last heard of. With a command: drain a "
-    "broker, take it back.",
+    help="Show each broker's latest load: usage, throughput, message rate, bundles, and when it "
+    "last sent a record. The commands drain a broker and end a drain.",
     epilog="Example: lbctl brokers --cluster eu-1",
 )
 
@@ -68,7 +64,7 @@ def brokers(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Without a command, as `lbctl brokers list`."""
+    """Without a command: as `lbctl brokers list`."""
     if context.invoked_subcommand is None:
         show(cluster, config, broker_conf, set_, json, output)
 
@@ -82,8 +78,7 @@ def show(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Show each broker's latest load: usage, throughput, message rate, bundles, and when it was
-    last heard of."""
+    """Show each broker's latest load: usage, throughput, message rate, bundles, last record."""
     given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
@@ -95,15 +90,15 @@ def show(
     warn_if_stale(given, lake)
     newest = build_latest_loads_query(*_OTHERS, *_TIMES, *_FOUR, where="$1 IS NULL OR cluster = $1")
     query = _QUERY.format(newest=newest)
-    named = {fact.cluster: fact for fact in load_cluster_facts(lake)}
+    clusters = {facts.cluster: facts for facts in load_cluster_facts(lake)}
     rows = [
-        row | {"state": _state(named.get(row["cluster"]), row)}
+        row | {"state": _state(clusters.get(row["cluster"]), row)}
         for row in records(run(lake, query, [cluster]))
     ]
     if emit_rows(rows, output, json):
         return
     if not rows:
-        note("no broker has reported yet" + (f" from cluster {cluster}" if cluster else ""))
+        note("no broker has reported yet" + (f" in cluster {cluster}" if cluster else ""))
     for name, group in groupby(rows, key=lambda row: row["cluster"]):
         members = list(group)
         emit_rich(
@@ -132,11 +127,11 @@ def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
 
 
 def _summary(cluster: str, rows: list[dict[str, Any]]) -> Text:
-    """How many brokers live, and how even the loads of the active ones are: 1.00 is perfect."""
+    """Return how many brokers are alive, and how even the active ones' loads are (1.00: even)."""
     alive = [row for row in rows if row["alive"] and row["state"] != "silent"]
     rates = [row["bytes_per_s"] or 0.0 for row in alive if row["active"]]
     mean = sum(rates) / len(rates) if rates else 0.0
     evenness = f", busiest ÷ mean {max(rates) / mean:.2f} by throughput" if mean else ""
     bundles = sum(row["bundles"] or 0 for row in rows)
-    told = f": {len(alive)} of {len(rows)} brokers alive, {bundles} bundles{evenness}"
-    return styled((cluster, "bold")).append(told)
+    counts = f": {len(alive)} of {len(rows)} brokers alive, {bundles} bundles{evenness}"
+    return styled((cluster, "bold")).append(counts)

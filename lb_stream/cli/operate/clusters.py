@@ -1,9 +1,9 @@
-"""`lbctl clusters`: which there are. Its other commands follow from lb_stream/operations."""
+"""`lbctl clusters list`. Core's operations add the other commands of the group."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="clusters",
     cls=OperatorGroup,
-    help="Clusters: list, mode, pause, limit.",
+    help="List clusters; change a cluster's mode, pause it, limit its moves.",
     no_args_is_help=True,
 )
 
 
 @app.callback()
 def _group() -> None:
-    """Clusters."""
+    """List clusters; change a cluster's mode, pause it, limit its moves."""
 
 
 @app.command("list", epilog="Example: lbctl clusters list")
@@ -45,8 +45,7 @@ def list_(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Show each cluster: whether its decisions are published, what is suspended, paused and
-    drained, its brokers and bundles."""
+    """Show each cluster: its mode, whether it is suspended or paused, its brokers and bundles."""
     given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.inspect.status import clusters_table
     from lb_stream.cli.shared.staleness import warn_if_stale
@@ -66,42 +65,30 @@ def list_(
 
 def _rows(
     lake: duckdb.DuckDBPyConnection, found: Sequence[ClusterFacts]
-) -> Iterator[dict[str, Any]]:
-    """The rows for programs: with the load manager, for which all strategies are imported."""
+) -> Iterator[dict[str, object]]:
+    """Yield rows for programs, with the load manager, which needs all strategies imported."""
     from lb_stream.query.cluster_state import read_cluster_states
 
     managers = {
-        standing.cluster: standing.config.balancer.load_manager
-        for standing in read_cluster_states(lake)
+        state.cluster: state.config.balancer.load_manager for state in read_cluster_states(lake)
     }
-    for cluster in found:
-        yield _fields(cluster, managers[cluster.cluster])
-
-
-def _fields(one: ClusterFacts, manager: str) -> dict[str, Any]:
-    told = {
-        name: getattr(one, name)
-        for name in (
-            "mode",
-            "dry_run",
-            "paused",
-            "suspended_by",
-            "error",
-            "drained",
-            "silent",
-            "gone",
-        )
-    }
-    figures = {
-        name: getattr(one, name)
-        for name in ("brokers", "bundles", "pending", "proposals", "last_round_ms")
-    }
-    alive = one.brokers - len(one.silent) - len(one.gone)
-    return {
-        "cluster": one.cluster,
-        "load_manager": manager,
-        "state": one.state,
-        **told,
-        "brokers_alive": alive,
-        **figures,
-    }
+    for facts in found:
+        yield {
+            "cluster": facts.cluster,
+            "load_manager": managers[facts.cluster],
+            "state": facts.state,
+            "mode": facts.mode,
+            "dry_run": facts.dry_run,
+            "paused": facts.paused,
+            "suspended_by": facts.suspended_by,
+            "error": facts.error,
+            "drained": facts.drained,
+            "silent": facts.silent,
+            "gone": facts.gone,
+            "brokers_alive": facts.brokers - len(facts.silent) - len(facts.gone),
+            "brokers": facts.brokers,
+            "bundles": facts.bundles,
+            "pending": facts.pending,
+            "proposals": facts.proposals,
+            "last_round_ms": facts.last_round_ms,
+        }

@@ -1,7 +1,4 @@
-"""Settings of a running cluster: what commands have set, and what they may set.
-
-They are changed as lb_stream/operations says.
-"""
+"""`lbctl config overrides` and `settable`: the settings that commands have set, and may set."""
 
 from __future__ import annotations
 
@@ -34,9 +31,9 @@ def overrides(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Show what commands have set, as a JSON object.
+    """Show the settings that commands have set in a running cluster, as a JSON object.
 
-    No loadManagerClassName in it: the job's own is in use.
+    Without loadManagerClassName in it, the job's own load manager is in use.
     """
     from lb_stream.query.cluster_state import require_single_cluster
 
@@ -54,7 +51,7 @@ def overrides(
 def settable(
     config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
 ) -> None:
-    """List the settings that can be changed while the job runs; --json tells what each means."""
+    """List the settings that can be changed while the job runs; --json adds what each means."""
     load_cli_settings(config, broker_conf, set_)
     from lb_stream.settings.overrides import dynamic_keys
 

@@ -1,10 +1,10 @@
-"""`lbctl leader`: who leads and who stands by, and handing over."""
+"""`lbctl leader`: which job leads, which stand by, and handing over."""
 
 from __future__ import annotations
 
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +24,7 @@ from lb_stream.cli.shared.sending import principal
 from lb_stream.io.messages.times import ago, clock
 
 if TYPE_CHECKING:
+    from lb_stream.contracts.commands import LeadershipRecord
     from lb_stream.io.leadership.liveness import Ticks
 
 _LEADER = """
@@ -36,9 +37,8 @@ DEFAULT_TIMEOUT_S = 120.0
 app = typer.Typer(
     name="leader",
     invoke_without_command=True,
-    help="Who leads: the job that began to lead last, its epoch, host and process, and since when; "
-    "and who stands by. With a command: "
-    "let another one lead.",
+    help="Show which job leads: its epoch, host and process, and since when; and which jobs stand "
+    "by. The command hand-over makes another job lead.",
     epilog="Example: lbctl leader",
 )
 
@@ -51,7 +51,7 @@ def leader(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Show who leads, and who stands by where Kafka answers."""
+    """Without a command: show which job leads; and which stand by, if Kafka answers."""
     if context.invoked_subcommand is not None:
         return
     given = load_cli_settings(config, broker_conf, set_)
@@ -64,24 +64,22 @@ def leader(
     if not rows:
         note("no job has been started yet")
         raise typer.Exit(1)
-    row, dead = rows[0], warn_if_stale(given, lake)
+    row = rows[0]
+    is_stale = bool(warn_if_stale(given, lake))
     standbys = find_standbys(given.settings, given.bootstrap)
     if json:
-        emit_json(
-            row
-            | {"standbys": None if standbys is None else [standby.instance for standby in standbys]}
-        )
+        names = None if standbys is None else [standby.instance for standby in standbys]
+        emit_json(row | {"standbys": names})
         return
-    who = f"{row['host']} (process {row['pid']})"
     emit_line(
-        f"{who} {'led' if dead else 'leads'} {row['pipeline']}, epoch {row['epoch']}, since "
-        f"{clock(row['since_ms'])}"
+        f"{row['host']} (process {row['pid']}) {'led' if is_stale else 'leads'} {row['pipeline']}, "
+        f"epoch {row['epoch']}, since {clock(row['since_ms'])}"
     )
     note(
         f"its last logged round: {ago(row['last_round_ms'])}; lag {row['lag_records'] or 0} records"
     )
     note(
-        "who stands by is not known: Kafka doesn't answer"
+        "which jobs stand by is unknown: Kafka doesn't answer"
         if standbys is None
         else f"standing by: {describe_standbys(standbys)}"
     )
@@ -94,7 +92,8 @@ def hand_over(
         typer.Option(
             "--to",
             metavar="HOST:PID",
-            help="Who is to lead, as `lbctl leader` names it; its host will do. Else: anybody.",
+            help="The job that is to lead, as `lbctl leader` names it, or its host. Default: any "
+            "job that stands by.",
         ),
     ] = "",
     timeout: Annotated[
@@ -106,8 +105,7 @@ def hand_over(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Have the leader finish its batch and stop, and another job that stands by lead in its
-    place."""
+    """Have the leader finish its batch and stop; a job that stands by leads in its place."""
     given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.contracts.commands import HandOver
     from lb_stream.io.leadership.liveness import Ticks
@@ -123,15 +121,15 @@ def hand_over(
             bootstrap, given, [*given.rights("Read", commands), *given.rights("Write", commands)]
         )
         with closing(Ticks(settings)) as ticks, closing(LeadershipSender(settings)) as sender:
-            epoch = _leading(given, ticks)
-            heir = _heir(ticks, to)
+            epoch = _require_leader(given, ticks)
+            heir = _choose_heir(ticks, to)
             began = time.monotonic()
             sender.send(build_own_record(HandOver, settings, epoch, to=heir, by=principal(given)))
-            new = _next_leader(ticks, epoch, timeout)
+            new = _wait_for_leader(ticks, epoch, timeout)
     took_s = time.monotonic() - began
     if new is None:
         raise CommandError(
-            f"nobody else leads after {timeout:g} s: lbctl status, and the leader's log, say more"
+            f"no other job leads after {timeout:g} s: lbctl status, and the leader's log, say more"
         )
     if json:
         emit_json(
@@ -150,39 +148,37 @@ def hand_over(
         )
 
 
-def _leading(given: CliSettings, ticks: Ticks) -> int:
-    """The leader's epoch. Raises CommandError when nobody's clock ticks."""
+def _require_leader(given: CliSettings, ticks: Ticks) -> int:
+    """Return the leader's epoch. Raises CommandError if no job sends ticks."""
     from lb_stream.io.leadership.topic import silence_ms
 
     ticks.last()
     tick = ticks.next(silence_ms(given.settings))
     if tick is None:
         raise CommandError(
-            f"nobody leads {given.settings.stream.pipeline_id}: its clock doesn't tick (lbctl "
-            "status)"
+            f"no job leads {given.settings.stream.pipeline_id}: none sends ticks (lbctl status)"
         )
     return tick.record.epoch
 
 
-def _heir(ticks: Ticks, to: str) -> str:
-    """The instance that is meant; empty: any. Raises CommandError when none is there."""
+def _choose_heir(ticks: Ticks, to: str) -> str:
+    """Return the instance that is to lead; empty: any. Raises CommandError if none stands by."""
     standbys = ticks.standby_tracker.active
     if not standbys:
         raise CommandError(
-            "nobody stands by: start a second job, lbctl balance --standby, and wait until it is "
+            "no job stands by: start a second one, lbctl balance --standby, and wait until it is "
             "warm"
         )
     meant = [name for name in standbys if to in (name, name.rpartition(":")[0])]
     if to and len(meant) != 1:
         raise CommandError(f"--to {to}: expected one of {', '.join(standbys)}", 2)
-    heirs: list[Any] = [standbys[name] for name in (meant or standbys)]
-    if not any(heir.warm for heir in heirs):
+    if not any(standbys[name].warm for name in (meant or standbys)):
         note("it is not warm yet: its first batch takes longer")
     return meant[0] if meant else ""
 
 
-def _next_leader(ticks: Ticks, epoch: int, timeout_s: float) -> Any:
-    """The first tick of a later epoch; None: there was none in time."""
+def _wait_for_leader(ticks: Ticks, epoch: int, timeout_s: float) -> LeadershipRecord | None:
+    """Return the first record of a later epoch; None: none came in time."""
     until = time.monotonic() + timeout_s
     while (left_ms := (until - time.monotonic()) * 1000) > 0:
         tick = ticks.next(left_ms)

@@ -1,7 +1,4 @@
-"""`lbctl namespaces`: bundles and which could be one.
-
-Its other commands follow from lb_stream/operations.
-"""
+"""`lbctl namespaces bundles` and `merge-advice`. Core's operations add the other commands."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, tabl
 app = typer.Typer(
     name="namespaces",
     cls=OperatorGroup,
-    help="Namespaces and their bundles: unload, split, merge, make, isolate.",
+    help="Show bundles of namespaces; unload, split and merge them; create and isolate namespaces.",
     no_args_is_help=True,
 )
 
@@ -34,7 +31,7 @@ Namespace = Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE", help="The 
 
 @app.callback()
 def _group() -> None:
-    """Namespaces and their bundles."""
+    """Show bundles of namespaces; unload, split and merge them; create and isolate namespaces."""
 
 
 _BUNDLES = """
@@ -45,7 +42,8 @@ _BUNDLES = """
            long_throughput_in_bytes_per_s + long_throughput_out_bytes_per_s AS long_bytes_per_s
     FROM (FROM {bundles} WHERE starts_with(bundle, $2 || '/0x')) AS averages
     FULL JOIN (
-        FROM ownership WHERE cluster = $1 AND starts_with(bundle, $2 || '/0x') AND state NOT IN ('Deleted', 'Init')
+        FROM ownership
+        WHERE cluster = $1 AND starts_with(bundle, $2 || '/0x') AND state NOT IN ('Deleted', 'Init')
     ) AS records USING (bundle)
     ORDER BY bundle
 """
@@ -61,7 +59,7 @@ def bundles(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Show a namespace's bundles: state, owner, topics and traffic (long-term)."""
+    """Show a namespace's bundles: state, owner, topics and long-term averages of traffic."""
     given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.core.observing.known_bundles import build_ring
@@ -108,7 +106,9 @@ def bundles(
 
 
 _MERGES = """
-    FROM merge_advice WHERE ($1 IS NULL OR cluster = $1) AND ($2 IS NULL OR namespace = $2) ORDER BY cluster, bundle
+    FROM merge_advice
+    WHERE ($1 IS NULL OR cluster = $1) AND ($2 IS NULL OR namespace = $2)
+    ORDER BY cluster, bundle
 """
 _RATIOS = ("topics_ratio", "sessions_ratio", "rate_ratio", "bandwidth_ratio")
 
@@ -126,11 +126,10 @@ def merge_advice(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Show neighbouring bundles that could be one: who has them, and how much of each split limit
-    they come to together.
+    """Show merge advice: pairs of bundles that could be one, their owner, and their joint load.
 
-    `merge` merges them where agents can. Pulsar merges no bundles: make the namespace anew with
-    fewer of them.
+    Load is in percent of the limits of splits. `lbctl namespaces merge` merges bundles of brokers
+    that can. Pulsar can't: create the namespace anew with fewer bundles.
     """
     given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
@@ -149,9 +148,9 @@ def merge_advice(
             standing.config.splitting.merge_advice_enabled
             for standing in read_cluster_states(lake, cluster)
         ):
-            note("no bundles are advised to be merged")
+            note("there is no merge advice now")
         else:
-            note("nobody looks for any: lbctl config set merge_advice_enabled true")
+            note("merge advice is off: lbctl config set merge_advice_enabled true")
         return
     for name in dict.fromkeys(row["cluster"] for row in rows):
         cells = [
@@ -165,8 +164,8 @@ def merge_advice(
         ]
         columns = ("bundles, owner", "topics", "sessions", "msg/s", "MB/s", "since")
         emit_rich(
-            f"{name}, pairs of bundles that could be one: {len(cells)}. Of each limit they come to "
-            "so much together:"
+            f"{name}, pairs of bundles that could be one: {len(cells)}. Their joint load, in "
+            "percent of each limit:"
         )
         emit_rich(table(columns, cells, right=columns[1:5]))
 

@@ -1,4 +1,4 @@
-"""`lbctl plan`: the best next moves, for an operator who wants to do them by hand."""
+"""`lbctl plan`: the best next moves, for an operator who wants to make them by hand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lb_stream.cli.shared.output import (
     styled,
     table,
 )
-from lb_stream.cli.shared.sending import DEFAULT_TIMEOUT_S, SendOptions, Timeout, send_each
+from lb_stream.cli.shared.sending import DEFAULT_TIMEOUT_S, SendOptions, Timeout, send_commands
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 
@@ -48,13 +48,13 @@ def register(app: typer.Typer) -> None:
 
 def plan(
     moves: Annotated[
-        int, typer.Option("--moves", "-n", metavar="N", min=1, help="The first N at most.")
+        int, typer.Option("--moves", "-n", metavar="N", min=1, help="Show or send N moves at most.")
     ] = MOVES,
     apply: Annotated[
         bool,
         typer.Option(
             "--apply",
-            help="Send them as commands, after a question, each when the one before is done.",
+            help="Ask, then send the moves as commands, one after another is done.",
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --apply: don't ask.")] = False,
@@ -65,14 +65,14 @@ def plan(
     broker_conf: BrokerConf = None,
     json: Json = False,
 ) -> None:
-    """Show the best next moves of a live cluster, as LeastMoves sees it now: what each costs and
-    gains. Without --apply nothing is sent.
+    """Show the best next moves of a live cluster, and what each costs and gains.
 
-    Another strategy that names destinations: --set shedding_strategy=NAME. It is asked even while
-    the cluster's own balancing is off.
+    LeastMoves finds them, or another strategy that names destinations: --set
+    shedding_strategy=NAME. It does so even while the cluster's own balancing is off. Without
+    --apply nothing is sent.
     """
     if apply and json and not yes:
-        raise CommandError("--apply --json: expected --yes, too: what is asked is no JSON", 2)
+        raise CommandError("--apply --json: expected --yes, too: a question is no JSON", 2)
     tried, own = split_settings(set_)
     given = load_cli_settings(config, broker_conf, own)
     from lb_stream.cli.shared.staleness import warn_if_stale
@@ -87,14 +87,14 @@ def plan(
     done = 0
     if apply and found.groups:
         if stale:
-            raise CommandError("nothing is sent: these are not the loads of now")
+            raise CommandError("nothing is sent: these are not the current loads")
         if found.dry_run:
             raise CommandError(
-                f"nothing is sent: {found.cluster} is in a dry run, its moves would not be carried "
-                "out (dry_run)"
+                f"nothing is sent: {found.cluster} is in a dry run (dry_run), so its moves would "
+                "not be carried out"
             )
         if not yes and not typer.confirm(
-            f"Send {_counted(len(found.moves))} to {found.cluster}?", err=True
+            f"Send {_count_moves(len(found.moves))} to {found.cluster}?", err=True
         ):
             note("nothing was sent")
             raise typer.Exit(1)
@@ -105,29 +105,29 @@ def plan(
         raise typer.Exit(1)
 
 
-def _send(how: SendOptions, found: NextMoves) -> int:
-    """How many moves are done: the first that isn't, or isn't answered in time, ends it."""
+def _send(options: SendOptions, found: NextMoves) -> int:
+    """Send moves until one fails or has no result in time; return how many are done."""
     done = 0
     for group in found.groups:
         try:
-            moved = send_each(how, "unload", [_unload(one) for one in group])
+            moved = send_commands(options, [("unload", _unload_fields(move)) for move in group])
         except CommandError as error:
             note(str(error))
             moved = False
         if not moved:
             left = len(found.moves) - done - len(group)
-            note(f"{_counted(left)} not sent: they count on this one. Look again: lbctl plan")
+            note(f"{_count_moves(left)} not sent: they depend on this one. Look again: lbctl plan")
             break
         done += len(group)
     return done
 
 
-def _unload(move: dict[str, Any]) -> dict[str, Any]:
+def _unload_fields(move: dict[str, Any]) -> dict[str, object]:
     namespace, _, bundle = str(move["bundle"]).rpartition("/")
     return {"namespace": namespace, "bundle": bundle, "destination": move["to"], "queue": True}
 
 
-def _counted(moves: int) -> str:
+def _count_moves(moves: int) -> str:
     return "1 move" if moves == 1 else f"{moves} moves"
 
 
@@ -147,30 +147,37 @@ def _show(found: NextMoves) -> None:
     for reason in found.reasons:
         emit_line(f"- {reason}")
     if found.unsure:
-        emit_line(f"{found.strategy} doesn't know this cluster well: {found.unsure}.")
+        emit_line(f"{found.strategy} is unsure about this cluster: {found.unsure}.")
 
 
 def _cells(move: dict[str, Any]) -> tuple[str | Text, ...]:
-    """Below each broker its usage before and after this move, below the second best what it would
-    have, below the cost the clients'."""
-    with_it = filter(None, (f"{_usage(move['second_usage'])} with it", move["why_not"]))
-    second = (
-        styled(move["second"], ", ".join(with_it)) if move["second"] else move["why_not"] or "-"
-    )
-    brokers = (
-        styled(
-            move[side] or "to be found",
-            f"{_usage(move[f'{name}_before'])} → {_usage(move[f'{name}_after'])}"
-            if move[side]
-            else "",
-        )
-        for side, name in (("from", "source"), ("to", "destination"))
-    )
-    clients = (
-        "" if move["client_seconds"] is None else figure(round(move["client_seconds"]), "client-s")
-    )
+    """Return the cells of a move.
+
+    Below each broker is its usage before and after, below the second best destination its usage
+    with the bundle, below the cost that of clients.
+    """
+    # The second best destination, and why it is not the best.
+    second: str | Text = move["why_not"] or "-"
+    if move["second"]:
+        usage = f"{_usage(move['second_usage'])} with it"
+        second = styled(move["second"], ", ".join(filter(None, (usage, move["why_not"]))))
+
+    # What the move costs.
+    clients = ""
+    if move["client_seconds"] is not None:
+        clients = figure(round(move["client_seconds"]), "client-s")
     cost = styled("-" if move["cost"] is None else f"{move['cost']:.2f}", clients)
+
+    brokers = (_broker_cell(move, "from", "source"), _broker_cell(move, "to", "destination"))
     return (move["bundle"], *brokers, cost, _usage(move["gain"]), second)
+
+
+def _broker_cell(move: dict[str, Any], field: str, prefix: str) -> Text:
+    """Return a broker with its usage before and after a move."""
+    if not move[field]:
+        return styled("to be found")
+    before, after = move[f"{prefix}_before"], move[f"{prefix}_after"]
+    return styled(move[field], f"{_usage(before)} → {_usage(after)}")
 
 
 def _usage(ratio: float | None) -> str:
@@ -178,16 +185,21 @@ def _usage(ratio: float | None) -> str:
 
 
 def _summary(found: NextMoves) -> str:
+    """Return how many moves there are, and how they change max usage."""
+    # How many moves.
     shown = len(found.moves)
-    told = _counted(shown) if shown == found.planned else f"{shown} of {_counted(found.planned)}"
-    told = told if found.planned else "Nothing to move"
+    moves = _count_moves(found.planned)
+    if not found.planned:
+        moves = "Nothing to move"
+    elif shown != found.planned:
+        moves = f"{shown} of {moves}"
     if found.planned and found.fewest is not None:
-        told += f", {found.fewest} at least are needed"
+        moves += f", {found.fewest} at least are needed"
+
+    # What they do.
     if found.max_over_even_before is None:
-        return f"{told}: no broker carries anything"
-    change = (
-        f"{found.max_over_even_before:.2f} → {found.max_over_even_after:.2f}"
-        if shown
-        else f"{found.max_over_even_before:.2f}"
-    )
-    return f"{told}. Max usage ÷ even load: {change} ({found.fullest})"
+        return f"{moves}: no broker has load"
+    change = f"{found.max_over_even_before:.2f}"
+    if shown:
+        change += f" → {found.max_over_even_after:.2f}"
+    return f"{moves}. Max usage ÷ even load: {change} ({found.fullest})"

@@ -1,5 +1,4 @@
-"""`lbctl proposals`, `approve` and `reject`: what balancing wants to do in clusters whose decisions
-wait for somebody's approval."""
+"""`lbctl proposals`, `approve` and `reject`, for clusters whose mode is approve."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from lb_stream.cli.shared.options import (
 )
 from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note, styled, table
 from lb_stream.cli.shared.prediction import Preview, preview_moves
-from lb_stream.cli.shared.sending import SendOptions, send_each, with_send_options
+from lb_stream.cli.shared.sending import SendOptions, send_commands, with_send_options
 from lb_stream.cli.shared.spans import parse_duration
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
@@ -35,7 +34,7 @@ _ID = re.compile(r"(.+):\d+:p\d+")
 _COLOURS = {"waiting": "yellow", "approved": "green", "rejected": "red"}
 Ids = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ID]...", help="Proposals, as lbctl proposals shows them."),
+    typer.Argument(metavar="[ID]...", help="Ids of proposals, from lbctl proposals."),
 ]
 
 
@@ -57,7 +56,7 @@ def proposals(
     last: Annotated[
         int,
         typer.Option(
-            "--last", "-n", metavar="N", min=0, help="Show the last N that wait no more, too."
+            "--last", "-n", metavar="N", min=0, help="Also show the last N that no longer wait."
         ),
     ] = 0,
     cluster: Cluster = None,
@@ -67,8 +66,7 @@ def proposals(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Show what balancing wants to do and what waits for approval: which bundle, where to, why, and
-    until when."""
+    """Show the proposals that wait for approval: bundle, brokers, reason, and until when they wait."""
     given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
@@ -85,10 +83,10 @@ def proposals(
     if emit_rows(rows, output, json):
         return
     if not rows:
-        of = f" in {cluster}" if cluster else ""
+        place = f" in {cluster}" if cluster else ""
         note(
-            f"nothing waits for approval{of}; clusters whose mode is approve propose: lbctl "
-            "clusters list"
+            f"nothing waits for approval{place}; only clusters whose mode is approve have "
+            "proposals: lbctl clusters list"
         )
     else:
         _show(rows)
@@ -99,162 +97,164 @@ def approve(
     ids: Ids = None,
     plan: Annotated[
         str | None,
-        typer.Option("--plan", metavar="PLAN", help="All moves of this plan that wait now."),
+        typer.Option("--plan", metavar="PLAN", help="Approve all moves of this plan that wait."),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="All that wait now. Shows them and asks.")
+        bool, typer.Option("--all", help="Show all proposals that wait, ask, and approve them.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --all: don't ask.")] = False,
     even_if_worse: Annotated[
         bool,
-        typer.Option("--even-if-worse", help="Also what would make the busiest broker busier."),
+        typer.Option(
+            "--even-if-worse", help="Approve also moves that make the busiest broker busier."
+        ),
     ] = False,
     preview: Preview = False,
     *,
-    send: SendOptions,
+    options: SendOptions,
 ) -> None:
-    """Have the balancer do what it has proposed.
+    """Approve proposals: the balancer carries them out.
 
-    Each proposal is looked at again: what can't or must not be any more is refused.
-
-    So is a move that would make the busiest broker busier than it is now, without the steps of its
-    plan before it.
-    Waits until reports show it, as a move takes its time; --no-wait doesn't.
+    Each proposal is checked again first. A move is refused if a rule forbids it now, or if it would
+    make the busiest broker busier because earlier steps of its plan are missing. The command waits
+    until reports confirm the moves; --no-wait doesn't.
     """
     if bool(ids) + bool(plan) + every != 1:
         raise CommandError("expected one of: IDs of proposals, --plan PLAN, --all", 2)
     if plan:
-        ids = _of_plan(send, plan)
+        ids = _load_plan_ids(options, plan)
     if preview:
-        _preview(send, ids)
+        _preview(options, ids)
         return
-    if send.json and every and not yes:
-        raise CommandError("--json: expected --yes, too: what is asked is no JSON", 2)
-    wanted = _waiting(send, yes) if every else ids or []
-    _send(send, "approve-proposals", wanted, {"even_if_worse": True} if even_if_worse else {})
+    if options.json and every and not yes:
+        raise CommandError("--json: expected --yes, too: a question is no JSON", 2)
+    wanted = _choose_waiting(options, yes) if every else ids or []
+    _send(options, "approve-proposals", wanted, {"even_if_worse": True} if even_if_worse else {})
 
 
-def _of_plan(send: SendOptions, plan: str) -> list[str]:
-    """The ids of a plan's moves that wait. Raises CommandError (2) if none of such a plan does."""
+def _load_plan_ids(options: SendOptions, plan: str) -> list[str]:
+    """Return the ids of a plan's moves that wait. Raises CommandError (2) if none waits."""
     from lb_stream.query.lake import open_lake
     from lb_stream.query.present.proposals import load_waiting_proposals, summarise_plans
 
-    with open_lake(send.given.tables) as lake:
+    with open_lake(options.given.tables) as lake:
         waiting = {
             found["plan"]: found["ids"] for found in summarise_plans(load_waiting_proposals(lake))
         }
     if plan not in waiting:
-        known = ", ".join(waiting) or "none"
-        expected = f"no move of such a plan waits; plans that wait: {known}"
-        raise CommandError(f"--plan {plan}: {expected}", 2)
+        plans = ", ".join(waiting) or "none"
+        raise CommandError(f"--plan {plan}: expected a plan with waiting moves: {plans}", 2)
     return list(waiting[plan])
 
 
-def _preview(send: SendOptions, ids: Iterable[str] | None) -> None:
-    """What would come of these proposals, None: of all that wait.
+def _preview(options: SendOptions, ids: Iterable[str] | None) -> None:
+    """Print what these proposals would do; None: all that wait.
 
-    Raises CommandError for what can't be played.
+    Raises CommandError for proposals that can't be simulated together.
     """
     from lb_stream.contracts.decisions import MOVES
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake
     from lb_stream.query.present.proposals import load_waiting_proposals
 
-    with open_lake(send.given.tables) as lake:
-        require_cluster(lake, send.cluster)
-        waiting = {row["proposal_id"]: row for row in load_waiting_proposals(lake, send.cluster)}
+    # The proposals, which must wait.
+    with open_lake(options.given.tables) as lake:
+        require_cluster(lake, options.cluster)
+        waiting = {row["proposal_id"]: row for row in load_waiting_proposals(lake, options.cluster)}
     wanted = list(waiting if ids is None else dict.fromkeys(ids))
-    if unknown := [one for one in wanted if one not in waiting]:
+    if unknown := [proposal for proposal in wanted if proposal not in waiting]:
         raise CommandError(
-            f"{unknown[0]}: nothing waits under this id; lbctl proposals shows what does", 2
+            f"{unknown[0]}: no proposal with this id waits; lbctl proposals shows those that do", 2
         )
     if not wanted:
         raise CommandError("nothing waits for approval")
-    rows = [waiting[one] for one in wanted]
+    rows = [waiting[proposal] for proposal in wanted]
+
+    # They must be moves of one cluster.
     if len(clusters := sorted({row["cluster"] for row in rows})) > 1:
         raise CommandError(
-            f"--preview plays one cluster, these are of {', '.join(clusters)}: name one with "
+            f"--preview simulates one cluster, these are of {', '.join(clusters)}: name one with "
             "--cluster",
             2,
         )
     if splits := [row["proposal_id"] for row in rows if row["kind"] not in MOVES]:
         raise CommandError(
-            f"{splits[0]} is no move: bundles aren't split in a played present; name the others", 2
+            f"{splits[0]} is no move: splits can't be simulated; name the other proposals", 2
         )
     moves = [
         dict(zip(("namespace", "bundle"), row["bundle"].rsplit("/", 1), strict=True))
         | {"destination": row["destination"]}
         for row in rows
     ]
-    preview_moves(replace(send, cluster=clusters[0]), "unload", moves, waits=True)
+    preview_moves(replace(options, cluster=clusters[0]), "unload", moves, waits=True)
 
 
 @with_send_options()
 def reject(
     ids: Ids = None,
     why: Annotated[
-        str, typer.Option("--why", metavar="TEXT", help="Why; it is shown whenever somebody asks.")
+        str, typer.Option("--why", metavar="TEXT", help="The reason, which explanations show.")
     ] = "",
     span: Annotated[
         str,
         typer.Option(
             "--for",
             metavar="TIME",
-            help="How long nothing of its kind is proposed about its bundle: 30m, 2h, 7d; 0s: not.",
+            help="How long the like is not proposed for its bundle again: 30m, 2h, 7d; 0s: no time.",
         ),
     ] = "2h",
     *,
-    send: SendOptions,
+    options: SendOptions,
 ) -> None:
-    """Have the balancer not do what it has proposed, nor propose the like again for a while: the
-    bundle stays where it is, or whole."""
+    """Reject proposals: the bundles stay as they are, and the like is not proposed for a while."""
     if not ids:
         raise CommandError("expected the IDs of proposals, as lbctl proposals shows them", 2)
     if not why.strip():
         raise CommandError(
-            "--why: expected why, in a few words: it is what --why-not tells others", 2
+            "--why: expected a reason in a few words: lbctl explain --why-not shows it", 2
         )
-    _send(
-        send, "reject-proposals", ids, {"why": why.strip(), "for_ms": parse_duration("--for", span)}
-    )
+    fields = {"why": why.strip(), "for_ms": parse_duration("--for", span)}
+    _send(options, "reject-proposals", ids, fields)
 
 
-def _send(send: SendOptions, kind: str, ids: Iterable[str], fields: Mapping[str, Any]) -> None:
-    """One command to each cluster. Raises typer.Exit(1) where something was not done."""
+def _send(
+    options: SendOptions, kind: str, ids: Iterable[str], fields: Mapping[str, object]
+) -> None:
+    """Send a command to each cluster. Raises typer.Exit(1) if one was not done."""
     by_cluster = defaultdict[str, list[str]](list)
-    for one in ids:
-        found = _ID.fullmatch(one)
+    for proposal in ids:
+        found = _ID.fullmatch(proposal)
         if found is None:
             raise CommandError(
-                f"{one}: expected CLUSTER:ROUND:pNUMBER, as lbctl proposals shows it", 2
+                f"{proposal}: expected CLUSTER:ROUND:pNUMBER, as lbctl proposals shows it", 2
             )
-        if send.cluster not in (None, found[1]):
-            raise CommandError(f"{one} is of {found[1]}, not of {send.cluster}", 2)
-        by_cluster[found[1]].append(one)
+        if options.cluster not in (None, found[1]):
+            raise CommandError(f"{proposal} is of {found[1]}, not of {options.cluster}", 2)
+        by_cluster[found[1]].append(proposal)
     done = [
-        send_each(replace(send, cluster=name), kind, [{"proposals": some, **fields}])
-        for name, some in sorted(by_cluster.items())
+        send_commands(replace(options, cluster=name), [(kind, {"proposals": proposals, **fields})])
+        for name, proposals in sorted(by_cluster.items())
     ]
     if not all(done):
         raise typer.Exit(1)
 
 
-def _waiting(send: SendOptions, yes: bool) -> list[str]:
-    """The ids of all that wait, as they are shown to whoever is asked.
+def _choose_waiting(options: SendOptions, yes: bool) -> list[str]:
+    """Show all proposals that wait and return their ids, once the operator agrees.
 
-    Raises typer.Exit where there is none, or the answer is no.
+    Raises typer.Exit if none waits, or the answer is no.
     """
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake
     from lb_stream.query.present.proposals import load_waiting_proposals
 
-    with open_lake(send.given.tables) as lake:
-        require_cluster(lake, send.cluster)
-        rows = load_waiting_proposals(lake, send.cluster)
+    with open_lake(options.given.tables) as lake:
+        require_cluster(lake, options.cluster)
+        rows = load_waiting_proposals(lake, options.cluster)
     if not rows:
         note("nothing waits for approval")
         raise typer.Exit
-    if not send.json:
+    if not options.json:
         _show(rows)
     if not yes and not typer.confirm(f"Approve {'these' if len(rows) > 1 else 'this'}?", err=True):
         note("nothing was sent")
@@ -272,7 +272,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 
 def _describe_plan(plan: dict[str, Any]) -> str:
-    """What a plan comes to as a whole, and how it is approved."""
+    """Describe what a plan does as a whole, and how to approve it."""
     moves = f"{plan['moves']} move{'s' if plan['moves'] > 1 else ''}"
     to = ""
     if plan["max_usage"] is not None:
@@ -282,20 +282,18 @@ def _describe_plan(plan: dict[str, Any]) -> str:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
-    way = (
-        "split"
-        if row["kind"] == "split"
-        else f"{row['source']} → {row['destination'] or 'to be found'}"
-    )
-    with_ = "" if row["together"] == row["proposal_id"] else f"; together with {row['together']}"
+    change = f"{row['source']} → {row['destination'] or 'to be found'}"
+    if row["kind"] == "split":
+        change = "split"
+    partner = "" if row["together"] == row["proposal_id"] else f"; together with {row['together']}"
     megabytes = "-" if row["bytes_per_s"] is None else f"{row['bytes_per_s'] / 1e6:.2f}"
-    state = styled((row["state"], _COLOURS.get(row["state"], "")), _state(row))
-    why = row["explanation"] + with_ + _usages(row)
-    return (row["proposal_id"], styled(row["bundle"], way), megabytes, state, why)
+    state = styled((row["state"], _COLOURS.get(row["state"], "")), _describe_state(row))
+    why = row["explanation"] + partner + _describe_usages(row)
+    return (row["proposal_id"], styled(row["bundle"], change), megabytes, state, why)
 
 
-def _usages(row: dict[str, Any]) -> str:
-    """The usages that a move that waits is to be judged by, as they are now."""
+def _describe_usages(row: dict[str, Any]) -> str:
+    """Describe the current usages by which to judge a move that waits; empty: it doesn't wait."""
     from lb_stream.query.present.proposals import is_worse_alone
 
     if row["state"] != "waiting" or row["max_usage"] is None:
@@ -310,8 +308,8 @@ def _usages(row: dict[str, Any]) -> str:
     return f"{now}; not alone: that takes the busiest broker from {most}"
 
 
-def _state(row: dict[str, Any]) -> str:
-    """What is to be said of its state: until when it waits; who has ended it, and why."""
+def _describe_state(row: dict[str, Any]) -> str:
+    """Describe until when a proposal waits, or who has ended it, and why."""
     if row["state"] == "waiting":
         return f"until {clock(row['expires_ms'])}"
     until = f"until {clock(row['until_ms'])}" if row["until_ms"] else ""

@@ -1,4 +1,4 @@
-"""`lbctl undo`: takes back what was decided or ordered."""
+"""`lbctl undo`: takes back decisions and commands."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def undo(
         typer.Option(
             "--since",
             metavar="TIME",
-            help="All moves and commands of the last so long, e.g. 90s, 10m, 1h.",
+            help="Take back all moves and commands of this time until now: 90s, 10m, 1h.",
         ),
     ] = None,
     pin: Annotated[
@@ -56,11 +56,11 @@ def undo(
         typer.Option(
             "--pin",
             metavar="TIME",
-            help="How long balancing is to leave them where they then are; 0s: not at all.",
+            help="How long balancing may not move the bundles again; 0s: it may at once.",
         ),
     ] = "1h",
     preview: Annotated[
-        bool, typer.Option("--preview", help="Show what would be sent, and send nothing.")
+        bool, typer.Option("--preview", help="Send nothing: show what would be sent.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     cluster: Cluster = None,
@@ -70,16 +70,15 @@ def undo(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Take back a decision, a command, or all of the last minutes: bundles go back and are pinned,
-    settings are what they were before.
+    """Take back a decision, a command, or all of the last minutes.
 
-    It says what can't be taken back, and why. What it sends are commands like any others (lbctl
-    commands).
+    Bundles move back and are pinned; settings get their earlier values. It shows what can't be
+    taken back, and why. It sends ordinary commands (lbctl commands).
     """
     if (name is None) == (since is None):
         raise CommandError("expected one of: the ID of a decision or a command, --since TIME", 2)
     if json and not (yes or preview):
-        raise CommandError("--json: expected --yes or --preview, too: what is asked is no JSON", 2)
+        raise CommandError("--json: expected --yes or --preview, too: a question is no JSON", 2)
     pin_ms = parse_duration("--pin", pin)
     given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.query.lake import open_lake
@@ -98,8 +97,8 @@ def undo(
     if wanted and not yes and not typer.confirm(f"Send this to {found.cluster}?", err=True):
         note("nothing was sent")
         raise typer.Exit(1)
-    how = SendOptions(given, found.cluster, False, False, timeout, None, json)
-    done = _send(how, found, pin_ms) if wanted else preview
+    options = SendOptions(given, found.cluster, False, False, timeout, None, json)
+    done = _send(options, found, pin_ms) if wanted else preview
     if json:
         emit_json(found.to_dict() | ({"done": done} if wanted else {}))
     if not done:
@@ -107,24 +106,23 @@ def undo(
 
 
 def _require_room_for_pins(found: Undo) -> None:
-    """Raise CommandError where more bundles go back than may be pinned: nothing is sent then."""
+    """Raise CommandError if more bundles move back than may be pinned."""
     from lb_stream.contracts.commands import MOST_PINS
 
     if len(found.moves) > MOST_PINS:
-        most = f"{MOST_PINS} of a cluster may be pinned"
         raise CommandError(
-            f"--pin: {len(found.moves)} bundles go back, and {most}. Nothing was sent. "
-            "--pin 0s sends them back without pins",
+            f"--pin: {len(found.moves)} bundles move back, and {MOST_PINS} of a cluster may be "
+            "pinned. Nothing was sent. --pin 0s moves them back without pins",
             2,
         )
 
 
-def _send(how: SendOptions, found: Undo, pin_ms: int) -> bool:
-    """Send what takes it back; whether all is done.
+def _send(options: SendOptions, found: Undo, pin_ms: int) -> bool:
+    """Send the commands that take it back; return whether all are done.
 
-    Where something that was in force comes back beside moves, one round reads all: a broker whose
-    drain ends has its bundles on their way back before balancing sees that it is empty. What would
-    end publishing waits until the moves are done.
+    If there are moves and other commands, one round reads them all: a broker whose drain ends gets
+    its bundles back before balancing sees that it is empty. Commands that may end publishing wait
+    until the moves are done.
     """
     if pin_ms:
         _require_room_for_pins(found)
@@ -132,7 +130,7 @@ def _send(how: SendOptions, found: Undo, pin_ms: int) -> bool:
     if found.commands and found.moves:
         groups = [[command for group in groups for command in group]]
     groups += [[(kind, fields) for fields in several] for kind, several in found.last_steps()]
-    return all(send_commands(how, group, at_once=len(group) > 1) for group in groups)
+    return all(send_commands(options, group, in_one_round=len(group) > 1) for group in groups)
 
 
 def _show(found: Undo, pinned: str | None) -> None:
@@ -144,14 +142,14 @@ def _show(found: Undo, pinned: str | None) -> None:
         rows = [(move["bundle"], move["from"], move["to"]) for move in found.moves]
         emit_rich(table(("bundle", "from", "back to"), rows), "")
         emit_line(
-            "They are not pinned: balancing may move them again."
+            "They are not pinned: balancing may move them again at once."
             if pinned is None
             else f"They are pinned there for {pinned}."
         )
     for command in found.afterwards:
-        emit_line(f"{_describe(command)}, when they are back: it may end publishing")
-    for what, why in found.left:
-        emit_line(f"- {what}: {why}")
+        emit_line(f"{_describe(command)}, once the bundles are back: it may end publishing")
+    for subject, reason in found.left:
+        emit_line(f"- {subject}: {reason}")
 
 
 def _describe(command: Operation) -> str:

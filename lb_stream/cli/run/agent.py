@@ -1,4 +1,4 @@
-"""`lbctl agent`: what runs beside brokers that are not ours. So far those of Apache Pulsar."""
+"""`lbctl agent`: agents of Apache Pulsar brokers."""
 
 from __future__ import annotations
 
@@ -58,16 +58,14 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="agent",
     no_args_is_help=True,
-    help="Agents: they send brokers' load reports to Kafka, and carry the balancer's decisions "
-    "out. First `lbctl agent pulsar --check`, "
-    "which changes nothing, then the same without --check; the balancer needs assign_unowned = "
-    "on_lookup for such a cluster.",
+    help="Agents send brokers' load reports to Kafka and carry out the balancer's decisions. "
+    "Start with `lbctl agent pulsar --check`, which changes nothing, then leave out --check. The "
+    "balancer needs assign_unowned = on_lookup for such a cluster.",
 )
 
 STEP_S = 0.2
 SLOW_STATISTICS_S = 20.0
-"""Statistics that are older than this, twice and some more, outlast a decision under default
-settings."""
+"""With statistics taken less often, reports may confirm a move only after it has expired."""
 OTHER_SETTINGS = (
     "these brokers run with other settings: give the job and the agents their --broker-conf"
 )
@@ -75,7 +73,7 @@ OTHER_SETTINGS = (
 
 @app.callback()
 def _group() -> None:
-    """Agents of brokers that are not ours."""
+    """Agents of Apache Pulsar brokers."""
 
 
 @app.command(
@@ -89,7 +87,7 @@ def pulsar(
         typer.Option(
             "--cluster",
             metavar="NAME",
-            help="What the balancer calls the cluster.",
+            help="The cluster's name in the balancer.",
             callback=check_cluster_name,
         ),
     ],
@@ -103,7 +101,7 @@ def pulsar(
     check: Annotated[
         bool,
         typer.Option(
-            "--check", help="Say what is found and whether it is fit, change nothing, end."
+            "--check", help="Change nothing: show what must be changed before the agent can act."
         ),
     ] = False,
     service_url: ServiceUrl = None,
@@ -123,41 +121,47 @@ def pulsar(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Run beside Apache Pulsar brokers until Ctrl-C: send their load reports as they are, carry out
-    unloads and splits.
+    """Run an agent for Pulsar brokers until Ctrl-C: send load reports, carry out unloads and splits.
 
-    An agent acts only while Pulsar's own shedding and splitting are off, and says which command
+    An agent acts only while Pulsar's own shedding and splitting are off, and shows the command that
     turns them off. It sends no heartbeat for a broker that doesn't answer. With --check the exit
-    code is 1 when something must be changed first.
+    code is 1 if something must be changed first.
     """
     given = load_cli_settings(
         config,
         broker_conf,
         [*(set_ or ()), *([f"kafka.bootstrap_servers={kafka}"] if kafka else ())],
     )
-    access = (
-        token,
-        token_file,
-        ca_file,
-        cert_file,
-        key_file,
-        verify_hostname,
-        connect_timeout,
-        read_timeout,
-        act_timeout,
-    )
-    settings = [_settings(url, *access) for url in admin_url]
+
+    # The brokers' admin APIs.
+    settings = [
+        _admin_settings(
+            url=url,
+            token=token or None,
+            token_file=token_file,
+            ca_file=ca_file,
+            cert_file=cert_file,
+            key_file=key_file,
+            verify_hostname=verify_hostname,
+            connect_timeout_s=connect_timeout,
+            read_timeout_s=read_timeout,
+            act_timeout_s=act_timeout,
+        )
+        for url in admin_url
+    ]
     if broker and len(broker) != len(settings):
         raise CommandError(
             f"--broker is given {len(broker)} times, --admin-url {len(settings)} times: expected "
-            "as many, or none",
+            "--broker as often as --admin-url, or not at all",
             2,
         )
+
+    # An adapter for each broker.
     clients = _clients(settings)
     load_data = _load_data(clients, service_url)
     adapters = _adapters(clients, broker, load_data)
     if len({adapter.name for adapter in adapters}) != len(adapters):
-        raise CommandError("one broker is given twice: expected each of them once", 2)
+        raise CommandError("--admin-url or --broker: expected each broker once", 2)
     try:
         if check:
             raise typer.Exit(_check(adapters, given, cluster, json))
@@ -187,22 +191,20 @@ def namespaces(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Show a Pulsar cluster's namespaces with bundles and anti-affinity group, its isolation
-    policies and failure domains."""
+    """Show a Pulsar cluster's namespaces, isolation policies and failure domains."""
     from lb_stream.agent.adapter import BrokerError
 
     load_cli_settings(config, broker_conf, set_)
-    settings = _settings(
-        admin_url,
-        token,
-        token_file,
-        ca_file,
-        cert_file,
-        key_file,
-        verify_hostname,
-        connect_timeout,
-        read_timeout,
-        20.0,
+    settings = _admin_settings(
+        url=admin_url,
+        token=token or None,
+        token_file=token_file,
+        ca_file=ca_file,
+        cert_file=cert_file,
+        key_file=key_file,
+        verify_hostname=verify_hostname,
+        connect_timeout_s=connect_timeout,
+        read_timeout_s=read_timeout,
     )
     try:
         found = _adapters(_clients([settings]))[0].namespaces()
@@ -228,33 +230,12 @@ def namespaces(
         emit(f"failure domain {domain}: {name}\n")
 
 
-def _settings(
-    url: str,
-    token: str | None,
-    token_file: Path | None,
-    ca_file: Path | None,
-    cert_file: Path | None,
-    key_file: Path | None,
-    verify_hostname: bool,
-    connect_timeout_s: float,
-    read_timeout_s: float,
-    act_timeout_s: float,
-) -> AdminSettings:
+def _admin_settings(**fields: Any) -> AdminSettings:
+    """Return settings with these fields. Raises CommandError for those that can't work."""
     from lb_stream.agent.pulsar.admin import AdminSettings
 
     try:
-        return AdminSettings(
-            url=url,
-            token=token or None,
-            token_file=token_file,
-            ca_file=ca_file,
-            cert_file=cert_file,
-            key_file=key_file,
-            verify_hostname=verify_hostname,
-            connect_timeout_s=connect_timeout_s,
-            read_timeout_s=read_timeout_s,
-            act_timeout_s=act_timeout_s,
-        )
+        return AdminSettings(**fields)
     except ValueError as error:
         raise CommandError(str(error), 2) from None
 
@@ -298,53 +279,62 @@ def _load_data(clients: Sequence[AdminClient], service_url: str | None) -> LoadD
 
 
 def _check(adapters: Sequence[PulsarAdapter], given: CliSettings, cluster: str, json: bool) -> int:
-    """Print what each broker says.
+    """Print what must be changed at each broker; return the exit code.
 
-    Returns the exit code; other settings than here are told and are nothing unfit.
+    Settings that differ from those here are printed, and don't change the exit code.
     """
-    from lb_stream.agent.adapter import BrokerError
-    from lb_stream.cli.run.agent_settings import otherwise
-
-    unfit, told = False, set[str]()
+    has_troubles = False
+    shown_settings = set[str]()
     for adapter in adapters:
-        row: dict[str, Any] = {"broker": adapter.name, "alive": adapter.alive()}
-        try:
-            row |= {
-                "cluster": adapter.pulsar_cluster,
-                "manager": adapter.manager,
-                "troubles": list(adapter.guard.explain_conflicts()),
-            }
-            row["statistics_every_s"] = adapter.statistics_s
-            row["settings"] = {
-                one.pulsar: str(one) for one in otherwise(adapter.guard.runtime(), given, cluster)
-            }
-            adapter.report()
-        except BrokerError as error:
-            row.setdefault("troubles", []).append(str(error))
-        unfit |= bool(row["troubles"])
+        row = _check_broker(adapter, given, cluster)
+        has_troubles |= bool(row["troubles"])
         if json:
             emit_json(row)
             continue
-        state = (
-            f"{row['manager']} manager of cluster {row['cluster']}"
-            if "manager" in row
-            else "unknown"
-        )
-        emit(
-            f"{adapter.name}: {state}: {'fit' if not row['troubles'] else 'not fit'}\n"
-            + "".join(f"  {one}\n" for one in row["troubles"])
-        )
-        if row.get("statistics_every_s", 0) > SLOW_STATISTICS_S:
-            late_s, needed_ms = row["statistics_every_s"], 2500 * row["statistics_every_s"]
-            emit(
+
+        # Whether the agent may act.
+        state = "unknown"
+        if "manager" in row:
+            state = f"{row['manager']} manager of cluster {row['cluster']}"
+        verdict = "must be changed" if row["troubles"] else "ok"
+        emit_line(f"{adapter.name}: {state}: {verdict}")
+        for trouble in row["troubles"]:
+            emit_line(f"  {trouble}")
+
+        # What should be set otherwise.
+        late_s = row.get("statistics_every_s", 0)
+        if late_s > SLOW_STATISTICS_S:
+            emit_line(
                 f"  reports show a move up to {late_s:.0f} s late: the balancer's "
-                f"unloading_timeout_ms should be {needed_ms:.0f} or more\n"
+                f"unloading_timeout_ms should be {2500 * late_s:.0f} or more"
             )
-        new = [text for text in row.get("settings", {}).values() if text not in told]
-        told.update(new)
-        if new:
-            emit("".join(f"  {one}\n" for one in (*new, OTHER_SETTINGS)))
-    return int(unfit)
+        differing = row.get("settings", {}).values()
+        new = [setting for setting in differing if setting not in shown_settings]
+        shown_settings.update(new)
+        for line in (*new, OTHER_SETTINGS) if new else ():
+            emit_line(f"  {line}")
+    return int(has_troubles)
+
+
+def _check_broker(adapter: PulsarAdapter, given: CliSettings, cluster: str) -> dict[str, Any]:
+    """Return what was found at a broker: its state, troubles, and settings that differ."""
+    from lb_stream.agent.adapter import BrokerError
+    from lb_stream.cli.run.agent_settings import find_differing_settings
+
+    row: dict[str, Any] = {"broker": adapter.name, "alive": adapter.alive()}
+    try:
+        row["cluster"] = adapter.pulsar_cluster
+        row["manager"] = adapter.manager
+        row["troubles"] = adapter.guard.explain_conflicts()
+        row["statistics_every_s"] = adapter.statistics_s
+        row["settings"] = {
+            setting.pulsar: str(setting)
+            for setting in find_differing_settings(adapter.guard.runtime(), given, cluster)
+        }
+        adapter.report()
+    except BrokerError as error:
+        row.setdefault("troubles", []).append(str(error))
+    return row
 
 
 def _serve(
@@ -354,20 +344,30 @@ def _serve(
     intervals_s: tuple[float | None, float],
     json: bool,
 ) -> None:
-    """Run an agent for each broker, so that one that hangs holds no other up, until a signal comes
-    or one of them ends."""
+    """Run agents until a signal comes, or one of them ends.
+
+    Each broker has an agent of its own: a broker that hangs delays no other.
+    """
     import logging
 
     from lb_stream.agent.agent import Agent
     from lb_stream.agent.config import AgentConfig, AgentError
     from lb_stream.agent.report_throttle import ReportThrottle
     from lb_stream.agent.splits import SplitWatch
-    from lb_stream.cli.run.agent_settings import hooks_of
+    from lb_stream.cli.run.agent_settings import load_hooks
     from lb_stream.io.local.signals import StopRequest
 
     resolved = given.of_cluster(cluster)
     balancing, reporting = resolved.config, resolved.reporting
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+
+    def make_watch() -> SplitWatch:
+        return SplitWatch(balancing.splitting, balancing.split_algorithms)
+
+    # For every load manager of the balancer: the adapter has statistics of bundles only if the
+    # broker's own manager is the extensible one.
+    make_split_watch = make_watch if balancing.splitting.split_enabled else None
+
     bootstrap, topics = given.bootstrap, given.settings.topics
     with require_kafka(bootstrap, given):
         read = given.rights("Read", topics.decisions, topics.ownership)
@@ -379,26 +379,22 @@ def _serve(
         decisions_topic=topics.decisions,
         ownership_topic=topics.ownership,
         make_throttle=ReportThrottle.for_manager(reporting, balancing.balancer),
-        # Whatever the balancer's manager is: a Pulsar broker tells its bundles only when its own manager is the extensible one.
-        make_split_watch=(lambda: SplitWatch(balancing.splitting, balancing.split_algorithms))
-        if balancing.splitting.split_enabled
-        else None,
+        make_split_watch=make_split_watch,
         report_interval_s=intervals_s[0] or reporting.report_min_interval_ms / 1000,
         heartbeat_interval_s=intervals_s[1],
         client_options=given.settings.kafka.options,
-        hooks=hooks_of(given),
+        hooks=load_hooks(given),
     )
     agents: list[Agent] = []
     with StopRequest() as stop:
         try:
             for adapter in adapters:
                 _warn(adapter)
-                agents.append(Agent(config, [adapter], on_decision=partial(_tell, json=json)))
-                agents[-1].start()
-            note(
-                f"speaking for {', '.join(adapter.name for adapter in adapters)} in cluster "
-                f"{cluster}; Ctrl-C ends it"
-            )
+                agent = Agent(config, [adapter], on_decision=partial(_print_decision, json=json))
+                agents.append(agent)
+                agent.start()
+            names = ", ".join(adapter.name for adapter in adapters)
+            note(f"the agent of {names} runs in cluster {cluster}; Ctrl-C ends it")
             while not stop and all(agent.running for agent in agents):
                 time.sleep(STEP_S)
         except AgentError as error:
@@ -412,18 +408,20 @@ def _serve(
 
 
 def _warn(adapter: PulsarAdapter) -> None:
-    """Say at the start why a broker's agent will refuse to act; it reports all the same."""
+    """Note why a broker's agent will refuse to act; it sends reports all the same."""
     from lb_stream.agent.adapter import BrokerError
 
     try:
         for trouble in adapter.guard.explain_conflicts():
             note(f"warning: {adapter.name} only reports until this is changed: {trouble}")
     except BrokerError as error:
-        note(f"warning: {adapter.name}: {error}; trying on")
+        note(f"warning: {adapter.name}: {error}; the agent tries again")
 
 
-def _tell(decision: Decision, broker: str | None, verdict: AgentVerdict | None, json: bool) -> None:
-    """One line for each decision that one of our brokers has dealt with."""
+def _print_decision(
+    decision: Decision, broker: str | None, verdict: AgentVerdict | None, json: bool
+) -> None:
+    """Print a line for a decision that the agent has carried out or refused."""
     if broker is None or verdict is None or verdict.action == "ignore":
         return
     if json:
@@ -433,19 +431,18 @@ def _tell(decision: Decision, broker: str | None, verdict: AgentVerdict | None, 
             | {name: getattr(decision, name) for name in fields}
         )
         return
-    done = {
+    outcome = {
         "release": "has unloaded",
         "acquire": "has",
         "split": "has split",
         "merge": "has merged",
     }.get(verdict.action)
-    if done is None or verdict.reason:
-        done = f"{'refuses to' if done is None else 'could not'} {decision.kind}"
-    to = (
-        f" to {decision.destination}"
-        if verdict.action == "release" and decision.destination
-        else ""
-    )
-    emit_line(
-        f"{broker} {done} {decision.bundle}{to}{f': {verdict.reason}' if verdict.reason else ''}"
-    )
+    if outcome is None:
+        outcome = f"refuses to {decision.kind}"
+    elif verdict.reason:
+        outcome = f"could not {decision.kind}"
+    to = f" to {decision.destination}" if decision.destination else ""
+    if verdict.action != "release":
+        to = ""
+    reason = f": {verdict.reason}" if verdict.reason else ""
+    emit_line(f"{broker} {outcome} {decision.bundle}{to}{reason}")

@@ -1,5 +1,4 @@
-"""The options of `lbctl agent`: where a cluster's admin API is, how it is opened, how often and how
-long it is asked."""
+"""Options of `lbctl agent`: addresses of admin APIs, access to them, intervals and time-outs."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ AdminUrls = Annotated[
     typer.Option(
         "--admin-url",
         metavar="URL",
-        help="A broker's admin API, http(s)://HOST:PORT; again for each other broker.",
+        help="A broker's admin API, http(s)://HOST:PORT; given once for each broker.",
     ),
 ]
 BrokerIds = Annotated[
@@ -23,7 +22,7 @@ BrokerIds = Annotated[
     typer.Option(
         "--broker",
         metavar="HOST:PORT",
-        help="The broker's id where it isn't the address's HOST:PORT; one for each address.",
+        help="The broker's id if it isn't HOST:PORT of its address; given once for each broker.",
     ),
 ]
 ServiceUrl = Annotated[
@@ -31,7 +30,8 @@ ServiceUrl = Annotated[
     typer.Option(
         "--service-url",
         metavar="URL",
-        help="pulsar(+ssl)://HOST:PORT, for an extensible cluster's load data.",
+        help="pulsar(+ssl)://HOST:PORT, from which an extensible cluster's load data is read. "
+        "Default: as a broker's settings say.",
     ),
 ]
 Token = Annotated[
@@ -41,8 +41,8 @@ Token = Annotated[
         envvar="LB_PULSAR_TOKEN",
         metavar="TEXT",
         rich_help_panel=_ACCESS,
-        help="A token. Everybody on the machine can read arguments: better the variable, or "
-        "--token-file.",
+        help="A token. Other users of the machine can read arguments: the variable and "
+        "--token-file are safer.",
     ),
 ]
 TokenFile = Annotated[
@@ -59,25 +59,33 @@ CaFile = Annotated[
     typer.Option(
         "--ca-file",
         metavar="FILE",
-        help="Certificate authorities instead of the system's.",
+        help="Certificate authorities (PEM) instead of the system's.",
         rich_help_panel=_ACCESS,
     ),
 ]
 CertFile = Annotated[
     Path | None,
     typer.Option(
-        "--cert-file", metavar="FILE", help="The client's certificate.", rich_help_panel=_ACCESS
+        "--cert-file",
+        metavar="FILE",
+        help="The client's certificate (PEM).",
+        rich_help_panel=_ACCESS,
     ),
 ]
 KeyFile = Annotated[
     Path | None,
-    typer.Option("--key-file", metavar="FILE", help="Its key.", rich_help_panel=_ACCESS),
+    typer.Option(
+        "--key-file",
+        metavar="FILE",
+        help="The key of the client's certificate (PEM).",
+        rich_help_panel=_ACCESS,
+    ),
 ]
 VerifyHostname = Annotated[
     bool,
     typer.Option(
         "--verify-hostname/--no-verify-hostname",
-        help="Whether a certificate must be of that host.",
+        help="Whether a broker's certificate must name its host.",
         rich_help_panel=_ACCESS,
     ),
 ]
@@ -88,7 +96,8 @@ ReportInterval = Annotated[
         metavar="S",
         min=0.5,
         rich_help_panel=_TIMES,
-        help="Seconds between two looks whether a report is needed; else report_min_interval_ms.",
+        help="Seconds between load reports; one that brings nothing new is left out. Default: "
+        "report_min_interval_ms.",
     ),
 ]
 HeartbeatInterval = Annotated[
@@ -107,7 +116,7 @@ ConnectTimeout = Annotated[
         "--connect-timeout",
         metavar="S",
         min=0.1,
-        help="Seconds to connect.",
+        help="Seconds to connect to an admin API.",
         rich_help_panel=_TIMES,
     ),
 ]
@@ -117,7 +126,7 @@ ReadTimeout = Annotated[
         "--read-timeout",
         metavar="S",
         min=0.1,
-        help="Seconds for an answer.",
+        help="Seconds to wait for an answer to a read.",
         rich_help_panel=_TIMES,
     ),
 ]
@@ -128,7 +137,7 @@ ActTimeout = Annotated[
         metavar="S",
         min=0.1,
         rich_help_panel=_TIMES,
-        help="Seconds for an unload or a split; below unloading_timeout_ms, for other decisions "
-        "wait meanwhile.",
+        help="Seconds to wait for an unload or a split. Keep it below unloading_timeout_ms: other "
+        "decisions wait meanwhile.",
     ),
 ]

@@ -1,5 +1,4 @@
-"""Settings of agents: hooks of moves; and with which ones a Pulsar broker runs, where this balancer
-would run with others."""
+"""Settings of agents: hooks of moves, and a Pulsar broker's settings that differ from those here."""
 
 from __future__ import annotations
 
@@ -14,30 +13,35 @@ if TYPE_CHECKING:
     from lb_stream.cli.shared.options import CliSettings
 
 EXPECTED = {"mode", "enabled", "shedding_enabled", "split_enabled", "unloading_timeout_ms"}
-"""What is meant to differ: Pulsar's own balancing goes off when ours goes on, and agents need a
-longer time-out."""
+"""Settings that are meant to differ.
+
+Pulsar's own balancing is off when this balancer is on, and agents need a longer time-out.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Otherwise:
-    """One of Pulsar's keys with its value in the broker, and what stands here: our key, value, who
-    gave it. Values under our key."""
+class DifferingSetting:
+    """A setting with another value in a Pulsar broker than here.
+
+    `pulsar` is Pulsar's key, `key` the one here, `origin` where the value here was set. Both values
+    are in the units of `key`.
+    """
 
     pulsar: str
-    there: Any
+    broker_value: object
     key: str
-    here: Any
-    given_by: str
+    value: object
+    origin: str
 
     def __str__(self) -> str:
         return (
-            f"{self.pulsar}: {self.key} would be {self.there!r}, and is {self.here!r} here "
-            f"({self.given_by})"
+            f"{self.pulsar}: {self.key} is {self.value!r} here ({self.origin}), and would be "
+            f"{self.broker_value!r} as in the broker"
         )
 
 
-def hooks_of(given: CliSettings) -> HookConfig:
-    """The hooks that are set. Raises SettingError, CommandError."""
+def load_hooks(given: CliSettings) -> HookConfig:
+    """Return the hooks that are set. Raises SettingError, CommandError."""
     from lb_stream.agent.hooks import HookConfig
     from lb_stream.settings.files import read_secret
 
@@ -52,41 +56,45 @@ def hooks_of(given: CliSettings) -> HookConfig:
         raise CommandError(str(error), 2) from None
 
 
-def otherwise(runtime: Mapping[str, Any], given: CliSettings, cluster: str) -> Iterator[Otherwise]:
-    """The settings that are read here, that the broker has with another value, and that nobody has
-    set here on purpose."""
+def find_differing_settings(
+    runtime: Mapping[str, object], given: CliSettings, cluster: str
+) -> Iterator[DifferingSetting]:
+    """Yield the settings that differ from a broker's, are used here, and aren't set explicitly.
+
+    `runtime` holds the broker's settings in force.
+    """
     from lb_stream.contracts.keys import key_metadata
     from lb_stream.settings.load import same_value
     from lb_stream.settings.names import list_models
     from lb_stream.settings.usage import AGENTS, find_readers
 
     resolved = given.of_cluster(cluster)
-    ours, theirs = resolved.values, _typed(runtime)
-    for name, pulsar in {
+    ours, theirs = resolved.values, _parse_settings(runtime)
+    pulsar_keys = {
         name: key_metadata(model, name).pulsar
         for model in list_models()
         for name in model.model_fields
-    }.items():
-        if (
-            pulsar not in runtime
-            or name in EXPECTED
-            or name not in theirs
-            or set(find_readers(name, resolved.config)) <= {AGENTS}
-        ):
+    }
+    for name, pulsar in pulsar_keys.items():
+        # Settings that the broker has, and that the job reads here.
+        if pulsar not in runtime or name in EXPECTED or name not in theirs:
             continue
+        if set(find_readers(name, resolved.config)) <= {AGENTS}:
+            continue
+
+        # Not those that were set here by another name than Pulsar's.
         origin = (
             given.origins.get(("cluster", cluster, name))
             or given.origins.get(("balancer", name))
             or "default"
         )
-        if (origin == "default" or origin.endswith(f", {pulsar}")) and not same_value(
-            theirs[name], ours[name]
-        ):
-            yield Otherwise(str(pulsar), theirs[name], name, ours[name], origin)
+        is_implicit = origin == "default" or origin.endswith(f", {pulsar}")
+        if is_implicit and not same_value(theirs[name], ours[name]):
+            yield DifferingSetting(str(pulsar), theirs[name], name, ours[name], origin)
 
 
-def _typed(runtime: Mapping[str, Any]) -> dict[str, Any]:
-    """The broker's settings under our names, as far as they can be read."""
+def _parse_settings(runtime: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a broker's settings by their names here; empty if they can't be read."""
     from lb_stream.contracts.keys import SettingError, pulsar_names
     from lb_stream.settings.names import list_models
     from lb_stream.settings.resolve import resolve

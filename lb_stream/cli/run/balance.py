@@ -16,9 +16,11 @@ from lb_stream.cli.shared.output import CommandError, emit, emit_json, note
 from lb_stream.settings.secrets import hide
 
 GRACE_S = 50.0
-"""How long the batch under way may take when a stop is asked for; less than systemd's and
-Kubernetes' own patience."""
-LOOK_S = 0.1
+"""How long a running batch may take after a request to stop.
+
+It is less than the 60 s that conf/deploy gives to systemd and Kubernetes.
+"""
+LOOK_INTERVAL_S = 0.1
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +31,9 @@ def register(app: typer.Typer) -> None:
 
 
 def balance(
-    once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Process the records that are there now, then end.")
+    ] = False,
     show: Annotated[
         bool, typer.Option("--print", help="Print the spark-submit command instead of running it.")
     ] = False,
@@ -38,23 +42,23 @@ def balance(
         typer.Option(
             "--driver-memory",
             metavar="SIZE",
-            help="Heap of Spark's JVM: enough for a million bundles; 1g does for 100 000.",
+            help="Heap of Spark's JVM. The default is enough for a million bundles, 1g for 100 000.",
         ),
     ] = "3g",
     take_over: Annotated[
         bool,
         typer.Option(
             "--take-over",
-            help="Replace the job that runs this pipeline: shut it out of publishing, wait for its "
-            "end, go on where its log ends.",
+            help="Replace the job that runs this pipeline: fence it, wait until it ends, and "
+            "continue where its log ends.",
         ),
     ] = False,
     standby: Annotated[
         bool,
         typer.Option(
             "--standby",
-            help="Lead when nobody does. Until then stand by, warm, and take over when the "
-            "leader's ticks stop.",
+            help="Stand by while another job leads, and take over when its ticks stop. Lead at "
+            "once if no job leads.",
         ),
     ] = False,
     config: ConfigFile = None,
@@ -62,9 +66,9 @@ def balance(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Run the job until Ctrl-C; settings are checked before Spark starts.
+    """Run the job until Ctrl-C. Settings are checked before Spark starts.
 
-    --json goes with --print.
+    --json only changes the output of --print.
     """
     from lb_stream.io.messages.missing_packages import require_extras
 
@@ -72,7 +76,7 @@ def balance(
     from lb_stream.job.submit import submit_command
 
     if standby and (once or take_over):
-        raise typer.BadParameter("--standby goes without --once and --take-over")
+        raise typer.BadParameter("--standby can't be combined with --once or --take-over")
     given = load_cli_settings(config, broker_conf, set_)
     bootstrap = given.bootstrap
     if bootstrap != given.settings.kafka.bootstrap_servers:
@@ -104,7 +108,7 @@ def balance(
 
 
 def _require_kafka(bootstrap: str) -> None:
-    """Raise CommandError where nobody listens: Spark takes longer to start than that takes."""
+    """Raise CommandError if no Kafka broker answers: this takes less time than Spark's start."""
     from lb_stream.io.kafka.reachable import describe_unreachable
 
     if (reasons := describe_unreachable(bootstrap)) is not None:
@@ -115,9 +119,9 @@ def _require_kafka(bootstrap: str) -> None:
 
 
 def _run(command: list[str], environment: dict[str, str]) -> int:
-    """Run the job in a session of its own; its exit code.
+    """Run the job in a session of its own; return its exit code.
 
-    A request to stop goes to its driver alone: Spark's JVM would end before it.
+    A request to stop goes only to its Python driver: otherwise Spark's JVM would end before it.
     """
     from lb_stream.io.local.processes import end_with_parent
     from lb_stream.io.local.signals import StopRequest
@@ -132,11 +136,11 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
             preexec_fn=end_with_parent,  # noqa: PLW1509 (no threads yet)
         )
         while process.poll() is None and not stop:
-            time.sleep(LOOK_S)
+            time.sleep(LOOK_INTERVAL_S)
         if stop:
             note(
-                "stopping: the batch under way is finished, or run again at the next start (once "
-                "more: at once)"
+                "stopping: the running batch is finished, or run again at the next start; a second "
+                "Ctrl-C stops at once"
             )
             end_session(process.pid, process.poll, GRACE_S, hurry=lambda: stop.times > 1)
         code = process.wait()
@@ -150,4 +154,4 @@ def _arguments(config: Path | None, broker_conf: Path | None, set_: list[str] | 
         if file
         for part in (option, str(file))
     ]
-    return [*files, *(part for one in set_ or () for part in ("--set", one))]
+    return [*files, *(part for setting in set_ or () for part in ("--set", setting))]

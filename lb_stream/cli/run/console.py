@@ -1,5 +1,4 @@
-"""`lbctl console`: pages of the fleet in a browser, live; and lines for the file of those who may
-act."""
+"""`lbctl console`: live pages of all clusters in a browser, and lines for the file of users."""
 
 from __future__ import annotations
 
@@ -30,9 +29,8 @@ STEP_S = 0.2
 app = typer.Typer(
     name="console",
     invoke_without_command=True,
-    help="Show all clusters in a browser: loads, decisions as they are made, what holds balancing "
-    "up, and why. With --users those whom a "
-    "file names order moves, drains and pauses there. Ctrl-C ends it.",
+    help="Show all clusters in a browser: loads, decisions, refusals and their reasons. With "
+    "--users, the users in a file can send commands there. Ctrl-C ends it.",
     epilog="Example: lbctl console --address 127.0.0.1:8090 --users users.toml",
 )
 
@@ -41,35 +39,38 @@ app = typer.Typer(
 def console(
     context: typer.Context,
     address: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: any that is free.")
+        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: any free port.")
     ] = "127.0.0.1:8090",
     name: Annotated[
         list[str] | None,
         typer.Option(
             "--name",
             metavar="HOST",
-            help="A name that browsers reach it by, beside this machine's own.",
+            help="A host name in the console's URL, beside this machine's own; may be given "
+            "several times.",
         ),
     ] = None,
     users: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Who may act: names, hashed passwords, roles. Without it nobody may; all may look.",
+            help="Users who may send commands: names, hashed passwords, roles. Without it the "
+            "console only shows pages, to everyone.",
         ),
     ] = None,
     user_header: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Instead of a login: the header in which a proxy names its user, e.g. "
-            "X-Forwarded-User.",
+            help="The header in which a proxy names its user, e.g. X-Forwarded-User; there is no "
+            "login then.",
         ),
     ] = None,
     proxy: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ADDRESS", help="From whom --user-header is believed. Default: this machine."
+            metavar="ADDRESS",
+            help="An address from which --user-header is accepted. Default: this machine.",
         ),
     ] = None,
     config: ConfigFile = None,
@@ -77,7 +78,7 @@ def console(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Without a command: show the pages."""
+    """Without a command: serve the pages."""
     require_extras("lbctl console", "console")
     if context.invoked_subcommand is not None:
         return
@@ -109,19 +110,19 @@ def _serve(
             emit_json({"url": served.url})
         else:
             emit(f"{served.url}/\n")
-        reader.current_view()  # what is slow for the first time is so before anybody waits for it
+        reader.current_view()  # the first view is slow, so it is made before a page needs it
         while not stop:
             time.sleep(STEP_S)
         served.stop()
 
 
 def _access(users: Path | None, header: str | None, proxies: tuple[str, ...]) -> Access:
-    """Raises CommandError."""
+    """Return who may see and do what. Raises CommandError."""
     from lb_stream.console.auth.users import UsersError
     from lb_stream.console.auth.visitor import Access
 
     if users is None and header is not None:
-        raise CommandError("--user-header: expected --users FILE, too: it says what each may do", 2)
+        raise CommandError("--user-header: expected --users FILE, too, which has users' roles", 2)
     if header is None and proxies:
         raise CommandError("--proxy: expected --user-header NAME, too", 2)
     try:
@@ -158,30 +159,28 @@ def _sends(given: CliSettings) -> SendCommand:
 def user(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="As whom they log in, and as whom commands name them."),
+        typer.Argument(metavar="NAME", help="The user's name, at the login and in commands."),
     ],
     role: Annotated[
         str,
-        typer.Option(
-            metavar="ROLE", help="viewer, operator or admin: in every cluster that isn't named."
-        ),
+        typer.Option(metavar="ROLE", help="viewer, operator or admin, in clusters without --in."),
     ] = "operator",
     in_cluster: Annotated[
         list[str] | None,
         typer.Option(
             "--in",
             metavar="CLUSTER=ROLE",
-            help="Another role in one cluster; can be given several times.",
+            help="The role in one cluster; may be given several times.",
         ),
     ] = None,
     no_password: Annotated[
-        bool, typer.Option("--no-password", help="For --user-header: the proxy checks passwords.")
+        bool, typer.Option("--no-password", help="For --user-header, where a proxy logs users in.")
     ] = False,
 ) -> None:
-    """Print the lines of the file of users that make one; asks for the password."""
+    """Ask for a password and print a user's lines for the file of --users."""
     from lb_stream.console.auth.users import UsersError, user_lines
 
-    clusters = dict(one.partition("=")[::2] for one in in_cluster or ())
+    clusters = dict(role.partition("=")[::2] for role in in_cluster or ())
     password = (
         None
         if no_password

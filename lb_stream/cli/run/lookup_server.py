@@ -29,12 +29,14 @@ def register(app: typer.Typer) -> None:
 
 def lookup_server(
     address: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: any that is free.")
+        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: any free port.")
     ] = "127.0.0.1:8095",
     max_age: Annotated[
         float,
         typer.Option(
-            metavar="S", min=1, help="Answer nothing when Kafka was last heard of so long ago."
+            metavar="S",
+            min=1,
+            help="Refuse lookups when Kafka has not answered for this many seconds.",
         ),
     ] = 10.0,
     asks: Annotated[
@@ -43,19 +45,22 @@ def lookup_server(
             "--asks-per-second",
             metavar="N",
             min=0,
-            help="Commands a second for known bundles, and as many for others.",
+            help="How many commands a second --ask may send for known bundles, and as many for "
+            "others.",
         ),
     ] = 20.0,
     ask: Annotated[
-        bool, typer.Option(help="Ask the balancer for an owner of what nobody serves.")
+        bool, typer.Option(help="Have the balancer assign bundles without an owner.")
     ] = True,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Answer GET /lookup?topic=TOPIC&cluster=CLUSTER with the broker that serves the topic, and GET
-    /health. Ctrl-C ends it."""
+    """Answer over HTTP which broker serves a topic, until Ctrl-C.
+
+    GET /lookup?topic=TOPIC&cluster=CLUSTER gives the broker, GET /health the server's state.
+    """
     given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.io.local.signals import StopRequest
     from lb_stream.io.lookup.client import Lookup, LookupConfig, LookupFailed

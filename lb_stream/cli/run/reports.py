@@ -1,4 +1,4 @@
-"""`lbctl reports`: load reports out of files."""
+"""`lbctl reports`: load reports from files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lb_stream.io.local.report_lines import Report
 
 app = typer.Typer(
-    name="reports", help="Load reports from files to the topic.", no_args_is_help=True
+    name="reports", help="Send load reports from files to their topic.", no_args_is_help=True
 )
 
 SHOWN_FAILURES = 20
@@ -40,20 +40,20 @@ SHOWN_FAILURES = 20
 
 @app.callback()
 def _group() -> None:
-    """Load reports from files to the topic."""
+    """Send load reports from files to their topic."""
 
 
 @app.command(epilog="Example: lbctl reports send captured.jsonl.gz --cluster eu-1 --pace 10")
 def send(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="JSON lines, also gzipped; - is stdin.")
+        Path, typer.Argument(metavar="FILE", help="JSON lines, plain or gzipped; - is stdin.")
     ],
     cluster: Annotated[
         str | None,
         typer.Option(
             "--cluster",
             metavar="NAME",
-            help="The brokers' cluster (stream.default_cluster).",
+            help="The brokers' cluster. Default: the setting stream.default_cluster.",
             callback=check_cluster_name,
         ),
     ] = None,
@@ -63,13 +63,14 @@ def send(
             "--pace",
             metavar="FACTOR",
             min=0.001,
-            help="1 keeps the reports' distances in time, 10 is ten times as fast.",
+            help="1: at the times that the reports have; 10: ten times as fast. Default: as fast "
+            "as possible.",
         ),
     ] = None,
     broker: Annotated[
         str | None,
         typer.Option(
-            "--broker", metavar="HOST:PORT", help="Whose a report is that doesn't say itself."
+            "--broker", metavar="HOST:PORT", help="The broker of reports that don't name one."
         ),
     ] = None,
     config: ConfigFile = None,
@@ -77,11 +78,10 @@ def send(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Send each line's load report, byte for byte, to the reports topic: plain reports, or reports
-    captured with their time and broker.
+    """Send the load report in each line of a file, byte for byte, to the reports topic.
 
-    As fast as possible unless --pace is given. Lines that can't be sent are named and the rest goes
-    on; the exit code is then 1.
+    A line is a report, or a captured record with a report, its time and its broker. Lines that
+    can't be sent are listed, and the rest is sent; the exit code is then 1.
     """
     given = load_cli_settings(config, broker_conf, set_)
     bootstrap, topic = given.bootstrap, given.settings.topics.reports
@@ -112,7 +112,7 @@ def send(
 
 @dataclass
 class Tally:
-    """What became of the lines. `brokers` are the keys of those whose reports have arrived."""
+    """How many lines were sent, skipped or failed; `brokers` are the keys of sent records."""
 
     sent: int = 0
     skipped: int = 0
@@ -122,7 +122,7 @@ class Tally:
 
 
 Post = Callable[[int, str, bytes], None]
-"""(line number, key, value): hands one record to the producer."""
+"""Gives one record to the producer: (line number, key, value)."""
 
 
 def _send_all(
@@ -152,19 +152,20 @@ def _send_all(
 
 
 def _readable(lines: Iterator[bytes], tally: Tally) -> Iterator[tuple[int, bytes]]:
-    """The lines with their numbers; where the file breaks off (a damaged archive), that is a
-    failure and the end."""
+    """Yield the lines with their numbers; a damaged archive's end is a failure."""
     number = 0
     try:
         for number, line in enumerate(lines, start=1):
             yield number, line
     except (OSError, EOFError, zlib.error) as error:
-        tally.failures.append((number + 1, f"the file can't be read on from here: {error}"))
+        tally.failures.append((number + 1, f"the rest of the file can't be read: {error}"))
 
 
 def _pacer(pace: float | None) -> Callable[[Report], None]:
-    """A function that waits until a report's turn has come: its distance in time from the first
-    one, divided by the pace."""
+    """Return a function that waits until a report is due.
+
+    A report is due at its distance in time from the first one, divided by the pace.
+    """
     start: tuple[float, float] | None = None
 
     def wait(report: Report) -> None:
@@ -180,7 +181,7 @@ def _pacer(pace: float | None) -> Callable[[Report], None]:
 
 @contextmanager
 def _sender(bootstrap: str, given: CliSettings, topic: str, tally: Tally) -> Iterator[Post]:
-    """A producer; when it closes, `tally` knows of every record whether it arrived."""
+    """Yield what sends a record; at the end, every record is in `tally`."""
     from kafka import KafkaProducer
     from kafka.errors import KafkaError
 
@@ -197,7 +198,7 @@ def _sender(bootstrap: str, given: CliSettings, topic: str, tally: Tally) -> Ite
     with KafkaProducer(**(settings | given.client_options(bootstrap))) as producer:
 
         def post(number: int, key: str, value: bytes) -> None:
-            def arrived(_: Any) -> None:
+            def arrived(_: object) -> None:
                 tally.sent += 1
                 tally.brokers.add(key)
 
@@ -222,8 +223,10 @@ def _sender(bootstrap: str, given: CliSettings, topic: str, tally: Tally) -> Ite
 
 @contextmanager
 def _lines(file: Path) -> Iterator[tuple[Iterator[bytes], Callable[[], int], int | None]]:
-    """The lines of a file, a function that tells how many of its bytes have been read, and how many
-    there are (None: unknown)."""
+    """Yield a file's lines, a function that counts the bytes read, and the file's size.
+
+    The size is None for stdin.
+    """
     if str(file) == "-":
         yield iter(sys.stdin.buffer), lambda: 0, None
         return
@@ -239,7 +242,7 @@ def _lines(file: Path) -> Iterator[tuple[Iterator[bytes], Callable[[], int], int
 
 @contextmanager
 def _progress(size: int | None, position: Callable[[], int]) -> Iterator[Callable[[], None]]:
-    """A bar on stderr while it is a terminal. Gives the function to call at each line."""
+    """Show a progress bar on stderr if it is a terminal; yield what to call for each line."""
     if not sys.stderr.isatty():
         yield lambda: None
         return

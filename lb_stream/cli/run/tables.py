@@ -1,8 +1,10 @@
-"""`lbctl tables`: the tables that follow from the log."""
+"""`lbctl tables`: rebuilding, upkeep and taking over of tables."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
 
 import typer
 
@@ -11,12 +13,14 @@ from lb_stream.cli.run.upkeep import maintain
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, load_cli_settings
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, table
 
-app = typer.Typer(name="tables", help="The Delta tables.", no_args_is_help=True)
+app = typer.Typer(
+    name="tables", help="Rebuild and maintain the Delta tables.", no_args_is_help=True
+)
 
 
 @app.callback()
 def _group() -> None:
-    """The Delta tables."""
+    """Rebuild and maintain the Delta tables."""
 
 
 app.command(epilog="Example: lbctl tables maintain --every 1h")(maintain)
@@ -30,48 +34,56 @@ app.command(
 def rebuild(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TABLE", help="Which ones; all that follow from the log."),
+        typer.Argument(
+            metavar="TABLE", help="Which tables. Default: all that follow from the log."
+        ),
     ] = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Write tables anew from the log `rounds`, each in one commit: readers see the old one or the
-    new one.
+    """Rebuild tables from the log `rounds`: lost, damaged, or written by another version.
 
-    For a table that was lost, damaged, or written by another version. Stop the job first: a table
-    that it writes to meanwhile is refused and stays as it is. What upkeep has deleted from the log
-    is taken over from the table as it was.
+    Each table is replaced in one commit: readers see the old one or the new one. Stop the job
+    first: a table that it writes to meanwhile is not rebuilt. Rows that upkeep has deleted from the
+    log are copied from the old table.
     """
     from dataclasses import asdict
 
-    from lb_stream.io.tables.rebuild import rebuild as rebuilt
+    from lb_stream.io.tables.rebuild import rebuild as rebuild_tables
     from lb_stream.io.tables.rebuild import rebuildable_tables
 
-    wanted = _checked(names or rebuildable_tables(), rebuildable_tables())
+    known = rebuildable_tables()
+    wanted = names or known
+    _require_rebuildable(wanted, known)
     folder = load_cli_settings(config, broker_conf, set_).tables
-    done = []
+    results = []
     with _progress(json) as report:
-        for one in rebuilt(folder, wanted, report):
-            done.append(one)
+        for result in rebuild_tables(folder, wanted, report):
+            results.append(result)
             if json:
-                emit_json(asdict(one))
+                emit_json(asdict(result))
     if not json:
-        columns = ("table", "rows", "batches of the log", "taken over", "lost", "s")
+        columns = ("table", "rows", "batches of the log", "copied", "lost", "s")
         cells = [
-            (one.table, one.rows, one.batches, one.taken_over, one.lost, f"{one.seconds:.1f}")
-            for one in done
+            (
+                result.table,
+                result.rows,
+                result.batches,
+                result.taken_over,
+                result.lost,
+                f"{result.seconds:.1f}",
+            )
+            for result in results
         ]
         emit_rich(table(columns, cells, right=columns[1:]))
-    if any(rebuilt.lost for rebuilt in done):
-        note(
-            "lost: rows that the log names, whose files are gone and that were not in the table "
-            "either"
-        )
+    if any(result.lost for result in results):
+        note("lost: rows whose files are missing, and that the old table didn't have either")
 
 
-def _checked(names: list[str], known: list[str]) -> list[str]:
+def _require_rebuildable(names: list[str], known: list[str]) -> None:
+    """Raise CommandError if a table can't be rebuilt."""
     reasons = {
         "rounds": "it is the log itself",
         "bundle_averages": "it follows from the stream's state: the job writes each cluster's part "
@@ -81,39 +93,41 @@ def _checked(names: list[str], known: list[str]) -> list[str]:
         if name not in known:
             why = reasons.get(name, "it does not follow from the log")
             raise CommandError(
-                f"{name} can't be rebuilt ({why}); those that can: {', '.join(known)}", code=2
+                f"{name} can't be rebuilt ({why}); expected one of {', '.join(known)}", code=2
             )
-    return names
 
 
-def _progress(json: bool) -> Any:
-    """A bar for each table on a terminal's stderr."""
-    from collections.abc import Iterator
-    from contextlib import contextmanager
+@contextmanager
+def _progress(json: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Show a progress bar for each table on a terminal's stderr; yield what reports progress.
 
+    It takes a table, and how many of how many batches are done.
+    """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskID,
+        TextColumn,
+        TimeElapsedColumn,
+    )
 
-    @contextmanager
-    def bars() -> Iterator[Any]:
-        console = Console(stderr=True)
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("batches"),
-            TimeElapsedColumn(),
-        )
-        with Progress(
-            *columns, console=console, transient=True, disable=json or not console.is_terminal
-        ) as shown:
-            tasks: dict[str, Any] = {}
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("batches"),
+        TimeElapsedColumn(),
+    )
+    is_shown = console.is_terminal and not json
+    with Progress(*columns, console=console, transient=True, disable=not is_shown) as bars:
+        tasks: dict[str, TaskID] = {}
 
-            def report(name: str, done: int, total: int) -> None:
-                if name not in tasks:
-                    tasks[name] = shown.add_task(name, total=total)
-                shown.update(tasks[name], completed=done)
+        def report(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=total)
+            bars.update(tasks[name], completed=done)
 
-            yield report
-
-    return bars()
+        yield report

@@ -1,4 +1,4 @@
-"""`lbctl tables take-over`: a cluster moves from one pipeline to another."""
+"""`lbctl tables take-over`: moves a cluster from one pipeline to another."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from lb_stream.cli.shared.output import CommandError, emit, emit_json
 
 
 def take_over(
-    cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="Which one.")],
+    cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="The cluster.")],
     source: Annotated[
         str,
         typer.Option(
             "--from",
             metavar="FOLDER",
-            help="The tables of the pipeline that had it (its stream.tables).",
+            help="The folder of tables of the pipeline that has it (stream.tables there).",
         ),
     ],
     config: ConfigFile = None,
@@ -25,11 +25,11 @@ def take_over(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Give this pipeline's log what another pipeline remembers of a cluster: orders, decisions
-    under way, versions and epochs.
+    """Copy a cluster's memory from another pipeline's log into this pipeline's.
 
-    Stop this pipeline's job first, then the other's. Before that one starts again, its settings
-    must leave the cluster out (stream.excluded_clusters): docs/deploy.md "Several pipelines".
+    It holds commands in force, pending decisions, versions and epochs. Stop this pipeline's job
+    first, then the other's. Before the other starts again, its settings must leave the cluster out
+    (stream.excluded_clusters): docs/deploy.md "Several pipelines".
     """
     from dataclasses import asdict
 
@@ -59,14 +59,14 @@ def take_over(
         raise CommandError(str(error)) from error
     except COMMIT_TROUBLES as error:
         raise CommandError(
-            f"somebody else writes to the log in {stream.tables} ({error}): stop the job, then "
-            "once more"
+            f"another process writes to the log in {stream.tables} ({error}): stop the job, then "
+            "try again"
         ) from error
     if json:
         emit_json(asdict(done))
         return
     emit(
         f"{done.pipeline} has {cluster} as of round {done.seq}, epoch {done.epoch}, with "
-        f"{done.pending} decisions under way. "
-        f"Start its job: averages begin anew with the next reports."
+        f"{done.pending} pending decisions. Start its job: averages begin anew with the next "
+        "reports.\n"
     )

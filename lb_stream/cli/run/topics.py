@@ -1,4 +1,4 @@
-"""`lbctl topics`: the five topics between brokers and balancer."""
+"""`lbctl topics`: the topics that the balancer reads and writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from lb_stream.cli.shared.options import (
 from lb_stream.cli.shared.output import CommandError, emit, emit_json
 
 app = typer.Typer(
-    name="topics", help="The topics that the balancer reads and writes.", no_args_is_help=True
+    name="topics",
+    help="Create and check the topics that the balancer reads and writes.",
+    no_args_is_help=True,
 )
 
 
@@ -23,8 +25,10 @@ app = typer.Typer(
 def create(
     config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
 ) -> None:
-    """Make the topics that are missing; one that exists with unfit settings is named with the
-    command that mends it (exit code 2)."""
+    """Create the topics that are missing.
+
+    If a topic exists with wrong settings, the command that corrects them is shown (exit code 2).
+    """
     from lb_stream.access.roles import resource_names, rights_of
     from lb_stream.io.kafka.preflight import require_rights
     from lb_stream.io.kafka.topics import create_topics, topic_specs
@@ -38,19 +42,20 @@ def create(
             given.settings.kafka.options,
             rights_of("create", resource_names(given.settings)),
         )
-        made = create_topics(bootstrap, specs, given.settings.kafka.options)
+        created = create_topics(bootstrap, specs, given.settings.kafka.options)
     if json:
         emit_json(
             {
                 "bootstrap_servers": bootstrap,
-                "made": made,
-                "existed": [spec.name for spec in specs if spec.name not in made],
+                "created": created,
+                "existed": [spec.name for spec in specs if spec.name not in created],
             }
         )
         return
     emit(
         "".join(
-            f"{spec.name}: {'made' if spec.name in made else 'exists, fit'}\n" for spec in specs
+            f"{spec.name}: {'created' if spec.name in created else 'exists, ok'}\n"
+            for spec in specs
         )
     )
 
@@ -59,7 +64,10 @@ def create(
 def check(
     config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
 ) -> None:
-    """Check the topics and change nothing: exit code 1 when one is missing, 2 when one is unfit."""
+    """Check the topics and change nothing.
+
+    The exit code is 1 if a topic is missing, 2 if one has wrong settings.
+    """
     from lb_stream.io.kafka.preflight import require_rights
     from lb_stream.io.kafka.topics import TopicMismatch, inspect_topics, topic_specs
 
@@ -74,7 +82,7 @@ def check(
         )
         missing, mismatches = inspect_topics(bootstrap, specs, given.settings.kafka.options)
     if json:
-        unfit = [
+        wrong = [
             {
                 "topic": mismatch.topic,
                 "setting": mismatch.setting,
@@ -84,7 +92,7 @@ def check(
             }
             for mismatch in mismatches
         ]
-        emit_json({"bootstrap_servers": bootstrap, "missing": missing, "unfit": unfit})
+        emit_json({"bootstrap_servers": bootstrap, "missing": missing, "wrong": wrong})
         raise typer.Exit(2 if mismatches else 1 if missing else 0)
     if mismatches:
         raise TopicMismatch(mismatches)
@@ -92,4 +100,4 @@ def check(
         raise CommandError(
             f"missing at {bootstrap}: {', '.join(missing)}: run `lbctl topics create`"
         )
-    emit("".join(f"{spec.name}: fit\n" for spec in specs))
+    emit("".join(f"{spec.name}: ok\n" for spec in specs))

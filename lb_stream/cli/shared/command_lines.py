@@ -1,5 +1,4 @@
-"""Operators' commands on the command line: what lbctl takes follows from the files of
-`lb_stream/operations`."""
+"""Builds lbctl's commands for operators from the operations in core."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from lb_stream.cli.shared.output import CommandError
-from lb_stream.cli.shared.sending import SendOptions, with_send_options
+from lb_stream.cli.shared.sending import SendOptions, send_commands, with_send_options
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -28,30 +27,29 @@ if TYPE_CHECKING:
 
     from lb_stream.core.commands.base import Cli, CommandLine, Operation
 
-PREVIEW_HELP = "Send nothing: show what would come of it, played from the present for half an hour."
+PREVIEW_HELP = "Send nothing: simulate the next half hour with the command, and show the outcome."
 
 
 class OperatorGroup(TyperGroup):
-    """A group of lbctl with the commands that operators send, which are loaded when one of them is
-    asked for."""
+    """A group of lbctl with operators' commands, which are loaded when one of them is called."""
 
     def list_commands(self, ctx: Context) -> list[str]:
-        """Return the names of its own commands, then of those that operators send."""
+        """Return the names of the group's own commands, then of operators' commands."""
         return [*super().list_commands(ctx), *derived_commands(str(self.name))]
 
     def get_command(self, ctx: Context, cmd_name: str) -> ClickCommand | None:
-        """Return the command of that name."""
+        """Return the command with that name."""
         own = super().get_command(ctx, cmd_name)
         return own or derived_commands(str(self.name)).get(cmd_name)
 
 
 @cache
 def derived_commands(group: str) -> Mapping[str, ClickCommand]:
-    """Return the commands of a group that follow from operators' commands, by their names."""
+    """Return a group's commands that are built from operations, by their names."""
     from lb_stream.core.commands.base import operations
 
     app = typer.Typer(rich_markup_mode="rich")
-    app.callback()(lambda: None)  # a group, even of one
+    app.callback()(lambda: None)  # makes a group even of a single command
     for model in operations():
         for line in model.spec.lines:
             words = line.name.split()
@@ -62,21 +60,21 @@ def derived_commands(group: str) -> Mapping[str, ClickCommand]:
 
 
 def _function(model: type[Operation], line: CommandLine) -> Callable[..., None]:
-    """Return a function whose parameters are a command's options, and which sends the command."""
+    """Return a function that sends a command; its parameters are the command's options."""
     form = line.form or model
     fields = own_fields(form)
 
-    def run(*, send: SendOptions, preview: bool = False, **given: Any) -> None:
-        values = _values(fields, given)
-        wanted = _wire_fields(model, line, values, send)
+    def run(*, options: SendOptions, preview: bool = False, **given: Any) -> None:
+        values = _parse_values(fields, given)
+        wanted = _build_fields(model, line, values, options)
         if line.must_be_known:
-            _require_known(send)
+            _require_known_cluster(options)
         if preview:
             from lb_stream.cli.shared.prediction import preview_command
 
-            preview_command(send, model, wanted)
-        else:
-            send(model.spec.kind, **wanted)
+            preview_command(options, model, wanted)
+        elif not send_commands(options, [(model.spec.kind, wanted)]):
+            raise typer.Exit(1)
 
     parameters = [_parameter(name, field) for name, field in fields.items()]
     if line.preview:
@@ -87,13 +85,12 @@ def _function(model: type[Operation], line: CommandLine) -> Callable[..., None]:
 
 
 def own_fields(form: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Return the fields that people give, by their names: those that say how the command line takes
-    them."""
+    """Return the fields that are options or arguments on the command line, by their names."""
     return {name: field for name, field in form.model_fields.items() if cli_of(field) is not None}
 
 
 def cli_of(field: FieldInfo) -> Cli | None:
-    """Return how the command line takes a field; None: it doesn't."""
+    """Return how a field is given on the command line; None: not at all."""
     from lb_stream.core.commands.base import Cli
 
     return next((mark for mark in field.metadata if isinstance(mark, Cli)), None)
@@ -120,7 +117,7 @@ def _parameter(name: str, field: FieldInfo) -> Parameter:
 
     default: Any = Parameter.empty
     if not field.is_required():
-        # an empty list is none: a list option that isn't given is left out
+        # An empty list becomes None: a list option that isn't given is left out.
         default = field.default if field.default != [] else None
         annotation = annotation | None if default is None else annotation
     if cli.default is not None:
@@ -134,7 +131,7 @@ def _bound(field: FieldInfo, kind: type, name: str) -> Any:
 
 
 def plain_type(annotation: Any) -> Any:
-    """Return a field's type without what is annotated: text, numbers, lists and choices."""
+    """Return a field's type without its annotations."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return plain_type(arguments[0])
@@ -147,11 +144,14 @@ def plain_type(annotation: Any) -> Any:
     return annotation
 
 
-# --- what was given as fields of the command ---
+# --- given options as fields of the command ---
 
 
-def _values(fields: Mapping[str, FieldInfo], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was given, read. Raises CommandError."""
+def _parse_values(fields: Mapping[str, FieldInfo], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the given options; those that were left out are missing.
+
+    Raises CommandError.
+    """
     values = {}
     for name, field in fields.items():
         value, cli = given[name], cli_of(field)
@@ -176,8 +176,8 @@ def _read_json(file: Path) -> Any:
         raise CommandError(f"{file}: {error}", 2) from None
 
 
-def _wire_fields(
-    model: type[Operation], line: CommandLine, values: dict[str, Any], send: SendOptions
+def _build_fields(
+    model: type[Operation], line: CommandLine, values: dict[str, Any], options: SendOptions
 ) -> dict[str, Any]:
     """Return the fields of the command, with brokers' whole names. Raises CommandError."""
     from lb_stream.core.commands.base import BadForm
@@ -190,16 +190,16 @@ def _wire_fields(
     for name in model.brokers:
         value = wanted.get(name)
         if isinstance(value, str):
-            wanted[name] = send.broker(value)
+            wanted[name] = options.require_broker(value)
         elif isinstance(value, dict):
-            wanted[name] = {send.broker(broker): other for broker, other in value.items()}
+            wanted[name] = {options.require_broker(broker): more for broker, more in value.items()}
     return wanted
 
 
-def _require_known(send: SendOptions) -> None:
-    """Raise CommandError for a cluster that the tables, where there are any, don't know."""
+def _require_known_cluster(options: SendOptions) -> None:
+    """Raise CommandError if there are tables, and they don't have the cluster."""
     from lb_stream.query.cluster_state import describe_unknown_cluster, list_clusters
 
-    known = list_clusters(send.given.tables)
-    if known and send.cluster not in known:
-        raise CommandError(describe_unknown_cluster(str(send.cluster), known), 2)
+    known = list_clusters(options.given.tables)
+    if known and options.cluster not in known:
+        raise CommandError(describe_unknown_cluster(str(options.cluster), known), 2)

@@ -1,7 +1,4 @@
-"""How a drain gets on: bundles left, time to go, who remains and why.
-
-From the tables, while the command is waited for.
-"""
+"""The progress of a drain, from the tables: bundles left, time to go, which remain and why."""
 
 from __future__ import annotations
 
@@ -18,40 +15,42 @@ from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.wording import RULES_BY_PLACE, explain_refusal
 from lb_stream.store import Store
 
-EVERY_S = 5.0
-MOST_NAMED = 3
+INTERVAL_S = 5.0
+MAX_NAMED = 3
 
 _LEFT = "SELECT bundle FROM bundle_averages WHERE cluster = $1 AND owner = $2 ORDER BY bundle"
+_HINDERING = RULES_BY_PLACE["limits"] + RULES_BY_PLACE["policies"] + RULES_BY_PLACE["suspension"]
 _REFUSED = f"""
-    SELECT rule FROM refusals WHERE cluster = $1 AND now_ms >= $3 AND (broker = $2 OR broker IS NULL)
-    AND rule IN {RULES_BY_PLACE["limits"] + RULES_BY_PLACE["policies"] + RULES_BY_PLACE["suspension"]} ORDER BY log_seq DESC, rule LIMIT 1
+    SELECT rule FROM refusals
+    WHERE cluster = $1 AND now_ms >= $3 AND (broker = $2 OR broker IS NULL) AND rule IN {_HINDERING}
+    ORDER BY log_seq DESC, rule LIMIT 1
 """
 
 
 class DrainWatch:
-    """Tells on stderr, now and then, what has changed.
+    """Notes the progress of a drain on stderr when it has changed.
 
-    Where the tables can't be read nothing is told: the answer comes all the same.
+    It notes nothing while the tables can't be read.
     """
 
     def __init__(self, tables: Store, cluster: str, broker: str) -> None:
         self._tables, self._cluster, self._broker = tables, cluster, broker
         self._began_s, self._next_s = time.monotonic(), 0.0
         self._first: int | None = None
-        self._told = ""
+        self._last = ""
 
     def look(self) -> None:
-        """Look, if that is due."""
+        """Read the tables and note what has changed, every INTERVAL_S seconds."""
         if time.monotonic() < self._next_s:
             return
-        self._next_s = time.monotonic() + EVERY_S
+        self._next_s = time.monotonic() + INTERVAL_S
         with suppress(QueryError, OSError):
-            told = self._line()
-            if told != self._told:
-                note(told)
-            self._told = told
+            line = self._describe()
+            if line != self._last:
+                note(line)
+            self._last = line
 
-    def _line(self) -> str:
+    def _describe(self) -> str:
         with open_lake(self._tables) as lake:
             owned = [
                 row["bundle"] for row in records(run(lake, _LEFT, [self._cluster, self._broker]))
@@ -64,7 +63,7 @@ class DrainWatch:
         arriving = bound_for(self._broker, now.memory.pending).difference(left)
         coming = f", {len(arriving)} on their way to it" if arriving else ""
         progress = f"{len(left)} of {self._first} bundles left{coming}{self._to_go(len(left))}"
-        return f"{self._broker}: {progress}{_remaining(left, now, rule)}"
+        return f"{self._broker}: {progress}{_explain_remaining(left, now, rule)}"
 
     def _to_go(self, left: int) -> str:
         assert self._first is not None
@@ -72,21 +71,21 @@ class DrainWatch:
         return f", about {max(1, round(left * took_s / gone))} s to go" if gone and left else ""
 
 
-def _remaining(left: list[str], now: ClusterState, rule: str | None) -> str:
-    """Some of those that remain, and why: those that aren't on their way first."""
+def _explain_remaining(left: list[str], now: ClusterState, rule: str | None) -> str:
+    """Explain why some bundles remain; those without a pending move come first."""
     moving = {
         pending.bundle: f"on its way until {clock(pending.expires_ms)}"
         for pending in now.memory.pending
     }
     waiting = {
-        name: f"its last decision failed: again at {clock(retry.not_before_ms)}"
+        name: f"its last decision failed, the next may follow at {clock(retry.not_before_ms)}"
         for name, retry in now.memory.retries.items()
     }
     why = {
         name: moving.get(name)
         or waiting.get(name)
-        or (explain_refusal(rule) if rule else "its turn comes")
+        or (explain_refusal(rule) if rule else "it waits for its turn")
         for name in left
     }
-    shown = sorted(left, key=lambda name: name in moving)[:MOST_NAMED]
+    shown = sorted(left, key=lambda name: name in moving)[:MAX_NAMED]
     return "".join(f"; {name}: {why[name]}" for name in shown)

@@ -1,5 +1,4 @@
-"""The options that commands share, and what they lead to: settings, the tables' folder, the Kafka
-cluster."""
+"""Options that commands share, and what follows from them: settings, the tables' folder, Kafka."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 DEMO_TABLES = Path(".lb/demo/tables")
 KAFKA_FOLDER = Path(".lb/kafka")
 EMBEDDED_FOLDERS = (KAFKA_FOLDER, Path(".lb/demo/kafka"))
-"""Where `lbctl kafka start` and the demo keep their brokers."""
+"""Data folders of the brokers that `lbctl kafka start` and the demo start."""
 
 _PANEL = "Settings"
 _BALANCER = "balancer."
@@ -43,7 +42,7 @@ BrokerConf = Annotated[
     typer.Option(
         "--broker-conf",
         metavar="FILE",
-        help="A Pulsar broker.conf: below --config.",
+        help="A Pulsar broker.conf, whose settings --config overrides.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -52,7 +51,7 @@ Set = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="One setting, above all files; may be given again.",
+        help="A setting, which overrides the files; may be given several times.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -61,14 +60,15 @@ Try = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="A balancer's setting to try, Pulsar's name or ours; others are lbctl's own.",
+        help="A setting to try, by Pulsar's name or this project's; may be given several times. "
+        "Settings outside of [balancer] apply to lbctl itself.",
     ),
 ]
 Json = Annotated[
     bool,
     typer.Option(
         "--json",
-        help="Output for programs: JSON on stdout and nothing else.",
+        help="Print only JSON on stdout, for programs.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -87,7 +87,7 @@ Output = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="Rows as a table, as JSON (one object a line; as --json), or as CSV.",
+        help="Print rows as a table, as JSON (one object a line, like --json) or as CSV.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -97,14 +97,14 @@ DataFolder = Annotated[
 
 
 def check_cluster_name(value: str | None) -> str | None:
-    """Check a cluster's name given on the command line."""
+    """Return a cluster's name. Raises typer.BadParameter if it has other characters."""
     if value is not None and not re.fullmatch(r"[A-Za-z0-9._-]+", value):
         raise typer.BadParameter("letters, digits, dots, dashes and underscores only")
     return value
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """A time given on the command line. Raises typer.BadParameter."""
+    """Return a time given on the command line. Raises typer.BadParameter."""
     if text is None:
         return None
     try:
@@ -124,7 +124,7 @@ def _ms(option: str, text: str | None) -> int | None:
 
 
 def parse_time_range(from_: str | None, to: str | None) -> tuple[int | None, int | None]:
-    """Begin and end given by --from and --to, ms since the epoch. Raises CommandError."""
+    """Return begin and end of --from and --to, ms since the epoch. Raises CommandError."""
     begin, end = (_ms(option, text) for option, text in (("--from", from_), ("--to", to)))
     if begin is not None and end is not None and end <= begin:
         raise CommandError(f"--to {to}: expected a time after --from {from_}", 2)
@@ -140,63 +140,60 @@ Cluster = Annotated[
 
 
 def split_settings(given: list[str] | None) -> tuple[dict[str, str], list[str]]:
-    """What `Try` gave: the balancer's settings, and lbctl's own. Raises CommandError."""
-    tried, own = {}, []
-    for one in given or []:
-        name, equals, value = one.partition("=")
+    """Split the settings of `Try` into the balancer's, to be tried, and lbctl's own.
+
+    Raises CommandError.
+    """
+    tried: dict[str, str] = {}
+    own: list[str] = []
+    for setting in given or []:
+        name, equals, value = setting.partition("=")
         if not equals:
-            raise CommandError(f"--set {one}: expected KEY=VALUE", 2)
+            raise CommandError(f"--set {setting}: expected KEY=VALUE", 2)
         if "." not in name or name.startswith(_BALANCER):
             tried[name.removeprefix(_BALANCER)] = value
         else:
-            own.append(one)
+            own.append(setting)
     return tried, own
 
 
 @dataclass(frozen=True, slots=True)
 class CliSettings:
-    """The settings of one run of lbctl, and who gave each."""
+    """The settings of one run of lbctl, and where each was set (section and key → origin)."""
 
     settings: Settings
     origins: dict[tuple[str, ...], str]
 
     def of_cluster(self, cluster: str) -> ResolvedSettings:
-        """What one cluster's settings come to; "": one without a section of its own."""
+        """Return one cluster's settings in force; "": a cluster without a section of its own."""
         from lb_stream.settings.resolve import resolve
 
         return resolve(self.settings.of_cluster(cluster))
 
     @property
     def tables(self) -> Store:
-        """The tables' folder: the one set; or the demo's when nobody set one and only the demo has
-        run here. Raises SettingError."""
+        """The tables' folder that is set, or the demo's where only the demo has run.
+
+        Raises SettingError.
+        """
         from lb_stream.store import tables_of
 
         return tables_of(self.stream)
 
     @property
     def stream(self) -> StreamSettings:
-        """The stream's settings with the tables' folder that is read, and the checkpoint that
-        belongs to it."""
+        """The stream's settings, with the tables' folder that is read and its checkpoint."""
         stream = self.settings.stream
-        if (
-            ("stream", "tables") in self.origins
-            or Path(stream.tables).exists()
-            or not DEMO_TABLES.exists()
-        ):
+        is_set = ("stream", "tables") in self.origins
+        if is_set or Path(stream.tables).exists() or not DEMO_TABLES.exists():
             return stream
         note(f"reading the demo's tables in {DEMO_TABLES} (others: --set stream.tables=FOLDER)")
-        return stream.model_copy(
-            update={
-                "tables": str(DEMO_TABLES),
-                "checkpoint": str(DEMO_TABLES.parent / "checkpoint"),
-            }
-        )
+        checkpoint = DEMO_TABLES.parent / "checkpoint"
+        return stream.model_copy(update={"tables": str(DEMO_TABLES), "checkpoint": str(checkpoint)})
 
     @property
     def bootstrap(self) -> str:
-        """Kafka's bootstrap servers: those set; or an embedded broker's that runs below this folder
-        when nobody set any."""
+        """Kafka's bootstrap servers that are set, or those of a broker that lbctl has started."""
         if ("kafka", "bootstrap_servers") not in self.origins:
             from lb_stream.io.local.running_kafka import find_running_kafka
 
@@ -210,7 +207,7 @@ class CliSettings:
         return self.settings.kafka.bootstrap_servers
 
     def client_options(self, bootstrap: str) -> dict[str, Any]:
-        """Arguments of every kafka-python client."""
+        """Return the arguments of every kafka-python client."""
         from lb_stream.io.kafka.clients import FAST_RETRY, kafka_python_options
 
         return {
@@ -220,7 +217,7 @@ class CliSettings:
         }
 
     def rights(self, operation: str, *topics: str) -> list[Right]:
-        """One and the same right to some topics."""
+        """Return one right for each of these topics."""
         from lb_stream.access.roles import Right
 
         return [Right(operation, "topic", topic) for topic in topics]
@@ -229,7 +226,7 @@ class CliSettings:
 def load_cli_settings(
     config: Path | None, broker_conf: Path | None, arguments: list[str] | None
 ) -> CliSettings:
-    """Read the settings. Raises SettingError."""
+    """Read the settings of one run of lbctl. Raises SettingError."""
     from lb_stream.io.without_pandas import keep_pandas_out
 
     keep_pandas_out()
@@ -245,10 +242,9 @@ def load_cli_settings(
 def require_kafka(
     bootstrap: str, given: CliSettings, rights: Sequence[Right] = ()
 ) -> Iterator[None]:
-    """Turns what Kafka's client says into one clear line, after a look whether anybody is there at
-    all.
+    """Raise CommandError if no Kafka broker answers, and for errors of Kafka's client inside.
 
-    `rights`: those that are needed all the while, to name the one that was taken meanwhile.
+    `rights` are those that are needed inside: an error names the right that is missing.
     """
     from lb_stream.io.kafka.reachable import describe_unreachable
 
@@ -264,7 +260,7 @@ def require_kafka(
     from lb_stream.access.refusals import AccessRefusal, find_refusal
     from lb_stream.io.kafka.preflight import name_missing_rights
 
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it raises its errors, too
     try:
         yield
     except AccessRefusal as refusal:
@@ -278,10 +274,7 @@ def require_kafka(
 
 
 def require_topics(bootstrap: str, given: CliSettings, rights: Sequence[Right]) -> None:
-    """Make sure that Kafka gives rights to topics.
-
-    Raises Refusal; CommandError when there is no such topic: clients would only wait.
-    """
+    """Raise AccessRefusal if a right is missing, CommandError if a topic doesn't exist."""
     from lb_stream.io.kafka.preflight import require_rights
 
     if absent := require_rights(bootstrap, given.settings.kafka.options, rights):

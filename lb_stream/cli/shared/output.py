@@ -1,6 +1,6 @@
-"""How commands talk: results on stdout (nothing else), notes and errors on stderr.
+"""Output of commands: results on stdout, notes and errors on stderr.
 
-What names hold is shown, never obeyed.
+Control characters and markup in names are shown as text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 ASCII = "lbctl-ascii"
-"""How letters are written that a terminal's encoding lacks: arrows and the like by others that look
-alike, names by their numbers."""
+"""The error handler for characters that a terminal's encoding lacks.
+
+Arrows and the like become similar ASCII characters, letters of names become their numbers.
+"""
 
 _ALIKE = {
     "→": "->",
@@ -78,12 +80,12 @@ def emit(text: str) -> None:
 
 
 def emit_line(text: str) -> None:
-    """One line, whatever names it holds."""
+    """Write one line for people to stdout, whatever the names in it hold."""
     emit(shown(text) + "\n")
 
 
 def emit_data(text: str) -> None:
-    """Write to stdout as it is. When its reader has gone (`| head`), end quietly: it had enough."""
+    """Write text to stdout unchanged; if its reader has ended (`| head`), end without an error."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -93,8 +95,7 @@ def emit_data(text: str) -> None:
 
 
 def discard_stdout() -> None:
-    """Let what is still buffered for stdout go nowhere, so that Python's own flush at exit has
-    nothing to complain about."""
+    """Discard what is still buffered for stdout, so that Python's flush at exit doesn't fail."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -105,24 +106,23 @@ def note(text: str) -> None:
 
 
 def warn_if_exposed(path: Path, holds: str) -> None:
-    """Say on stderr that other users can open a file of secrets."""
+    """Warn on stderr if other users can open a file of secrets."""
     from lb_stream.settings.files import describe_exposure
 
     if exposed := describe_exposure(path, holds):
         note(f"warning: {exposed}")
 
 
-def emit_json(value: Any) -> None:
-    """One JSON value on a line of its own. NaN and infinity, which JSON lacks, become null."""
+def emit_json(value: object) -> None:
+    """Write one JSON value as a line to stdout. NaN and infinity, which JSON lacks, become null."""
     emit_data(in_json(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)) + "\n")
 
 
-def emit_rows(rows: Iterable[Mapping[str, Any]], form: str, as_json: bool = False) -> bool:
-    """Rows for programs, as json (one object a line) or csv (columns of the first row; what is no
-    figure and no text is JSON).
+def emit_rows(rows: Iterable[Mapping[str, object]], form: str, as_json: bool = False) -> bool:
+    """Write rows for programs to stdout; return False, without output, for forms for people.
 
-    `as_json`: --json was given, which is another word for that form. Returns False, and prints
-    nothing, for another form: they are for people then.
+    Form `json`, or `as_json`: one object a line. Form `csv`: the columns of the first row; values
+    that are neither numbers nor text are JSON.
     """
     form = "json" if as_json else form
     if form not in ("json", "csv"):
@@ -133,12 +133,12 @@ def emit_rows(rows: Iterable[Mapping[str, Any]], form: str, as_json: bool = Fals
             continue
         if number == 0:
             emit_csv([list(row)])
-        emit_csv([list(_plain(dict(row)).values())])
+        emit_csv([[_plain(value) for value in row.values()]])
     return True
 
 
-def emit_csv(rows: Iterable[Sequence[Any]]) -> None:
-    """Lines of CSV, as they are for a program; a terminal is shown what it would obey."""
+def emit_csv(rows: Iterable[Sequence[object]]) -> None:
+    """Write CSV to stdout: unchanged for programs, with visible control characters on a terminal."""
     text = io.StringIO()
     cells = (
         [
@@ -151,7 +151,8 @@ def emit_csv(rows: Iterable[Sequence[Any]]) -> None:
     (emit if sys.stdout.isatty() else emit_data)(text.getvalue())
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
+    """Return a value as JSON can hold it."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
@@ -164,16 +165,16 @@ def _plain(value: Any) -> Any:
 
 
 def console() -> Console:
-    """Renders for stdout; what it renders is written by `emit`."""
+    """Return a console of rich that renders for stdout; `emit` writes what it renders."""
     from rich.console import Console  # (rich is slow to import; machine output needs none)
 
     return Console(highlight=False)
 
 
 def emit_rich(*parts: RenderableType) -> None:
-    """Tables, styled text and lines; plain where stdout is no terminal.
+    """Write tables, styled text and lines to stdout, without styles if it is no terminal.
 
-    A plain text is no markup.
+    Markup in plain text is shown as text.
     """
     screen = console()
     with screen.capture() as captured:
@@ -183,8 +184,10 @@ def emit_rich(*parts: RenderableType) -> None:
 
 
 def styled(*lines: str | tuple[str, str]) -> Text:
-    """Lines of text, or pairs of text and style, for rich: what names hold adds no line, no colour,
-    no markup. For cells, too."""
+    """Return lines of text, or pairs of text and style, for rich, also for cells.
+
+    Control characters and markup in them are shown as text.
+    """
     from rich.text import Text
 
     pairs = [(line, "") if isinstance(line, str) else line for line in lines]
@@ -192,11 +195,11 @@ def styled(*lines: str | tuple[str, str]) -> Text:
 
 
 def table(
-    columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[str] = ()
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[str] = ()
 ) -> RenderableType:
-    """A plain table; columns named in `right` are right-aligned.
+    """Return a plain table; columns named in `right` are right-aligned.
 
-    Cells that `styled` has not made are plain values.
+    Cells are values, or texts that `styled` has made.
     """
     from rich import box
     from rich.table import Table

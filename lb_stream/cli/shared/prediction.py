@@ -1,10 +1,9 @@
-"""What would come of a change, before it is made: for `lbctl what-if`, and for --preview of the
-commands that change something."""
+"""Predicts what a change would do, for `lbctl what-if` and for --preview of operators' commands."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -17,15 +16,15 @@ if TYPE_CHECKING:
     from lb_stream.sim.simulation.prediction import Prediction
 
 MINUTES = 30.0
-MOST_MOVES = 10
+MAX_SHOWN_MOVES = 10
 PARTS = 100
 WORSE = 0.0005
-"""A max usage that differs by no more than this is the same: it is shown with three digits."""
+"""Max usages that differ by no more than this count as equal: they are shown with three digits."""
 Preview = Annotated[
     bool,
     typer.Option(
         "--preview",
-        help="Send nothing: show what would come of it, played from the present for half an hour.",
+        help="Send nothing: simulate the next half hour with the command, and show the outcome.",
     ),
 ]
 
@@ -37,10 +36,10 @@ def show_prediction(
     minutes: float = MINUTES,
     json: bool = False,
 ) -> None:
-    """Play the present of a cluster (None: the only one) as it is and changed, and print both.
+    """Simulate a cluster's next minutes without and with a change, and print both.
 
-    Raises typer.Exit(1) when the change doesn't fit, or is an approval that leaves the busiest
-    broker busier than it is without; CommandError when it would be refused; QueryError,
+    `cluster` None: the only one. Raises typer.Exit(1) if the change doesn't fit, or if an approval
+    leaves the busiest broker busier; CommandError if the change would be refused; QueryError,
     SettingError, ScenarioError.
     """
     from lb_stream.io.local.progress import progress
@@ -52,26 +51,23 @@ def show_prediction(
     with open_lake(given.tables, require_columns=False) as lake:
         history = LoadHistory(**load_recent_history(build_lake_query(lake), cluster))
     name = history.cluster
-    with progress("simulating", every=PARTS) as told:
+    with progress("simulating", every=PARTS) as advance:
         found, notes = predict_change(
-            history, change, minutes, lambda part: told(name, int(part * PARTS), PARTS)
+            history, change, minutes, lambda part: advance(name, int(part * PARTS), PARTS)
         )
     answers = found[CHANGED].answers
     if answers and all(answer.outcome == "refused" for answer in answers):
         raise CommandError(f"it would be refused ({answers[0].rule}): {answers[0].text}")
     if json:
-        figures = {label: {**one.figures, "moved": one.moves} for label, one in found.items()}
-        said = (
-            {
-                "answers": [
-                    {name: getattr(answer, name) for name in ("outcome", "rule", "text")}
-                    for answer in answers
-                ]
-            }
-            if answers
-            else {}
-        )
-        emit_json({"cluster": name, "minutes": minutes, **figures, **said})
+        fields: dict[str, object] = {"cluster": name, "minutes": minutes}
+        for label, prediction in found.items():
+            fields[label] = {**prediction.figures, "moved": prediction.moves}
+        if answers:
+            fields["answers"] = [
+                {field: getattr(answer, field) for field in ("outcome", "rule", "text")}
+                for answer in answers
+            ]
+        emit_json(fields)
     else:
         for line in notes:
             note(line)
@@ -79,17 +75,16 @@ def show_prediction(
             rule = f" ({answer.rule})" if answer.rule and answer.outcome != "done" else ""
             emit_line(f"{answer.outcome}{rule}: {answer.text}")
         _show(name, minutes, found)
-    if change.waits and (worse := _worse(found)):
+    if change.waits and (worse := _describe_worsening(found)):
         note(worse)
         raise typer.Exit(1)
-    if not found[CHANGED].figures["fits"] or any(
-        answer.outcome in ("refused", "failed") for answer in answers
-    ):
+    has_failed = any(answer.outcome in ("refused", "failed") for answer in answers)
+    if has_failed or not found[CHANGED].figures["fits"]:
         raise typer.Exit(1)
 
 
-def _worse(found: Mapping[str, Prediction]) -> str:
-    """Say how much busier the busiest broker ends than without the change; empty: it doesn't."""
+def _describe_worsening(found: Mapping[str, Prediction]) -> str:
+    """Describe how much busier the change leaves the busiest broker; empty: it does not."""
     from lb_stream.sim.simulation.prediction import AS_IT_IS, CHANGED
 
     before, after = (found[name].figures["usage_max_after"] for name in (AS_IT_IS, CHANGED))
@@ -97,39 +92,38 @@ def _worse(found: Mapping[str, Prediction]) -> str:
         return ""
     return (
         f"this makes it worse: the busiest broker ends at {after:.1%}, without it at {before:.1%}; "
-        "lbctl proposals shows the plan that it may be part of, and lbctl approve --plan PLAN "
-        "approves all of that"
+        "lbctl proposals shows whether it is part of a plan, lbctl approve --plan PLAN approves "
+        "all of a plan"
     )
 
 
 def preview_moves(
-    send: SendOptions, kind: str, several: Sequence[Mapping[str, Any]], waits: bool = False
+    options: SendOptions, kind: str, moves: Sequence[Mapping[str, object]], waits: bool = False
 ) -> None:
-    """Show what would come of commands of one kind.
+    """Print what moves by commands of one kind would do.
 
-    Raises as `show_prediction`; CommandError (2) for one that can't be.
+    Raises as `show_prediction`, and CommandError (2) for a malformed command.
     """
     from lb_stream.core.commands.base import WhatIf
     from lb_stream.io.kafka.commands import InvalidCommand, build_command
 
     try:
-        orders = [
-            build_command(kind, one, "preview", f"preview:{number}")
-            for number, one in enumerate(several)
+        commands = [
+            build_command(kind, fields, "preview", f"preview:{number}")
+            for number, fields in enumerate(moves)
         ]
     except InvalidCommand as error:
         raise CommandError(str(error), 2) from None
-    timeless = [
-        order.model_copy(update={"sent_ms": 0}) for order in orders
-    ]  # the played time is another one
-    show_preview(send, WhatIf(commands=timeless, waits=waits))
+    # The simulation has a clock of its own.
+    timeless = [command.model_copy(update={"sent_ms": 0}) for command in commands]
+    _show_preview(options, WhatIf(commands=timeless, waits=waits))
 
 
-class _Tables:
-    """A cluster's present, as the tables have it."""
+class _TablesPresent:
+    """A cluster's present, from the tables."""
 
-    def __init__(self, send: SendOptions) -> None:
-        self._send = send
+    def __init__(self, options: SendOptions) -> None:
+        self._options = options
 
     def silent_brokers(self) -> tuple[str, ...]:
         """Return the brokers that have been silent for too long."""
@@ -137,12 +131,12 @@ class _Tables:
         from lb_stream.query.lake import open_lake
         from lb_stream.query.status_facts import load_cluster_facts
 
-        with open_lake(self._send.given.tables) as lake:
-            require_cluster(lake, self._send.cluster)
+        with open_lake(self._options.given.tables) as lake:
+            require_cluster(lake, self._options.cluster)
             found = [
                 facts.silent
                 for facts in load_cluster_facts(lake)
-                if facts.cluster == self._send.cluster
+                if facts.cluster == self._options.cluster
             ]
         return tuple(found[0]) if found else ()
 
@@ -151,14 +145,16 @@ class _Tables:
         from lb_stream.query.cluster_state import require_single_cluster
 
         return require_single_cluster(
-            self._send.given.tables, self._send.cluster
+            self._options.given.tables, self._options.cluster
         ).operator_state.paused
 
 
-def preview_command(send: SendOptions, model: type[Operation], fields: Mapping[str, Any]) -> None:
-    """Show what would come of a command.
+def preview_command(
+    options: SendOptions, model: type[Operation], fields: Mapping[str, object]
+) -> None:
+    """Print what a command would do.
 
-    Raises as `show_prediction`; CommandError (2) for one that can't be.
+    Raises as `show_prediction`, and CommandError (2) for a malformed command.
     """
     from lb_stream.core.commands.base import CannotPreview
     from lb_stream.io.kafka.commands import InvalidCommand, build_command
@@ -168,22 +164,22 @@ def preview_command(send: SendOptions, model: type[Operation], fields: Mapping[s
     except InvalidCommand as error:
         raise CommandError(str(error), 2) from None
     try:
-        change = command.preview(_Tables(send))
+        change = command.preview(_TablesPresent(options))
     except CannotPreview as error:
         raise CommandError(str(error)) from None
-    show_preview(send, change)
+    _show_preview(options, change)
 
 
-def show_preview(send: SendOptions, change: WhatIf) -> None:
-    """`show_prediction` for a command that would be sent so.
+def _show_preview(options: SendOptions, change: WhatIf) -> None:
+    """Print what a change would do in the cluster that the options name.
 
-    Raises CommandError for all clusters at once.
+    Raises as `show_prediction`, and CommandError (2) for all clusters at once.
     """
-    if send.all_clusters:
+    if options.all_clusters:
         raise CommandError(
-            "--preview plays one cluster: name it with --cluster, without --all-clusters", 2
+            "--preview simulates one cluster: name it with --cluster, without --all-clusters", 2
         )
-    show_prediction(send.given, send.cluster, change, json=send.json)
+    show_prediction(options.given, options.cluster, change, json=options.json)
 
 
 def _show(cluster: str, minutes: float, found: Mapping[str, Prediction]) -> None:
@@ -196,32 +192,31 @@ def _show(cluster: str, minutes: float, found: Mapping[str, Prediction]) -> None
         if any(prediction.figures[name] is not None for prediction in found.values())
     ]
     emit_rich(
-        f"{cluster}, the next {minutes:g} minutes with the load of now",
+        f"{cluster}, the next {minutes:g} minutes with the current load",
         table(["", *labels], rows, right=labels),
         "",
     )
     changed = found[labels[-1]]
     if not changed.figures["fits"]:
         emit_rich(
-            "It doesn't fit: a broker is asked for more than it has, or keeps bundles that should "
-            "leave."
+            "It doesn't fit: a broker gets more load than it can carry, or keeps bundles that "
+            "should leave."
         )
     if changed.moves:
-        first = changed.moves[:MOST_MOVES]
         moves = [
             [
-                f"{one['t_s']:g}",
-                one["bundle"],
-                one["from"],
-                one["to"] or "nobody",
-                str(one["clients"]),
+                f"{move['t_s']:g}",
+                move["bundle"],
+                move["from"],
+                move["to"] or "unassigned",
+                str(move["clients"]),
             ]
-            for one in first
+            for move in changed.moves[:MAX_SHOWN_MOVES]
         ]
         emit_rich(
             table(
                 ["after s", "bundle", "from", "to", "clients"], moves, right=["after s", "clients"]
             )
         )
-        if len(changed.moves) > MOST_MOVES:
-            emit_rich(f"and {len(changed.moves) - MOST_MOVES} more")
+        if len(changed.moves) > MAX_SHOWN_MOVES:
+            emit_rich(f"and {len(changed.moves) - MAX_SHOWN_MOVES} more")

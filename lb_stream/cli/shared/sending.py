@@ -1,12 +1,11 @@
-"""Commands to the running balancer: the options that they share, and the one way to send one and to
-wait for its answers."""
+"""Sending operators' commands to the running job: shared options, sending, and waiting for results."""
 
 from __future__ import annotations
 
 import getpass
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import wraps
@@ -38,7 +37,7 @@ ToCluster = Annotated[
     typer.Option(
         "--cluster",
         metavar="NAME",
-        help="Which cluster; not needed where there is only one.",
+        help="The cluster; not needed where there is only one.",
         callback=check_cluster_name,
         rich_help_panel=_PANEL,
     ),
@@ -46,13 +45,15 @@ ToCluster = Annotated[
 AllClusters = Annotated[
     bool,
     typer.Option(
-        "--all-clusters", help="Every cluster that the balancer knows.", rich_help_panel=_PANEL
+        "--all-clusters",
+        help="Send it to every cluster that the balancer knows.",
+        rich_help_panel=_PANEL,
     ),
 ]
 NoWait = Annotated[
     bool,
     typer.Option(
-        "--no-wait", help="Send it, and don't wait for what comes of it.", rich_help_panel=_PANEL
+        "--no-wait", help="Send the command, and don't wait for its result.", rich_help_panel=_PANEL
     ),
 ]
 Timeout = Annotated[
@@ -61,7 +62,7 @@ Timeout = Annotated[
         "--timeout",
         metavar="S",
         min=0.1,
-        help="Seconds to wait for what comes of it.",
+        help="Seconds to wait for the result.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -70,7 +71,7 @@ Id = Annotated[
     typer.Option(
         "--id",
         metavar="ID",
-        help="The command's id: one that is sent again with the same id isn't done twice.",
+        help="The command's id. A command that is sent twice with one id is done once.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -80,9 +81,8 @@ ClusterArgumentOrAll = Annotated[
     typer.Argument(metavar="[CLUSTER]", help="The cluster; not needed where there is only one."),
 ]
 DEFAULT_TIMEOUT_S = 120.0
-OTHERS_S = 1.0
-"""Clusters that answer the same command do so in one transaction: after the first of them the
-others aren't long in coming."""
+OTHER_CLUSTERS_S = 1.0
+"""How long after the first cluster's result the others' are waited for: one transaction has all."""
 
 CliCommand = Callable[..., None]
 
@@ -99,17 +99,10 @@ class SendOptions:
     command_id: str | None
     json: bool
 
-    def __call__(self, kind: str, **fields: Any) -> None:
-        """Send the command and print what came of it.
+    def require_broker(self, given: str) -> str:
+        """Return a broker's whole name, of which a part may be given.
 
-        Raises typer.Exit(1) when that isn't what was wanted.
-        """
-        send(self, kind, {name: value for name, value in fields.items() if value is not None})
-
-    def broker(self, given: str) -> str:
-        """A broker's whole name, which may be given short.
-
-        Raises CommandError where none fits, or several do.
+        Raises CommandError if no broker has it, or several have.
         """
         from lb_stream.cli.shared.broker_names import require_broker_name
 
@@ -117,13 +110,13 @@ class SendOptions:
 
     @property
     def key(self) -> str:
-        """The record's key: the cluster, empty for all.
+        """The record's key: the cluster, or empty for all clusters.
 
-        Raises CommandError where it isn't clear which.
+        Raises CommandError if it isn't clear which cluster is meant.
         """
         if self.all_clusters:
             if self.cluster is not None:
-                raise CommandError("--cluster and --all-clusters: one of them", 2)
+                raise CommandError("expected --cluster or --all-clusters, both are given", 2)
             return ""
         return choose_cluster(self.given, self.cluster)
 
@@ -131,16 +124,16 @@ class SendOptions:
 def with_send_options(
     *, all_clusters: bool = False, cluster: Literal["option", "argument"] = "option"
 ) -> Callable[[CliCommand], CliCommand]:
-    """Give a command the options by which commands are sent, in place of its parameter `send`.
+    """Replace a command's parameter `options` by the command line's options of sending.
 
     That parameter gets the SendOptions that they make. `all_clusters`: the command may go to all of
-    them. `cluster`: how one is named.
+    them. `cluster`: how a cluster is named.
     """
 
     def decorate(command: CliCommand) -> CliCommand:
         own = dict(signature(command, eval_str=True).parameters)
-        own.pop("send", None)
-        shared = dict(signature(_sending, eval_str=True).parameters)
+        own.pop("options", None)
+        shared = dict(signature(_read_options, eval_str=True).parameters)
         if not all_clusters:
             del shared["all_clusters"]
         first = {}
@@ -152,8 +145,8 @@ def with_send_options(
 
         @wraps(command)
         def with_options(**given: Any) -> None:
-            send = _sending(**{name: given.pop(name) for name in shared})
-            command(**given, send=send)
+            options = _read_options(**{name: given.pop(name) for name in shared})
+            command(**given, options=options)
 
         parameters = [
             parameter.replace(kind=Parameter.KEYWORD_ONLY)
@@ -168,7 +161,7 @@ def with_send_options(
     return decorate
 
 
-def _sending(
+def _read_options(
     cluster: ToCluster = None,
     all_clusters: AllClusters = False,
     no_wait: NoWait = False,
@@ -179,20 +172,15 @@ def _sending(
     set_: Set = None,
     json: Json = False,
 ) -> SendOptions:
-    return SendOptions(
-        load_cli_settings(config, broker_conf, set_),
-        cluster,
-        all_clusters,
-        no_wait,
-        timeout,
-        command_id,
-        json,
-    )
+    given = load_cli_settings(config, broker_conf, set_)
+    return SendOptions(given, cluster, all_clusters, no_wait, timeout, command_id, json)
 
 
 def choose_cluster(given: CliSettings, named: str | None) -> str:
-    """The cluster that is meant: the one that was named, or the only one in the tables, or the
-    default one where there is none yet."""
+    """Return the named cluster, else the only one in the tables, else the default one.
+
+    Raises CommandError if none is named and the tables have several.
+    """
     if named is not None:
         return named
     from lb_stream.query.cluster_state import list_clusters
@@ -206,153 +194,156 @@ def choose_cluster(given: CliSettings, named: str | None) -> str:
 # --- sending ---
 
 
-def send(how: SendOptions, kind: str, fields: dict[str, Any]) -> None:
-    """Send a command and print what came of it.
-
-    Raises typer.Exit(1) when it was refused, failed, or didn't end in time.
-    """
-    if not send_each(how, kind, [fields]):
-        raise typer.Exit(1)
-
-
-def send_each(how: SendOptions, kind: str, several: Sequence[dict[str, Any]]) -> bool:
-    """Send commands one after the other, then print what came of each; whether all are done.
-
-    Raises CommandError for no answer in time.
-    """
-    return send_commands(how, [(kind, fields) for fields in several])
-
-
 def send_commands(
-    how: SendOptions, several: Sequence[tuple[str, dict[str, Any]]], at_once: bool = False
+    options: SendOptions,
+    wanted: Sequence[tuple[str, Mapping[str, object]]],
+    in_one_round: bool = False,
 ) -> bool:
-    """Send commands (kind, fields), then print what came of each; whether all are done.
+    """Send commands (kind, fields) and print their results; return whether all are done.
 
-    `at_once`: one round is to read them all. Raises CommandError for no answer in time.
+    `in_one_round`: one round is to read them all. Raises CommandError if a result doesn't come in
+    time.
     """
-    commands = [_command(how, kind, fields) for kind, fields in several]
-    key, bootstrap, topics = how.key, how.given.bootstrap, how.given.settings.topics
-    options = how.given.client_options(bootstrap)
-    done = True
-    given = how.given
-    from lb_stream.io.kafka.commands import ResultReader, send_command
-    from lb_stream.io.kafka.commands import send_together as send_in_one_append
+    from lb_stream.io.kafka.commands import ResultReader, send_command, send_together
 
+    commands = [_build_command(options, kind, fields) for kind, fields in wanted]
+    given, key = options.given, options.key
+    bootstrap, topics = given.bootstrap, given.settings.topics
+    client_options = given.client_options(bootstrap)
     rights = [*given.rights("Write", topics.commands), *given.rights("Read", topics.results)]
-    with require_kafka(bootstrap, given, rights), ExitStack() as open_:
+    all_done = True
+    with require_kafka(bootstrap, given, rights), ExitStack() as readers:
+        # Is there a job that would read them?
         require_topics(bootstrap, given, rights)
-        if (absence := _find_absence(given, bootstrap)) and not how.no_wait:
-            raise CommandError(
-                f"no job answers: {absence}. Nothing was sent. Start it (lbctl balance, with its "
-                "settings; lbctl status says more), then send the command again; --no-wait sends "
-                "it all the same: a job that starts within five minutes does it"
-            )
-        if absence:
-            note(f"no job answers now: {absence}. One that starts within five minutes does it")
-        answers = [
-            open_.enter_context(closing(ResultReader(options, topics.results, command.id)))
+        _check_job(options, bootstrap)
+
+        # Readers of results start before the commands are sent.
+        results = [
+            readers.enter_context(closing(ResultReader(client_options, topics.results, command.id)))
             for command in commands
         ]
-        if at_once:
-            send_in_one_append(options, topics.commands, key, commands)
+        if in_one_round:
+            send_together(client_options, topics.commands, key, commands)
         for command in commands:
-            if not at_once:
-                send_command(options, topics.commands, key, command)
-            if how.no_wait and how.json:
-                sent = {"id": command.id, "cluster": key or None, "kind": command.kind}
-                emit_json(sent | {"outcome": "sent"})
-            elif how.no_wait:
-                emit(f"sent: {command.id}\n")
-        for command, heard in zip(commands, answers if not how.no_wait else (), strict=False):
-            last = _wait(how, command, heard, _progress(how, command, key))
-            for answer in last.values():
-                _print(how, answer, alone=len(last) == 1)
-            done &= all(answer.outcome == "done" for answer in last.values())
-    return done
+            if not in_one_round:
+                send_command(client_options, topics.commands, key, command)
+            if options.no_wait:
+                _print_sent(options, command, key)
+        if options.no_wait:
+            return True
+
+        # Results, in the order of the commands.
+        for command, reader in zip(commands, results, strict=True):
+            by_cluster = _wait(options, command, reader, _progress(options, command, key))
+            for result in by_cluster.values():
+                _print(options, result, alone=len(by_cluster) == 1)
+            all_done &= all(result.outcome == "done" for result in by_cluster.values())
+    return all_done
 
 
-def _find_absence(given: CliSettings, bootstrap: str) -> str:
-    """Why no job would answer; empty: one does, or it can't be told."""
+def _check_job(options: SendOptions, bootstrap: str) -> None:
+    """Raise CommandError if no job would answer; with --no-wait only note that."""
+    absence = _explain_absence(options.given, bootstrap)
+    if absence and not options.no_wait:
+        raise CommandError(
+            f"no job answers: {absence}. Nothing was sent. Start it (lbctl balance, with its "
+            "settings; lbctl status says more), then send the command again; --no-wait sends "
+            "it all the same: a job that starts within five minutes does it"
+        )
+    if absence:
+        note(f"no job answers now: {absence}. A job that starts within five minutes does it")
+
+
+def _explain_absence(given: CliSettings, bootstrap: str) -> str:
+    """Return why no job would answer; empty: a job does, or that can't be found out."""
     from lb_stream.access.refusals import REFUSED
     from lb_stream.io.leadership.liveness import describe_absence
     from lb_stream.query import QueryError
 
     kafka = given.settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
-    there = given.settings.model_copy(update={"kafka": kafka, "stream": given.stream})
+    settings = given.settings.model_copy(update={"kafka": kafka, "stream": given.stream})
     try:
-        return describe_absence(there)
-    except (QueryError, *REFUSED):  # whoever may write commands need not be allowed to read them
+        return describe_absence(settings)
+    except (QueryError, *REFUSED):  # who may write commands may lack the right to read them
         return ""
 
 
-def _command(how: SendOptions, kind: str, fields: dict[str, Any]) -> Command:
+def _build_command(options: SendOptions, kind: str, fields: Mapping[str, object]) -> Command:
     from lb_stream.io.kafka.commands import InvalidCommand, build_command
 
     try:
-        return build_command(kind, fields, principal(how.given), how.command_id)
+        return build_command(kind, fields, principal(options.given), options.command_id)
     except InvalidCommand as error:
         raise CommandError(str(error), 2) from None
 
 
 def principal(given: CliSettings) -> str:
-    """Who sends: the Kafka principal where one logs in, else the user of this machine."""
+    """Return who sends: the Kafka principal, or without a login this machine's user."""
     from lb_stream.access.principal import ANONYMOUS, principal_of
 
     user = principal_of(given.settings.kafka.options)
     return f"{getpass.getuser()}@{socket.gethostname()}" if user == ANONYMOUS else user
 
 
-def _progress(how: SendOptions, command: Command, key: str) -> Callable[[], None]:
-    """What shows how a command gets on that takes its time."""
+def _progress(options: SendOptions, command: Command, key: str) -> Callable[[], None]:
+    """Return what notes a command's progress while its result is waited for."""
     if command.kind != "drain-broker":
         return lambda: None
     from lb_stream.cli.shared.drain_watch import DrainWatch
     from lb_stream.core.commands.base import broker_of
 
-    return DrainWatch(how.given.tables, key, broker_of(command.arguments["broker"])).look
+    return DrainWatch(options.given.tables, key, broker_of(command.arguments["broker"])).look
 
 
 def _wait(
-    how: SendOptions, command: Command, answers: ResultReader, progress: Callable[[], None]
+    options: SendOptions, command: Command, reader: ResultReader, progress: Callable[[], None]
 ) -> dict[str, CommandResult]:
-    """Cluster → its last answer.
+    """Return cluster → its last result.
 
-    Raises CommandError when none comes, or one is still open, at the end of the time.
+    Raises CommandError if none comes in time, or if a command is not done in time.
     """
     last: dict[str, CommandResult] = {}
-    end, others = time.monotonic() + how.timeout_s, 0.0
+    end = time.monotonic() + options.timeout_s
+    complete_at = 0.0  # when the other clusters' results are there too; 0: no result yet
     while (left := end - time.monotonic()) > 0:
-        for answer in answers.poll(min(left, 0.5)):
-            others = others or time.monotonic() + (OTHERS_S if how.all_clusters else 0.0)
-            last[answer.cluster] = answer
-            if answer.outcome == "accepted":
-                note(
-                    f"accepted{' by ' + answer.cluster if how.all_clusters else ''}: {answer.text}"
-                )
+        for result in reader.poll(min(left, 0.5)):
+            if not complete_at:
+                wait_s = OTHER_CLUSTERS_S if options.all_clusters else 0.0
+                complete_at = time.monotonic() + wait_s
+            last[result.cluster] = result
+            if result.outcome == "accepted":
+                by = f" by {result.cluster}" if options.all_clusters else ""
+                note(f"accepted{by}: {result.text}")
         if last:
             progress()
-        if (
-            last
-            and time.monotonic() >= others
-            and all(answer.outcome != "accepted" for answer in last.values())
-        ):
+        has_all = bool(last) and time.monotonic() >= complete_at
+        if has_all and all(result.outcome != "accepted" for result in last.values()):
             return dict(sorted(last.items()))
     if last:
-        waiting = sorted(name for name, answer in last.items() if answer.outcome == "accepted")
+        waiting = sorted(name for name, result in last.items() if result.outcome == "accepted")
         raise CommandError(
-            f"{', '.join(waiting)}: not done after {how.timeout_s:g} s; it goes on: lbctl commands "
-            f"--id {command.id}"
+            f"{', '.join(waiting)}: not done after {options.timeout_s:g} s; it goes on: lbctl "
+            f"commands --id {command.id}"
         )
     raise CommandError(
-        f"no answer after {how.timeout_s:g} s: is the job running (lbctl status), and does it know "
-        "the cluster? "
-        f"The command {command.id} stays on the topic and is done when the job reads it"
+        f"no result after {options.timeout_s:g} s: is the job running (lbctl status), and does it "
+        f"know the cluster? The command {command.id} stays on the topic and is done when the job "
+        "reads it"
     )
 
 
-def _print(how: SendOptions, answer: CommandResult, alone: bool) -> None:
-    if how.json:
-        emit_json(answer.model_dump(mode="json"))
+def _print_sent(options: SendOptions, command: Command, key: str) -> None:
+    if options.json:
+        sent = {"id": command.id, "cluster": key or None, "kind": command.kind}
+        emit_json(sent | {"outcome": "sent"})
+    else:
+        emit(f"sent: {command.id}\n")
+
+
+def _print(options: SendOptions, result: CommandResult, alone: bool) -> None:
+    if options.json:
+        emit_json(result.model_dump(mode="json"))
         return
-    rule = f" ({answer.rule})" if answer.rule and answer.outcome != "done" else ""
-    emit_line(f"{'' if alone else answer.cluster + ': '}{answer.outcome}{rule}: {answer.text}")
+    rule = f" ({result.rule})" if result.rule and result.outcome != "done" else ""
+    cluster = "" if alone else f"{result.cluster}: "
+    emit_line(f"{cluster}{result.outcome}{rule}: {result.text}")

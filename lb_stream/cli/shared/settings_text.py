@@ -1,13 +1,12 @@
-"""Settings as text: keys and values as TOML writes them."""
+"""Formats settings as TOML."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 
 def format_key(name: str) -> str:
-    """A key of a cluster's as TOML writes it: those of namespaces have a part that needs quotes."""
+    """Return a key as TOML; a namespace's key has a part in quotes."""
     from lb_stream.settings.spelling import PREFIX, split_namespace_key
 
     if not name.startswith(PREFIX):
@@ -16,8 +15,8 @@ def format_key(name: str) -> str:
     return f"{PREFIX}{json.dumps(namespace)}.{own}"
 
 
-def format_toml(value: Any) -> str:
-    """A value as TOML writes it."""
+def format_toml(value: object) -> str:
+    """Return a value as TOML."""
     if isinstance(value, dict):
         return (
             "{"

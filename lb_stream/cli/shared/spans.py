@@ -1,4 +1,4 @@
-"""Lengths of time that options give."""
+"""Lengths of time in options."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from lb_stream.contracts.spans import parse_span
 
 
 def parse_duration(option: str, text: str, least: int = 0) -> int:
-    """Return a length of time in ms, as 90s, 30m, 1h or 1d, of so many of its unit at least.
+    """Return the ms of a length of time such as 90s, 30m, 1h or 1d. Raises CommandError.
 
-    Raises CommandError.
+    `least` is the smallest number that is accepted before the unit.
     """
     try:
         return parse_span(text, least)

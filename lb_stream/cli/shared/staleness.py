@@ -1,4 +1,4 @@
-"""A warning where the tables don't show how things are now."""
+"""A warning if the tables don't show the present."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def warn_if_stale(given: CliSettings, lake: duckdb.DuckDBPyConnection) -> str | None:
-    """Say so on stderr; returns what was said."""
+    """Warn on stderr if the tables don't show the present; return the warning, if any."""
     from lb_stream.query.status_facts import describe_staleness
 
-    said = describe_staleness(lake, given.settings, given.tables)
-    if said:
-        note(said)
-    return said
+    warning = describe_staleness(lake, given.settings, given.tables)
+    if warning:
+        note(warning)
+    return warning

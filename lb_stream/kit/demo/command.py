@@ -1,5 +1,4 @@
-"""`lbctl demo`: from nothing to a balanced cluster, with a real Kafka broker, the real job and
-simulated brokers."""
+"""`lbctl demo`: a real Kafka broker, the real job, and simulated brokers that it balances."""
 
 from __future__ import annotations
 
@@ -24,55 +23,57 @@ def register(app: typer.Typer) -> None:
 
 def command(
     shedder: Annotated[
-        str, typer.Option("--shedder", metavar="NAME", help="Which strategy unloads hot brokers.")
+        str, typer.Option("--shedder", metavar="NAME", help="The strategy that sheds load.")
     ] = "LeastMoves",
     brokers: Annotated[
-        int, typer.Option("--brokers", min=2, max=100, help="Simulated brokers.")
+        int, typer.Option("--brokers", min=2, max=100, help="How many brokers to simulate.")
     ] = 6,
     bundles: Annotated[
-        int, typer.Option("--bundles", min=1, max=10_000, help="Bundles that they serve.")
+        int, typer.Option("--bundles", min=1, max=10_000, help="How many bundles they serve.")
     ] = 96,
     workload: Annotated[
         str,
         typer.Option(
             "--workload",
             metavar="NAME",
-            help="hot_spot: one broker carries three times its load; skewed: few bundles carry "
-            "much; steady.",
+            help="hot_spot: one broker has three times its share of load; skewed: a few bundles "
+            "have most of the load; steady: load doesn't change.",
         ),
     ] = "hot_spot",
-    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same cluster.")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", help="The seed of the cluster's loads; one seed, one cluster.")
+    ] = 1,
     max_rounds: Annotated[
         int,
-        typer.Option("--max-rounds", min=1, help="Give up after so many rounds of the balancer."),
+        typer.Option("--max-rounds", min=1, help="End after this many rounds of the balancer."),
     ] = 400,
     max_seconds: Annotated[
-        int, typer.Option("--max-seconds", min=10, help="Give up after so long.")
+        int, typer.Option("--max-seconds", min=10, help="End after this many seconds.")
     ] = 240,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave everything running until Ctrl-C, to be looked at.")
+        bool, typer.Option("--keep", help="Keep everything running until Ctrl-C, to look at it.")
     ] = False,
     set_: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="A setting of the job, over conf/local.toml; may be given again.",
+            help="A setting of the job, which overrides conf/local.toml; may be given several "
+            "times.",
         ),
     ] = None,
     json_only: Annotated[
         bool,
         typer.Option(
             "--json",
-            help="Only the figures on stdout, as one JSON object; progress goes to stderr.",
+            help="Print only the figures on stdout, as one JSON object; progress goes to stderr.",
         ),
     ] = False,
 ) -> None:
-    """Show the whole thing: a real Kafka broker, the real job, simulated brokers of which one runs
-    hot, until they are balanced.
+    """Balance simulated brokers, one of them hot, with the real job and a real Kafka broker.
 
-    Takes about a minute. Ctrl-C ends it at any time and leaves nothing running. Everything it
-    writes is in .lb/demo.
+    It takes about a minute. Ctrl-C ends it at any time, and leaves nothing running. All its files
+    are in .lb/demo.
     """
     raise typer.Exit(
         demo(
@@ -102,11 +103,9 @@ def demo(
     json_only: bool = False,
     settings: Sequence[str] = (),
 ) -> int:
-    """Run the demo.
+    """Run the demo; return 0 if the brokers are balanced, 1 if not, 130 if it was interrupted.
 
-    Returns the exit code: 0 balanced and everything confirmed or ended, 1 not, 130 interrupted.
-
-    `settings` are KEY=VALUE for the job. Raises SettingError and CommandError for what can't be,
+    `settings` are KEY=VALUE for the job. Raises SettingError and CommandError for wrong arguments
     before anything is started.
     """
     started = time.monotonic()
@@ -135,7 +134,7 @@ def demo(
         except Interrupted:
             print("\nstopped; nothing is left running", file=sys.stderr)
             return INTERRUPTED
-        except BrokenPipeError:  # whoever read our output has gone: it had enough
+        except BrokenPipeError:  # the reader of the output has ended
             discard_stdout()
             return 1
 

@@ -1,5 +1,4 @@
-"""One run of the demo: start Kafka, the job and the brokers, watch them until they are balanced,
-stop them, tell."""
+"""One run of the demo: starts Kafka, the job and brokers, watches them until they are balanced."""
 
 from __future__ import annotations
 
@@ -38,23 +37,23 @@ CLUSTER = "demo"
 REPORT_INTERVAL_S = 1.0
 STEP_S = 0.25
 CALM_PASSES = 2.5
-"""The cluster is calm when the shedder has looked at it so often without a decision."""
+"""How many shedding passes without a decision make the cluster calm."""
 AT_REST_S = 40.0
-"""A cluster that is still uneven after so long without a decision will stay so."""
+"""Seconds without a decision after which a cluster that is uneven counts as not balanced."""
 LAST_CONFIRMATIONS_S = 20.0
 STAGES = (
     ("supervise: ready: ", "the first batch: Spark plans it, Python workers read it"),
     ("leads the pipeline", "the job leads; it opens its log and its tables"),
     ("balance: Spark is up", "Spark is up; the job asks Kafka for the lead"),
 )
-"""The last of these that is in the job's log → what is awaited until the first round."""
-HOPELESS_ROUNDS = 10
-"""So many rounds that fail one after another: the next one will too."""
+"""A text in the job's log → what the demo waits for; the first that is in the log counts."""
+MAX_FAILED_ROUNDS = 10
+"""How many rounds in a row may fail before the demo ends with an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """What was asked for."""
+    """The arguments of one run."""
 
     shedder: str
     brokers: int
@@ -68,7 +67,7 @@ class DemoPlan:
     settings: tuple[str, ...]
 
     def job_arguments(self, bootstrap: str) -> list[str]:
-        """The job's command line."""
+        """Return the job's command line."""
         return [
             "--config",
             str(CONFIG),
@@ -76,7 +75,7 @@ class DemoPlan:
         ]
 
     def overrides(self, bootstrap: str) -> list[str]:
-        """What the demo sets over conf/local.toml, and what the user sets over that."""
+        """Return settings, KEY=VALUE, over conf/local.toml: the demo's and the user's."""
         root = FOLDER.resolve()
         return [
             f"cluster.{CLUSTER}.dry_run=false",
@@ -89,18 +88,15 @@ class DemoPlan:
 
 
 class Interrupted(Exception):
-    """A request to stop has come."""
+    """The user has asked the demo to stop."""
 
 
 class DemoRun:
-    """One run, from start to summary.
-
-    Whatever was started is on the stack, and is ended in reverse order.
-    """
+    """One run, from start to summary. What was started is stopped in reverse order."""
 
     def __init__(self, plan: DemoPlan, stop: StopRequest, started: float) -> None:
         """`started` is the time.monotonic() of the demo's beginning. Raises SettingError."""
-        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it raises its errors, too
         self.plan, self.stop, self.started_again = plan, stop, False
         settings = load_settings(CONFIG, None, plan.overrides("127.0.0.1:1"))
         shedding_s = float(settings.of_cluster(CLUSTER).get("shedding_interval_ms", 60_000)) / 1000
@@ -112,8 +108,8 @@ class DemoRun:
         self.at_rest_s = max(AT_REST_S, 2 * CALM_PASSES * shedding_s)
 
     def run(self) -> int:
-        """All of it."""
-        submit_command([])  # Java and jars, before what the last demo has left is removed
+        """Run the demo and print its summary; return the exit code."""
+        submit_command([])  # checks Java and jars before the last demo's files are removed
         jar_paths("broker")
         _clear()
         self.watch.skip_past()
@@ -123,7 +119,7 @@ class DemoRun:
         )
         how, code = "interrupted", 1
         with ExitStack() as outer:
-            outer.callback(lambda: _note_end(how))  # when all has been stopped
+            outer.callback(lambda: _note_end(how))  # after everything has been stopped
             stack = outer.enter_context(ExitStack())
             view = make_view(self.console, self.watch)
             stack.callback(view.close)
@@ -138,16 +134,16 @@ class DemoRun:
             how = verdict or "balanced"
             after = self.watch.figures()
             if self.plan.keep:
-                code = self._tell(verdict, after)
+                code = self._print_summary(verdict, after)
                 self._stay(agent, job)
             self.console.print("stopping the brokers, the job and Kafka", style="dim")
         self.watch.refresh()
-        return code if self.plan.keep else self._tell(verdict, after)
+        return code if self.plan.keep else self._print_summary(verdict, after)
 
     # --- starting ---
 
     def _start(self, stack: ExitStack, view: View) -> tuple[Agent, Job]:
-        """Kafka and Spark start side by side: Spark needs Kafka only once its session is up."""
+        """Start Kafka and the job together, then the brokers: the job needs Kafka after Spark."""
         bootstrap = f"127.0.0.1:{self.kafka.port}"
         job = Job(self.plan.job_arguments(bootstrap), FOLDER / "job.log", FOLDER / "job.json")
         view.step(f"Kafka at {bootstrap} and the job start (log: {FOLDER / 'job.log'})")
@@ -161,7 +157,7 @@ class DemoRun:
         if starting.failure is not None:
             raise starting.failure
         create_topics(bootstrap, topic_specs())
-        if job.exit_code() is not None:  # Kafka took too long for it
+        if job.exit_code() is not None:  # the job gave up waiting for Kafka
             self._start_again(job)
         view.step("Kafka is up and has its topics; the brokers report")
         return self._start_brokers(stack, bootstrap), job
@@ -193,10 +189,7 @@ class DemoRun:
     # --- balancing ---
 
     def _balance(self, view: View, agent: Agent, job: Job) -> str:
-        """Wait until the cluster is balanced and calm.
-
-        Returns why it did not come to that, or nothing.
-        """
+        """Wait until the cluster is balanced and calm; return "", or why it is not balanced."""
         watch, plan = self.watch, self.plan
         while True:
             self._pause(view, self._phase(job))
@@ -206,21 +199,17 @@ class DemoRun:
                     return ""
                 if watch.calm(self.at_rest_s):
                     return (
-                        "the balancer has come to rest, but the brokers are not even "
-                        f"({plan.shedder} sees no reason to go on)"
+                        "the balancer makes no more decisions, but the brokers are not even "
+                        f"({plan.shedder} has no reason to move more)"
                     )
-            if watch.rounds >= plan.most_rounds or watch.elapsed_s() >= plan.most_seconds:
-                limit = (
-                    f"{plan.most_rounds} rounds"
-                    if watch.rounds >= plan.most_rounds
-                    else f"{plan.most_seconds:.0f} seconds"
-                )
+            has_all_rounds = watch.rounds >= plan.most_rounds
+            if has_all_rounds or watch.elapsed_s() >= plan.most_seconds:
                 self._await_confirmations(view, agent, job)
-                return (
-                    ""
-                    if self._balanced() and not watch.unconfirmed()
-                    else f"not balanced after {limit}"
-                )
+                if self._balanced() and not watch.unconfirmed():
+                    return ""
+                seconds = f"{plan.most_seconds:.0f} seconds"
+                limit = f"{plan.most_rounds} rounds" if has_all_rounds else seconds
+                return f"not balanced after {limit}"
 
     def _await_confirmations(self, view: View, agent: Agent, job: Job) -> None:
         deadline = time.monotonic() + LAST_CONFIRMATIONS_S
@@ -229,21 +218,19 @@ class DemoRun:
             self._check(agent, job)
 
     def _phase(self, job: Job) -> str:
-        watch = self.watch
-        if watch.rounds:
-            return (
-                "balanced; watching whether it stays so"
-                if self._balanced() and not watch.unconfirmed()
-                else "balancing"
-            )
-        said = job.log_tail(200)
-        return next((awaited for mark, awaited in STAGES if mark in said), "Spark is starting")
+        """Describe what the demo waits for."""
+        if not self.watch.rounds:
+            log = job.log_tail(200)
+            return next((awaited for mark, awaited in STAGES if mark in log), "Spark is starting")
+        if self._balanced() and not self.watch.unconfirmed():
+            return "balanced; watching whether it stays so"
+        return "balancing"
 
     def _balanced(self) -> bool:
         return throughput_imbalance(self.watch.figures()) <= BALANCED
 
     def _pause(self, view: View, phase: str) -> None:
-        """Show how things stand, wait a little, and meet a request to stop."""
+        """Show the present state and wait a little. Raises Interrupted."""
         view.update(self.watch, phase)
         time.sleep(STEP_S)
         if self.stop:
@@ -251,22 +238,19 @@ class DemoRun:
         self.watch.refresh()
 
     def _check(self, agent: Agent, job: Job) -> None:
-        """Raises CommandError when something that must run does not."""
+        """Raise CommandError if something that must run has ended."""
         code = job.exit_code()
-        if (
-            code is not None
-            and not self.started_again
-            and "UnknownTopicOrPartition" in job.log_tail(200)
-        ):
-            self._start_again(job)  # it had looked for the topics before they were there
+        lacked_topics = code is not None and "UnknownTopicOrPartition" in job.log_tail(200)
+        if lacked_topics and not self.started_again:
+            self._start_again(job)  # it had looked for the topics before they were created
         elif code is not None:
             raise CommandError(
                 f"the job has ended (exit code {code}). The end of its output, "
                 f"{FOLDER / 'job.log'}:\n\n{job.log_tail()}\n"
             )
-        if self.watch.failed_in_a_row >= HOPELESS_ROUNDS:
+        if self.watch.failed_in_a_row >= MAX_FAILED_ROUNDS:
             raise CommandError(
-                "the balancer's rounds fail (all of them: table rounds, column "
+                f"the last {MAX_FAILED_ROUNDS} rounds of the balancer failed (table rounds, column "
                 f"error):\n\n{self.watch.error}"
             )
         if self.kafka.pid is None:
@@ -278,30 +262,26 @@ class DemoRun:
             raise CommandError(f"the simulated brokers have stopped: {agent.failure}")
 
     def _stay(self, agent: Agent, job: Job) -> None:
-        """Leave everything running until a request to stop."""
-        told = (
-            f"\nEverything goes on until Ctrl-C: Kafka at 127.0.0.1:{self.kafka.port}, the job, "
-            f"{self.plan.brokers} brokers.\nLook at it from a second terminal, in this folder:",
+        """Keep everything running until a request to stop."""
+        lines = (
+            f"\nEverything runs until Ctrl-C: Kafka at 127.0.0.1:{self.kafka.port}, the job, "
+            f"{self.plan.brokers} brokers.\nIn a second terminal, in this folder:",
             f"  {_lbctl()} console     # then open http://127.0.0.1:8090/ in a browser",
             f"  {_lbctl()} status",
             f"  {_lbctl()} brokers drain broker-1",
         )
-        for line in told:
+        for line in lines:
             self.console.print(line, soft_wrap=True, markup=False)
         while not self.stop:
             time.sleep(STEP_S)
             self.watch.refresh()
             self._check(agent, job)
 
-    # --- telling ---
+    # --- the summary ---
 
-    def _tell(self, verdict: str, after: list[BrokerFigures]) -> int:
-        """The comparison, what to do next, and the figures as the last line.
-
-        Returns the exit code.
-        """
+    def _print_summary(self, verdict: str, after: list[BrokerFigures]) -> int:
+        """Print brokers before and after, next steps, and a line of figures; return the exit code."""
         watch, console = self.watch, self.console
-        first_decision_s = next((made.at_s for made in watch.decisions()), None)
         console.print()
         console.print(comparison(watch.before, after))
         console.print()
@@ -317,9 +297,10 @@ class DemoRun:
                 f"a round failed: {watch.error}", style="red", soft_wrap=True, markup=False
             )
         console.print(f"[red]{verdict}[/]" if verdict else "[green]balanced[/]", soft_wrap=True)
-        console.print(f"\nThe tables are in {FOLDER / 'tables'}. Ask them:", soft_wrap=True)
+        console.print(f"\nThe tables are in {FOLDER / 'tables'}. Query them:", soft_wrap=True)
         for query in queries():
             console.print(f"  {query}", soft_wrap=True, markup=False)
+        first_s = next((round(decision.at_s, 1) for decision in watch.decisions()), None)
         figures = {
             "max_over_mean_before": round(throughput_imbalance(watch.before), 4),
             "max_over_mean_after": round(throughput_imbalance(after), 4),
@@ -329,35 +310,33 @@ class DemoRun:
             "balanced": not verdict,
             "seconds_setup": _number(os.environ.get("LB_SETUP_SECONDS", "0")),
             "seconds": round(seconds, 1),
-            "seconds_to_first_decision": None
-            if first_decision_s is None
-            else round(first_decision_s, 1),
+            "seconds_to_first_decision": first_s,
         }
         print(json.dumps(figures), flush=True)
         return 1 if verdict else 0
 
 
 def queries() -> list[str]:
-    """Three lines that work in a shell as they stand."""
-    elsewhere = f" --set stream.tables={FOLDER / 'tables'}" if Path(".lb/tables").exists() else ""
-    asked = (
+    """Return three queries of the tables, as lines for a shell."""
+    option = f" --set stream.tables={FOLDER / 'tables'}" if Path(".lb/tables").exists() else ""
+    texts = (
         "select kind, rule, count(*) as n from decisions group by all",
         "select outcome, count(*) as n, avg(took_ms) as ms from outcomes group by all",
         "select seq, max(usage_ratio) / avg(usage_ratio) as uneven from broker_loads"
         " where active group by seq order by seq",
     )
-    return [f'{_lbctl()} sql{elsewhere} "{query}"' for query in asked]
+    return [f'{_lbctl()} sql{option} "{query}"' for query in texts]
 
 
 def _lbctl() -> str:
-    """How to call this very lbctl from here: by name when the shell finds it, else by its path."""
+    """Return how to call this lbctl: by its name if the shell finds it, else by its path."""
     own = Path(sys.executable).with_name("lbctl")
     found = shutil.which("lbctl")
     return "lbctl" if found and own.exists() and Path(found).samefile(own) else os.path.relpath(own)
 
 
 class KafkaStart:
-    """The broker's start in a thread of its own, so that a request to stop is met meanwhile."""
+    """Starts the broker in a thread, so that the demo can be stopped meanwhile."""
 
     def __init__(self, kafka: EmbeddedKafka) -> None:
         self.kafka = kafka
@@ -367,12 +346,11 @@ class KafkaStart:
     def _run(self) -> None:
         try:
             self.kafka.start()
-        except Exception as error:  # told by whoever waits for the thread
+        except Exception as error:  # raised by the thread that waits for this one
             self.failure = error
 
     def stop(self) -> None:
-        """Stop the broker, also one that is still on its way: its start then fails, at the latest
-        when the broker is spawned."""
+        """Stop the broker, also one that still starts: its start fails then."""
         while self.thread.is_alive():
             self.kafka.stop(grace_s=1)
             self.thread.join(0.1)
@@ -380,14 +358,14 @@ class KafkaStart:
 
 
 def _note_end(how: str) -> None:
-    """Leave a note beside the tables, if there are any, that the demo has ended."""
+    """Write beside the tables, if there are any, that the demo has ended."""
     end = {"at_ms": time.time_ns() // 1_000_000, "how": how}
     with suppress(OSError):
         (FOLDER / DEMO_END_FILE).write_text(json.dumps(end))
 
 
 def _clear() -> None:
-    """End what a demo that was killed has left running; then remove what the last one wrote."""
+    """End the processes of a demo that was killed, and remove the last demo's files."""
     end_leftover(FOLDER / "job.json")
     EmbeddedKafka(FOLDER / "kafka").stop()
     for name in (DEMO_END_FILE, "job.log"):

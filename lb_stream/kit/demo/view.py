@@ -1,5 +1,4 @@
-"""How the demo shows itself: a live table on a terminal, lines elsewhere, and the comparison at the
-end."""
+"""Output of the demo: a live table on a terminal, lines elsewhere, a comparison at the end."""
 
 from __future__ import annotations
 
@@ -21,34 +20,32 @@ from lb_stream.kit.demo.watch import (
 )
 from lb_stream.query.wording import explain_outcome
 
-STATUS_EVERY_S = 5.0
+STATUS_INTERVAL_S = 5.0
 WIDE = 100
-"""Columns from which on message rates are shown too."""
+"""Width of a terminal from which on message rates are shown, too."""
 
 
 class View(Protocol):
-    """What the demo tells."""
+    """Output while the demo runs."""
 
     def step(self, text: str) -> None:
-        """Something was begun or reached; it stays on the screen."""
+        """Show a step; it stays on the screen."""
         ...
 
     def update(self, watch: DemoState, phase: str) -> None:
-        """Called several times a second."""
+        """Show the present state; called several times a second."""
         ...
 
     def close(self) -> None:
-        """The live part is over."""
+        """End the live part."""
         ...
 
 
 def make_view(console: Console, watch: DemoState) -> View:
-    """The live table where it can be drawn, lines elsewhere."""
-    return (
-        LiveView(console, watch)
-        if console.is_terminal and not console.is_dumb_terminal
-        else PlainView(console, watch)
-    )
+    """Return a live view if the terminal can show it, else a plain view."""
+    if console.is_terminal and not console.is_dumb_terminal:
+        return LiveView(console, watch)
+    return PlainView(console, watch)
 
 
 class LiveView:
@@ -72,11 +69,11 @@ class LiveView:
 
 
 class PlainView:
-    """A line for each thing that happens, and one on the whole cluster now and then."""
+    """A line for each event, and one about the cluster every STATUS_INTERVAL_S seconds."""
 
     def __init__(self, console: Console, watch: DemoState) -> None:
         self._console, self._watch = console, watch
-        self._told: dict[str, str | None] = {}
+        self._outcomes: dict[str, str | None] = {}  # of the decisions that were shown, by id
         self._phase, self._status_s = "", 0.0
         self._error: str | None = None
 
@@ -85,19 +82,19 @@ class PlainView:
 
     def update(self, watch: DemoState, phase: str) -> None:
         for made in watch.decisions():
-            told = self._told.get(made.decision.decision_id, "")
-            if told == "":
-                self._line(f"{_what(made)}: {_why(made)}")
-            if told in ("", None) and made.outcome is not None:
-                reason = _reason(made)
-                ended = f"{_how_it_ended(made)}: {_what(made)}"
-                self._line(f"{ended}: {reason}" if reason else ended)
-            self._told[made.decision.decision_id] = made.outcome
+            decision_id = made.decision.decision_id
+            if decision_id not in self._outcomes:
+                self._line(f"{_describe(made)}: {_explain(made)}")
+            if self._outcomes.get(decision_id) is None and made.outcome is not None:
+                reason = _explain_outcome(made)
+                line = f"{_describe_outcome(made)}: {_describe(made)}"
+                self._line(f"{line}: {reason}" if reason else line)
+            self._outcomes[decision_id] = made.outcome
         if watch.error not in (None, self._error):
             self._line(f"a round failed: {watch.error}")
             self._error = watch.error
         now = watch.elapsed_s()
-        if phase != self._phase or (watch.reports and now - self._status_s >= STATUS_EVERY_S):
+        if phase != self._phase or (watch.reports and now - self._status_s >= STATUS_INTERVAL_S):
             self._line(" · ".join([phase, *summary(watch)]))
             self._phase, self._status_s = phase, now
 
@@ -109,7 +106,7 @@ class PlainView:
 
 
 def live_screen(watch: DemoState, phase: str, width: int, height: int) -> RenderableType:
-    """Everything that the live part shows at one moment, within the given size."""
+    """Return what the live part shows at one moment, within the given size."""
     figures = watch.figures()
     parts: list[RenderableType] = [Text(""), _line(Text(phase, "bold"))]
     if figures:
@@ -122,12 +119,12 @@ def live_screen(watch: DemoState, phase: str, width: int, height: int) -> Render
         parts.append(_line(Text(f"a round failed: {watch.error.splitlines()[-1]}", "red")))
     made = watch.decisions()[-max(2, height - len(figures) - 9) :]
     if made:
-        parts += [Text(""), *(_line(_decision_line(one)) for one in made)]
+        parts += [Text(""), *(_line(_decision_line(decision)) for decision in made)]
     return Group(*parts)
 
 
 def summary(watch: DemoState) -> list[str]:
-    """The cluster in a few words."""
+    """Return the cluster's main figures, as texts."""
     words = [f"max/mean {throughput_imbalance(watch.figures()):.2f}"] if watch.reports else []
     if watch.rounds:
         words.append(f"round {watch.rounds}")
@@ -136,7 +133,7 @@ def summary(watch: DemoState) -> list[str]:
 
 
 def _broker_table(figures: Sequence[BrokerFigures], width: int, most: int) -> Table:
-    """The busiest brokers when there are too many for the screen, in the order of their names."""
+    """Return a table of the `most` busiest brokers, in the order of their names."""
     busiest = sorted(figures, key=lambda figure: -figure.throughput_bytes_per_s)[:most]
     shown = [figure for figure in figures if figure in busiest]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
@@ -146,24 +143,24 @@ def _broker_table(figures: Sequence[BrokerFigures], width: int, most: int) -> Ta
         table.add_column("msg/s", justify="right")
     table.add_column("MB/s", justify="right")
     table.add_column("cpu", justify="right")
-    # Two and a half times the mean fills the bar.
+    # A full bar is two and a half times the mean.
     bar_width = max(5, min(50, width - (54 if width >= WIDE else 42)))
     table.add_column("throughput", no_wrap=True, width=bar_width)
     counted = [figure.throughput_bytes_per_s for figure in figures if figure.active]
     mean = sum(counted) / max(1, len(counted))
-    for one in shown:
-        ratio = one.throughput_bytes_per_s / mean if mean > 0 else 0.0
+    for broker in shown:
+        ratio = broker.throughput_bytes_per_s / mean if mean > 0 else 0.0
         bar = Text(
             "█" * max(0, min(bar_width, round(bar_width * ratio / 2.5))),
             "red" if ratio > BALANCED else "green",
         )
-        rate = [f"{one.rate_msgs_per_s:,.0f}"] if width >= WIDE else []
+        rate = [f"{broker.rate_msgs_per_s:,.0f}"] if width >= WIDE else []
         cells = [
-            short(one.name),
-            str(one.bundles),
+            short(broker.name),
+            str(broker.bundles),
             *rate,
-            f"{one.throughput_bytes_per_s / 1e6:.1f}",
-            f"{one.cpu_ratio:.0%}",
+            f"{broker.throughput_bytes_per_s / 1e6:.1f}",
+            f"{broker.cpu_ratio:.0%}",
         ]
         table.add_row(*cells, bar)
     if len(shown) < len(figures):
@@ -179,23 +176,23 @@ def _broker_table(figures: Sequence[BrokerFigures], width: int, most: int) -> Ta
 
 
 def comparison(before: Sequence[BrokerFigures], after: Sequence[BrokerFigures]) -> Table:
-    """Brokers before the first decision and at the end."""
-    later = {one.name: one for one in after}
+    """Return a table of brokers before the first decision and at the end."""
+    later = {broker.name: broker for broker in after}
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("broker", no_wrap=True)
     for title in ("bundles", "MB/s", "cpu"):
         table.add_column(title, justify="right")
         table.add_column("→", justify="right")
-    for one in before:
-        then = later.get(one.name, one)
+    for first in before:
+        last = later.get(first.name, first)
         table.add_row(
-            short(one.name),
-            str(one.bundles),
-            str(then.bundles),
-            f"{one.throughput_bytes_per_s / 1e6:.1f}",
-            f"{then.throughput_bytes_per_s / 1e6:.1f}",
-            f"{one.cpu_ratio:.0%}",
-            f"{then.cpu_ratio:.0%}",
+            short(first.name),
+            str(first.bundles),
+            str(last.bundles),
+            f"{first.throughput_bytes_per_s / 1e6:.1f}",
+            f"{last.throughput_bytes_per_s / 1e6:.1f}",
+            f"{first.cpu_ratio:.0%}",
+            f"{last.cpu_ratio:.0%}",
         )
     table.add_section()
     table.add_row(
@@ -211,30 +208,31 @@ def comparison(before: Sequence[BrokerFigures], after: Sequence[BrokerFigures]) 
 
 
 def short(broker: str) -> str:
-    """A simulated broker's name without its port, which they all share."""
+    """Return a simulated broker's name without the port, which all share."""
     return broker.removesuffix(":8080")
 
 
 def _decision_line(made: DemoDecision) -> Text:
-    """One line that fits 80 columns: when, how it stands, what."""
+    """Return a line of at most 80 columns: time, outcome, decision."""
     mark, style = {None: ("…", "yellow"), "confirmed": ("✓", "green")}.get(
         made.outcome, ("✗", "red")
     )
     decision = made.decision
-    way = " → ".join(short(broker) for broker in (decision.source, decision.destination) if broker)
-    took = "" if made.took_ms is None else f"  {made.took_ms / 1000:.1f} s"
-    ended = "" if made.outcome in (None, "confirmed") else f"  {made.outcome}"
-    reason = _reason(made)
-    what = (
-        f"{decision.kind:<6} {decision.bundle.partition('/')[2]}  "
-        f"{'→ ' if decision.kind == 'assign' else ''}{way}"
+    brokers = " → ".join(
+        short(broker) for broker in (decision.source, decision.destination) if broker
     )
+    if decision.kind == "assign":
+        brokers = f"→ {brokers}"
+    took = "" if made.took_ms is None else f"  {made.took_ms / 1000:.1f} s"
+    outcome = "" if made.outcome in (None, "confirmed") else f"  {made.outcome}"
+    text = f"{decision.kind:<6} {decision.bundle.partition('/')[2]}  {brokers}"
     at = f"{made.at_s:6.1f} s "
-    line = Text.assemble((at, "dim"), (mark, style), " ", what, (ended, style), (took, "dim"))
+    line = Text.assemble((at, "dim"), (mark, style), " ", text, (outcome, style), (took, "dim"))
+    reason = _explain_outcome(made)
     return line.append(f"  {reason}") if reason else line
 
 
-def _what(made: DemoDecision) -> str:
+def _describe(made: DemoDecision) -> str:
     decision = made.decision
     if decision.kind == "assign":
         return f"assign {decision.bundle} to {short(decision.destination or '?')}"
@@ -242,22 +240,18 @@ def _what(made: DemoDecision) -> str:
     return f"{decision.kind} {decision.bundle} from {short(decision.source or '?')}{target}"
 
 
-def _how_it_ended(made: DemoDecision) -> str:
-    if made.outcome is None:
-        return "made"
-    return (
-        made.outcome
-        if made.took_ms is None
-        else f"{made.outcome} after {made.took_ms / 1000:.1f} s"
-    )
+def _describe_outcome(made: DemoDecision) -> str:
+    if made.outcome is None or made.took_ms is None:
+        return made.outcome or "pending"
+    return f"{made.outcome} after {made.took_ms / 1000:.1f} s"
 
 
-def _reason(made: DemoDecision) -> str:
-    """Why a decision was not carried out; empty where it was."""
+def _explain_outcome(made: DemoDecision) -> str:
+    """Explain why a decision was not carried out; empty if it was."""
     return explain_outcome({"outcome": made.outcome, "detail": made.detail})
 
 
-def _why(made: DemoDecision) -> str:
+def _explain(made: DemoDecision) -> str:
     explain = made.decision.explain
     if explain.saw is None or explain.limit is None or explain.unit != "ratio":
         return made.decision.rule
@@ -269,6 +263,6 @@ def _timed(at_s: float, text: Text) -> Text:
 
 
 def _line(text: Text) -> Text:
-    """Cut at the screen's edge instead of wrapped: the live part must not change its height."""
+    """Return a text that is cut at the screen's edge: the live part must not change its height."""
     text.no_wrap, text.overflow = True, "ellipsis"
     return text

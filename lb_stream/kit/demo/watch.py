@@ -1,5 +1,4 @@
-"""What the demo knows: reports as they are sent, decisions as they are made, outcomes and rounds as
-the tables tell them."""
+"""The state of the demo: reports and decisions from the agent, outcomes and rounds from tables."""
 
 from __future__ import annotations
 
@@ -16,26 +15,25 @@ from lb_stream.sim.cluster import max_over_mean
 from lb_stream.sim.reports import report_throughput
 
 BALANCED = 1.25
-"""Greatest over mean throughput that counts as balanced."""
+"""The highest ratio of max to mean throughput that counts as balanced."""
 CALM_ROUNDS = 5
-"""So many rounds at least must pass without a decision before the cluster counts as calm."""
+"""How many rounds without a decision a calm cluster has at least."""
 
 
 @dataclass(slots=True)
 class DemoDecision:
-    """One decision, when the demo saw it (seconds since its start), and how it ended, once it
-    has."""
+    """One decision, when the demo read it (seconds since its start), and its outcome."""
 
     decision: Decision
     at_s: float
     outcome: str | None = None
     took_ms: int | None = None
-    detail: str | None = None  # why it ended so
+    detail: str | None = None  # the reason of the outcome
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerFigures:
-    """One broker as its last report tells it. Cpu is a ratio 0..1."""
+    """One broker's figures in its last report. `cpu_ratio` is 0..1."""
 
     name: str
     bundles: int
@@ -46,7 +44,7 @@ class BrokerFigures:
 
     @staticmethod
     def from_report(broker: str, report: Mapping[str, Any], active: bool = True) -> BrokerFigures:
-        """Read from a report of either form."""
+        """Return the figures of a modular or simple report."""
         cpu = report.get("cpu") or report["systemResourceUsage"]["cpu"]
         rate = float(report["msgRateIn"]) + float(report["msgRateOut"])
         bundles, cpu_ratio = int(report["numBundles"]), cpu["usage"] / cpu["limit"]
@@ -54,8 +52,7 @@ class BrokerFigures:
 
 
 class NewRows:
-    """Rows that a Delta table has gained since it was last asked, without reading the old ones
-    again."""
+    """Reads the rows that a Delta table has gained since the last reading."""
 
     def __init__(self, table: Path, columns: list[str]) -> None:
         self._table, self._columns = table, columns
@@ -63,11 +60,11 @@ class NewRows:
         self._seen: set[str] = set()
 
     def skip(self) -> None:
-        """Leave out the rows that are there."""
+        """Leave out the rows that are there now."""
         self._new_files()
 
     def read(self) -> list[dict[str, Any]]:
-        """New rows; none while the table does not exist."""
+        """Return new rows; none while the table does not exist."""
         import pyarrow.parquet as pq
 
         rows = []
@@ -91,9 +88,9 @@ class NewRows:
 
 @dataclass(slots=True)
 class DemoState:
-    """Everything that is shown and judged.
+    """Everything that the demo shows and judges.
 
-    The agent's thread writes reports and decisions; everything else is the demo's thread.
+    The agent's thread writes reports and decisions, the demo's thread everything else.
     """
 
     tables: Path
@@ -121,27 +118,27 @@ class DemoState:
         columns = ["decision_id", "outcome", "detail", "took_ms"]
         self._outcomes = NewRows(self.tables / OUTCOMES.name, columns)
 
-    # --- what comes in ---
+    # --- input ---
 
     def skip_past(self) -> None:
-        """Leave out what the tables hold already, of an earlier demo."""
+        """Leave out the rows of an earlier demo."""
         for rows in (self._rounds, self._outcomes, self._loads):
             rows.skip()
 
     def on_report(self, broker: str, report: Mapping[str, Any]) -> None:
-        """A broker has reported."""
+        """Take a broker's report."""
         self.reports[broker] = report
 
     def on_decision(
         self, decision: Decision, _broker: str | None, _verdict: AgentVerdict | None
     ) -> None:
-        """A decision was read from the topic, and obeyed; the reports that show it come after."""
+        """Take a decision that the agent has carried out; reports that show it come later."""
         if not self.made:
             self.before = self.figures()
         self.made[decision.decision_id] = DemoDecision(decision, self.elapsed_s())
 
     def refresh(self) -> None:
-        """Read what the tables have gained."""
+        """Read what the tables have gained since the last call."""
         now = self.figures()
         if not self.made:
             self.before = now
@@ -158,18 +155,21 @@ class DemoState:
             self._inactive = frozenset(row["broker"] for row in seen if not row["active"])
         for row in self._outcomes.read():
             self._early[row["decision_id"]] = row
-        for decision_id in [known for known in self._early if known in self.made]:
+        # An outcome may be in its table before the agent has read the decision.
+        for decision_id in [early for early in self._early if early in self.made]:
             row, made = self._early.pop(decision_id), self.made[decision_id]
-            made.outcome, made.took_ms, made.detail = row["outcome"], row["took_ms"], row["detail"]
+            made.outcome = row["outcome"]
+            made.took_ms = row["took_ms"]
+            made.detail = row["detail"]
 
-    # --- what follows from it ---
+    # --- figures ---
 
     def elapsed_s(self) -> float:
-        """Seconds since the demo began."""
+        """Return the seconds since the demo began."""
         return time.monotonic() - self.started
 
     def figures(self) -> list[BrokerFigures]:
-        """All brokers now, by name."""
+        """Return all brokers' present figures, by name."""
         reports = sorted(self.reports.copy().items())
         return [
             BrokerFigures.from_report(broker, report, broker not in self._inactive)
@@ -177,7 +177,7 @@ class DemoState:
         ]
 
     def decisions(self) -> list[DemoDecision]:
-        """In the order in which they came."""
+        """Return all decisions in their order."""
         return list(self.made.copy().values())
 
     @property
@@ -186,26 +186,27 @@ class DemoState:
         return 0 if self.first_seq is None else self.last_seq - self.first_seq + 1
 
     def unconfirmed(self) -> list[DemoDecision]:
-        """Decisions that have not ended yet."""
+        """Return the decisions without an outcome."""
         return [made for made in self.decisions() if made.outcome is None]
 
     def confirmed(self) -> int:
-        """Decisions that a report has confirmed."""
+        """Return how many decisions reports have confirmed."""
         return sum(made.outcome == "confirmed" for made in self.decisions())
 
     def calm(self, for_s: float | None = None) -> bool:
-        """No decision is open, and none was made for a while: `for_s` seconds (as long as it takes
-        by default) and some rounds."""
+        """Return whether no decision is pending, and none was made for `for_s` seconds.
+
+        Without `for_s` it is `calm_s`. CALM_ROUNDS rounds must have passed, too.
+        """
         if self.first_seq is None or self.first_round_s is None or self.unconfirmed():
             return False
         made = self.decisions()
-        last_s = max((one.at_s for one in made), default=self.first_round_s)
-        last_seq = max((one.decision.seq for one in made), default=self.first_seq)
-        return self.last_seq - last_seq >= CALM_ROUNDS and self.elapsed_s() - last_s >= (
-            self.calm_s if for_s is None else for_s
-        )
+        last_s = max((decision.at_s for decision in made), default=self.first_round_s)
+        last_seq = max((decision.decision.seq for decision in made), default=self.first_seq)
+        wait_s = self.calm_s if for_s is None else for_s
+        return self.last_seq - last_seq >= CALM_ROUNDS and self.elapsed_s() - last_s >= wait_s
 
 
 def throughput_imbalance(figures: list[BrokerFigures]) -> float:
-    """Greatest over mean throughput of the active brokers."""
+    """Return the active brokers' max throughput, as a multiple of their mean."""
     return max_over_mean(figure.throughput_bytes_per_s for figure in figures if figure.active)

@@ -347,7 +347,7 @@ def test_a_balancer_whose_rounds_all_fail_ends_the_demo_with_the_error(
     run.watch.error, run.watch.failed_in_a_row = "KeyError: x", 9
     run._check(FakeAgent(), job)  # type: ignore[arg-type]
     run.watch.failed_in_a_row = 10
-    with pytest.raises(Exception, match=r"rounds fail.*\n\nKeyError: x"):
+    with pytest.raises(Exception, match=r"rounds of the balancer failed.*\n\nKeyError: x"):
         run._check(FakeAgent(), job)  # type: ignore[arg-type]
 
 

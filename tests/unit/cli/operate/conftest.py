@@ -18,7 +18,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Broker:
     monkeypatch.setattr("lb_stream.io.kafka.commands.KafkaConsumer", lambda **_: broker)
     monkeypatch.setattr(sending, "require_kafka", lambda *_: nullcontext())
     monkeypatch.setattr(sending, "require_topics", lambda *_: None)
-    monkeypatch.setattr(sending, "OTHERS_S", 0.01)
+    monkeypatch.setattr(sending, "OTHER_CLUSTERS_S", 0.01)
     monkeypatch.setattr("lb_stream.io.leadership.liveness.describe_absence", lambda *_: "")
     return broker
 

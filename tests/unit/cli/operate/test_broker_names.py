@@ -43,9 +43,9 @@ def test_a_host_or_its_first_label_is_the_one_broker_that_it_fits(given: str, wh
     [
         (
             "broker-2",
-            "expected one of those that it fits: broker-2.eu.example:8080, broker-2.us.example:8080",
+            "several have this name, expected one of broker-2.eu.example:8080, broker-2.us.example:8080",
         ),
-        ("broker-3", "expected one of those that it fits: broker-3:8080, broker-3:8081"),
+        ("broker-3", "several have this name, expected one of broker-3:8080, broker-3:8081"),
         ("brokr-1", "nearest: broker-1.eu.example:8080"),
         ("broker", "nearest: "),  # a part of a label is no name
         ("xyz", "nearest: broker-1.eu.example:8080, broker-2.eu.example:8080"),

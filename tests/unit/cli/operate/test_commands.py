@@ -278,7 +278,7 @@ def test_what_is_not_done_is_exit_code_1_and_says_why(
 def test_no_answer_in_time_is_exit_code_1(call: Callable[..., Result]) -> None:
     silent = call("clusters", "disable", "--timeout", "0.1", answers=[])
     assert (silent.code, silent.out) == (1, "")
-    assert silent.err.startswith("lbctl: no answer after 0.1 s: is the job running (lbctl status)")
+    assert silent.err.startswith("lbctl: no result after 0.1 s: is the job running (lbctl status)")
     slow = call(
         "namespaces",
         "unload",
@@ -568,10 +568,10 @@ def test_merge_advice_shows_two_bundles_their_owner_and_what_of_each_limit_they_
 def test_without_merge_advice_it_is_said_whether_anybody_looks_for_any(
     ask: Callable[..., Result], tmp_path: Path
 ) -> None:
-    nobody = ask("namespaces", "merge-advice", "--cluster", "us-1")
-    assert (nobody.code, nobody.out) == (0, "")
-    assert nobody.err.splitlines()[-1].startswith(
-        "nobody looks for any: lbctl config set merge_advice_enabled true"
+    off = ask("namespaces", "merge-advice", "--cluster", "us-1")
+    assert (off.code, off.out) == (0, "")
+    assert off.err.splitlines()[-1].startswith(
+        "merge advice is off: lbctl config set merge_advice_enabled true"
     )
     inputs = canonical_json({"settings": {"merge_advice_enabled": True}})
     fill(

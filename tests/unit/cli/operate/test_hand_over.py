@@ -96,8 +96,8 @@ def test_nothing_is_asked_where_nobody_leads_or_nobody_stands_by(
     call: Callable[..., Result],
 ) -> None:
     for topic, told in (
-        (Topic({"lb-2:7": True}, leads=False), "nobody leads lb-stream"),
-        (Topic({}), "nobody stands by: start a second job, lbctl balance --standby"),
+        (Topic({"lb-2:7": True}, leads=False), "no job leads lb-stream"),
+        (Topic({}), "no job stands by: start a second one, lbctl balance --standby"),
     ):
         done = call(topic)
         assert done.code == 1 and told in done.err and not topic.sent

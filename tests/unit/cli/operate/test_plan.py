@@ -78,7 +78,7 @@ def test_people_get_a_table_and_the_plan_in_one_line(tmp_path: Path) -> None:
     assert (
         "66.7% → 58.3%" in shown
         and "25.0% with it" in shown
-        and "doesn't know this cluster well" in shown
+        and "is unsure about this cluster" in shown
     )
     assert "4 moves, 4 at least are needed. Max usage ÷ even load: 2.00 → 1.00" in shown
 
@@ -352,7 +352,7 @@ def test_a_move_that_is_not_answered_in_time_ends_it_and_the_last_line_still_com
     kafka.silent = True
     result = asked(write(tmp_path, SMALL), "--apply", "--yes", "--json", "--timeout", "0.2")
     assert result.code == 1 and result.objects[-1]["done"] == 0 and len(kafka.sent) == 1
-    assert "no answer after 0.2 s" in result.err and "3 moves not sent" in result.err
+    assert "no result after 0.2 s" in result.err and "3 moves not sent" in result.err
 
 
 def test_apply_with_nothing_to_move_sends_nothing_and_asks_nothing(

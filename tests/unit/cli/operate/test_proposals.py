@@ -219,7 +219,7 @@ def test_a_plan_is_approved_by_its_id(
     assert ask("approve", "--plan", str(plan), answers=[("demo", "done")]).code == 0
     assert kafka.sent[0][1]["proposals"] == ids(played)
     unknown = ask("approve", "--plan", "demo:1")
-    assert unknown.code == 2 and f"plans that wait: {plan}" in " ".join(unknown.err.split())
+    assert unknown.code == 2 and f"a plan with waiting moves: {plan}" in " ".join(unknown.err.split())
 
 
 def test_it_is_said_when_what_makes_things_worse_is_meant(
@@ -270,7 +270,7 @@ def test_the_mode_of_a_cluster_is_set(ask: Callable[..., Result], kafka: Broker)
         ("approve demo:3:0", "demo:3:0: expected CLUSTER:ROUND:pNUMBER"),
         ("approve demo:3:p0 --cluster eu-1", "demo:3:p0 is of demo, not of eu-1"),
         ("reject --why no", "expected the IDs of proposals"),
-        ("reject demo:3:p0", "--why: expected why"),
+        ("reject demo:3:p0", "--why: expected a reason"),
         ("reject demo:3:p0 --why no --for soon", "--for 'soon': expected a number and a unit"),
     ],
 )
