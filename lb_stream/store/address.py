@@ -1,10 +1,8 @@
-"""Addresses of folders, and how each of the libraries that read and write there spells them and
-their options.
+"""Addresses of folders and their options, as each library that reads and writes there has them.
 
-Options are given once, under the names that object_store has for them (aws_endpoint,
-google_service_account, azure_storage_account_key): delta-rs and obstore take them as they are;
-Hadoop's s3a, abfs and gs get those that it needs under its own names. Options that begin with `fs.`
-are Hadoop's alone.
+Options have object_store's names (aws_endpoint, google_service_account, azure_storage_account_key),
+which delta-rs and obstore take as they are. Hadoop's s3a, abfs and gs get the options that they need
+under Hadoop's names. Options that begin with `fs.` are Hadoop's alone.
 """
 
 from __future__ import annotations
@@ -31,8 +29,8 @@ OBJECTS = {
     "wasb": "abfss",
     "wasbs": "abfss",
 }
-"""Scheme as it is given → as object_store knows it."""
-_AS_HADOOP = {"s3": "s3a", "wasb": "abfss", "wasbs": "abfss", "abfs": "abfss"}
+"""Scheme as it is given → object_store's name of it."""
+_HADOOP_SCHEMES = {"s3": "s3a", "wasb": "abfss", "wasbs": "abfss", "abfs": "abfss"}
 _EXPECTED = (
     "a folder's path, or an address that begins with file://, s3://, s3a://, gs://, "
     "abfss:// or wasbs://"
@@ -50,76 +48,85 @@ _S3A = {
 }
 """Option without its `aws_` → Hadoop's name."""
 
-_S3A_WAYS = {
+_S3A_DEFAULTS = {
     "fs.s3a.performance.flags": "create,delete,mkdir",
     "fs.s3a.input.stream.type": "classic",
 }
-"""How s3a works unless options say otherwise: nobody else makes folders where it makes files, so it
-needn't look; small files are read by one request, without the library for large ones."""
+"""Options of s3a that others may override.
+
+Only the job creates files and folders there, so s3a need not look for them first. Small files are
+read by one request, without the library for large ones.
+"""
 S3A_CHECKPOINTS = "lb_stream.ConditionalCheckpoints"
-"""conf/checkpoints.scala: a file of Spark's checkpoint is one PUT or none at all, on a condition
-where it must be new."""
+"""The class of conf/checkpoints.scala: a file of Spark's checkpoint is one PUT or none.
+
+If the file must be new, the PUT has that condition.
+"""
 
 
 class AddressError(SettingError):
-    """A folder that can't be used; names the address and what was expected."""
+    """An address that can't be used; the text has setting, address and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A folder: its scheme as given, its authority (bucket, container@account), its path without a
-    slash at its end."""
+    """A folder's address: scheme, authority (bucket, container@account) and path.
+
+    `path`: without a slash at its end; `given`: as people wrote the address.
+    """
 
     scheme: str
     authority: str
     path: str
-    given: str = field(default="", compare=False)  # how people wrote it, for them to read
+    given: str = field(default="", compare=False)
 
     def __truediv__(self, name: str) -> Address:
-        """A folder within."""
+        """Return the address of a folder in this one."""
         return Address(self.scheme, self.authority, f"{self.path}/{name}", f"{self}/{name}")
 
     @property
     def root(self) -> Address:
-        """What it is a folder of: a bucket, this machine."""
+        """Return the address of its bucket, or of this machine."""
         return Address(self.scheme, self.authority, "")
 
     @property
     def kind(self) -> Kind:
-        """By what it is reached."""
+        """Return whether it is on this machine or in an object store."""
         return "local" if self.scheme in LOCAL else "objects"
 
     @property
     def uri(self) -> str:
-        """As obstore, delta-rs and pyarrow read it; of this machine the absolute path."""
+        """Return the address for obstore, delta-rs and pyarrow; of this machine an absolute path."""
         if self.kind == "local":
             return self.path
         return f"{OBJECTS[self.scheme]}://{self._native_authority}{self.path}"
 
     @property
     def for_hadoop(self) -> str:
-        """As Spark and Hadoop read it."""
+        """Return the address for Spark and Hadoop."""
         if self.kind == "local":
             return self.path
-        return f"{_AS_HADOOP.get(self.scheme, self.scheme)}://{self._native_authority}{self.path}"
+        return (
+            f"{_HADOOP_SCHEMES.get(self.scheme, self.scheme)}://{self._native_authority}{self.path}"
+        )
 
     @property
     def _native_authority(self) -> str:
-        """Hadoop's old wasb addresses name the account's blob service; what is there is read at its
-        file service."""
-        return (
-            self.authority.replace(".blob.", ".dfs.")
-            if self.scheme in ("wasb", "wasbs")
-            else self.authority
-        )
+        """Return the authority; of Hadoop's old wasb addresses that of the account's file service.
+
+        They name its blob service, which has the same files.
+        """
+        if self.scheme in ("wasb", "wasbs"):
+            return self.authority.replace(".blob.", ".dfs.")
+        return self.authority
 
     def __str__(self) -> str:
-        """As it was given."""
+        """Return the address as it was given."""
         return self.given or self.uri
 
 
 def parse_address(place: str, setting: str) -> Address:
-    """Read the address that a setting gives; a path of this machine is made absolute.
+    """Parse the address that a setting gives; a path of this machine is made absolute.
 
     Raises AddressError.
     """
@@ -139,18 +146,16 @@ def parse_address(place: str, setting: str) -> Address:
     if not authority:
         raise AddressError(setting, place, f"{scheme}://BUCKET/FOLDER")
     if "@" in authority and OBJECTS.get(scheme) in ("s3", "gs"):
-        where = (
-            "in [stream.store_options], or the variables AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY"
+        expected = (
+            f"{scheme}://BUCKET/FOLDER, and keys in [stream.store_options], or the variables "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
-        raise AddressError(
-            setting, f"{scheme}://…@…", f"{scheme}://BUCKET/FOLDER, and keys {where}"
-        )
+        raise AddressError(setting, f"{scheme}://…@…", expected)
     return Address(scheme, authority, path, place.rstrip("/"))
 
 
 def object_store_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Options of obstore: those that are not Hadoop's."""
+    """Return the options of obstore: those that are not Hadoop's."""
     return {
         name: value
         for name, value in options.items()
@@ -159,28 +164,27 @@ def object_store_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def delta_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Options of delta-rs."""
-    return object_store_options(options) | (
-        {"allow_http": "true"} if uses_plain_http(options) else {}
-    )
+    """Return the options of delta-rs."""
+    found = object_store_options(options)
+    return found | {"allow_http": "true"} if uses_plain_http(options) else found
 
 
 def hadoop_options(options: Mapping[str, str], scheme: str = "") -> dict[str, str]:
-    """Options of Hadoop's own file systems.
+    """Return the options of Hadoop's file systems.
 
-    `scheme`: of the address in question, as Hadoop spells it.
-
-    s3a doesn't look for an endpoint in the environment, where the other libraries find it.
+    `scheme`: Hadoop's name of the address's scheme. s3a doesn't look for an endpoint in the
+    environment, as the other libraries do.
     """
-    found = dict(_S3A_WAYS) if scheme == "s3a" else {}
-    of_environment = _of_environment("AWS_ENDPOINT", "AWS_ENDPOINT_URL") if scheme == "s3a" else {}
-    for name, value in {**of_environment, **options}.items():
+    found = dict(_S3A_DEFAULTS) if scheme == "s3a" else {}
+    from_environment = _environment("AWS_ENDPOINT", "AWS_ENDPOINT_URL") if scheme == "s3a" else {}
+    for name, value in {**from_environment, **options}.items():
         bare = _bare(name)
         if name.startswith("fs."):
             found[name] = value
         elif not name.lower().startswith(("azure_", "google_")) and bare in _S3A:
             found[_S3A[bare]] = value
-    if "fs.s3a.endpoint" in found:  # a server of one's own has no host name for each bucket
+    # A private S3 server has no host name for each bucket.
+    if "fs.s3a.endpoint" in found:
         found.setdefault("fs.s3a.path.style.access", "true")
     if uses_plain_http(options):
         found.setdefault("fs.s3a.connection.ssl.enabled", "false")
@@ -188,17 +192,18 @@ def hadoop_options(options: Mapping[str, str], scheme: str = "") -> dict[str, st
 
 
 def uses_plain_http(options: Mapping[str, str]) -> bool:
-    """Whether the endpoint is asked without TLS; the environment counts where no option says
-    otherwise."""
-    of_environment = _of_environment("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP")
-    by_name = {_bare(name): str(value) for name, value in {**of_environment, **options}.items()}
-    said = by_name.get("allow_http")
-    if said is not None:
-        return said.lower() == "true"
-    return any(by_name.get(name, "").startswith("http://") for name in ("endpoint", "endpoint_url"))
+    """Return whether the endpoint is reached without TLS.
+
+    The environment counts where no option says otherwise.
+    """
+    from_environment = _environment("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP")
+    given = {_bare(name): str(value) for name, value in {**from_environment, **options}.items()}
+    if (allow_http := given.get("allow_http")) is not None:
+        return allow_http.lower() == "true"
+    return any(given.get(name, "").startswith("http://") for name in ("endpoint", "endpoint_url"))
 
 
-def _of_environment(*names: str) -> dict[str, str]:
+def _environment(*names: str) -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
