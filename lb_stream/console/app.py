@@ -27,7 +27,7 @@ from lb_stream.console.sources.reader import Reader
 from lb_stream.console.templates import template_environment
 from lb_stream.query import QueryError
 from lb_stream.query.lake import Row
-from lb_stream.query.screens.feed import WHAT
+from lb_stream.query.screens.feed import ENTRY_KINDS
 
 STATIC = Path(__file__).parent / "static"
 SECURITY_HEADERS = {
@@ -119,7 +119,7 @@ async def events(request: Request) -> Response:
     """Stream new entries of the feed to an open page (server-sent events)."""
     listener = Listener(
         address.read_text(request, "cluster"),
-        address.read_choice(request, "kinds", WHAT),
+        address.read_choice(request, "kinds", ENTRY_KINDS),
         address.read_text(request, "text"),
         asyncio.get_running_loop(),
     )

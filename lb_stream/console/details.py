@@ -137,7 +137,7 @@ def namespace_page(request: Request) -> Response:
         wanted=wanted,
         entries=page.ask(
             ("feed of", cluster, name),
-            lambda lake: feed.list_entries(lake, cluster, what="decisions", text=f"{name}/"),
+            lambda lake: feed.list_entries(lake, cluster, kinds="decisions", text=f"{name}/"),
         ),
     )
 

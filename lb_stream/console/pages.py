@@ -53,7 +53,7 @@ def cluster_page(request: Request) -> Response:
     name = address.require_text(request, "name")
     wanted = address.read_list_request(request, brokers.SORTS)
     span, end_ms = address.read_span(request)
-    kinds = address.read_choice(request, "kinds", feed.WHAT)
+    kinds = address.read_choice(request, "kinds", feed.ENTRY_KINDS)
     find = address.read_text(request, "find")
     facts = page.require_cluster_facts(name)
     state = page.find_cluster_state(name)
@@ -82,7 +82,7 @@ def cluster_page(request: Request) -> Response:
         ),
         entries=page.ask(
             ("feed", name, kinds, find),
-            lambda lake: feed.list_entries(lake, name, what=kinds, text=find),
+            lambda lake: feed.list_entries(lake, name, kinds=kinds, text=find),
         ),
         kinds=kinds,
         stream=address.link("events", cluster=name, kinds=kinds, text=find),
@@ -178,11 +178,11 @@ def history_page(request: Request) -> Response:
     """Show decisions and commands, the newest first, back to the oldest in the tables."""
     page, name = Page(request), address.read_text(request, "cluster") or None
     before_ms = address.read_number(request, "before")
-    kinds = address.read_choice(request, "kinds", feed.WHAT)
+    kinds = address.read_choice(request, "kinds", feed.ENTRY_KINDS)
     find = address.read_text(request, "find")
     entries = page.ask(
         ("feed", name, before_ms, kinds, find),
-        lambda lake: feed.list_entries(lake, name, before_ms=before_ms, what=kinds, text=find),
+        lambda lake: feed.list_entries(lake, name, before_ms=before_ms, kinds=kinds, text=find),
     )
     stream = None
     if before_ms is None:

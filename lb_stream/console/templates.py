@@ -16,7 +16,7 @@ from lb_stream.console.address import link
 from lb_stream.io.messages.shown import figure, shown
 from lb_stream.io.messages.times import ago, clock
 from lb_stream.query import wording
-from lb_stream.query.screens.feed import WHAT
+from lb_stream.query.screens.feed import ENTRY_KINDS
 from lb_stream.query.screens.over_time import SPANS
 from lb_stream.sim.simulation.prediction import format_figure
 
@@ -63,7 +63,7 @@ def template_environment() -> Environment:
         "describe_state": wording.describe_state,
         "explain_exclusion": wording.explain_exclusion,
         "explain_refusal": wording.explain_refusal,
-        "entry_kinds": WHAT,
+        "entry_kinds": ENTRY_KINDS,
         "spans": sorted(SPANS, key=lambda span: SPANS[span]),
     }
     return environment

@@ -162,7 +162,7 @@ def what_if_chart_answer(request: Request) -> Response:
     answer = cast("WhatIfAnswer", computation.result)
     times_s = next(iter(answer.predictions.values())).t_s
     lines = tuple(
-        Line(name, "one", tuple(round(usage, 4) for usage in result.max_usage))
+        Line(name, "single", tuple(round(usage, 4) for usage in result.max_usage))
         for name, result in answer.predictions.items()
     )
     times_ms = tuple(answer.at_ms + round(1000 * t_s) for t_s in times_s)

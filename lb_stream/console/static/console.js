@@ -288,7 +288,7 @@ function drawChart(figure, chart) {
   const { lines, marks, unit } = chart;
   const legend = figure.querySelector(".legend");
   let number = 0; // of brokers' and bundles' lines, which take colours in turn
-  const styles = lines.map((line) => buildStyle(line, line.kind === "one" ? number++ : 0));
+  const styles = lines.map((line) => buildStyle(line, line.kind === "single" ? number++ : 0));
   const times = chart.times_ms.map((ms) => ms / 1000);
   const emptyHeight = unit === "ratio" ? 0.1 : 1;
   const options = {

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 ENTRIES = 40
 MOST_PENDING = 100
-WHAT = ("all", "moves", "decisions", "commands")
-"""What can be asked for."""
+ENTRY_KINDS = ("all", "moves", "decisions", "commands")
+"""Choices of entries."""
 
 _DECISIONS = f"""
     SELECT 'decision' AS entry, decision_id AS id, decisions.cluster, decisions.seq,
@@ -64,16 +64,16 @@ def list_entries(
     cluster: str | None,
     *,
     before_ms: int | None = None,
-    what: str = "all",
+    kinds: str = "all",
     text: str = "",
 ) -> tuple[Row, ...]:
     """The newest entries, before a time if one is given.
 
     `entry` decision: `why` in words, `outcome_reason`: why it was not carried out; command: `by`,
     `arguments`, `text`.
-    `what`: one of WHAT. `outcome` None: still open.
+    `kinds`: one of ENTRY_KINDS. `outcome` None: still open.
     """
-    asked = [cluster, before_ms, what, text.lower()]
+    asked = [cluster, before_ms, kinds, text.lower()]
     rows = [row for query in (_DECISIONS, _COMMANDS) for row in records(run(lake, query, asked))]
     return tuple(map(_feed_row, sorted(rows, key=lambda row: -(row["at_ms"] or 0))[:ENTRIES]))
 

@@ -68,7 +68,7 @@ SHORTEST_MS = 60_000
 class Line:
     """One line of a chart; a value for each of the chart's times.
 
-    `kind`: max, mean, min, one (broker or bundle).
+    `kind`: max, mean, min, single (a broker or bundle).
     """
 
     name: str
@@ -148,7 +148,10 @@ def build_bundle_chart(lake: Lake, cluster: str, bundle: str, begin_ms: int, end
     for at in times:
         values.append(rows.get(at, values[-1] if values else None))
     return Chart(
-        times, (Line(bundle, "one", tuple(values)),), "bytes/s", _marks(lake, asked, bundle=bundle)
+        times,
+        (Line(bundle, "single", tuple(values)),),
+        "bytes/s",
+        _marks(lake, asked, bundle=bundle),
     )
 
 
@@ -164,7 +167,8 @@ def _of_brokers(
     for row in records(run(lake, _OF_BROKERS, [*asked, step, names])):
         found[row["broker"]][row["at_ms"]] = row["value"]
     return [
-        Line(name, "one", tuple(values.get(at) for at in times)) for name, values in found.items()
+        Line(name, "single", tuple(values.get(at) for at in times))
+        for name, values in found.items()
     ]
 
 

@@ -192,7 +192,7 @@ def test_lines_have_a_gap_where_nothing_was_seen(lake: Any) -> None:
     assert (seen, highest.values[-1]) == ([0.9, 0.8], 0.8)
     begin, end = over_time.find_chart_window(lake, "eu", "15m", end - 20 * MINUTE_MS)
     assert end - begin == 15 * MINUTE_MS, "where nothing is known the span is as it was asked for"
-    assert [line.name for line in chart.lines if line.kind == "one"] == ["b-2:80", "b-1:80"]
+    assert [line.name for line in chart.lines if line.kind == "single"] == ["b-2:80", "b-1:80"]
     assert [mark["decision_id"] for mark in chart.marks] == ["eu:1:0"]
 
 
@@ -210,8 +210,8 @@ def test_the_feed_has_the_last_answer_of_each_command_and_goes_back_in_time(lake
     assert [row["id"] for row in feed.list_entries(lake, "eu", before_ms=rows[1]["at_ms"])] == [
         "eu:0:0"
     ]
-    assert [row["id"] for row in feed.list_entries(lake, "eu", what="commands")] == ["c-1"]
-    assert [row["id"] for row in feed.list_entries(lake, "eu", what="moves", text="0x1_0x2")] == [
+    assert [row["id"] for row in feed.list_entries(lake, "eu", kinds="commands")] == ["c-1"]
+    assert [row["id"] for row in feed.list_entries(lake, "eu", kinds="moves", text="0x1_0x2")] == [
         "eu:1:0"
     ]
     assert [row["id"] for row in feed.list_pending(lake, "eu", ["eu:0:0", "eu:1:0"])] == ["eu:1:0"]
