@@ -1,8 +1,8 @@
-"""The stateful stage: one key for each shard of each large cluster, one for all small ones that
-Spark has put into a partition.
+"""The stateful stage: folds what a batch brings into the averages of each shard.
 
-Brokers and bundles are Arrow blocks in files. A shard's state names its own; those of a cluster's
-only shard come named with its rows.
+Each shard of a large cluster is a key of Spark's state. All small clusters that Spark has put into
+one partition are one key. Brokers and bundles are Arrow blocks in files. A shard's state holds
+references to its blocks; those of a cluster's only shard come with its rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +32,10 @@ from lb_stream.core.model.blocks import (
     to_bytes,
 )
 from lb_stream.store import Store
+from lb_stream.stream.rows import ClusterEvent, PartitionClock
 from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from lb_stream.stream.shards.block_files import (
-    Blocks,
+    BlockRefs,
     BlockWriter,
     OpenFiles,
     file_name,
@@ -53,18 +53,17 @@ SHARD_DDL = (
     "events binary"
 )
 
-TOGETHER = 1 << 16
+FOLDED_BUNDLES = 1 << 16
 """Bundles of small clusters that are folded in one pass, or a few more."""
 
 
 class Folding:
-    """Folds what one task of a micro-batch brings into each shard, and tells where the shard's
-    whole view is.
+    """Folds what a batch brings into the shards of one task, and emits where their blocks are.
 
     A cluster that leaves has neither state nor blocks after the batch, unless something is heard of
-    it. What a batch doesn't change isn't written again: an idle shard costs a look at its state.
-    `settings_tag` names the settings that the averages depend on, so that two runs of one batch
-    with different ones don't write different files under one name.
+    it. What a batch doesn't change isn't written again: an idle shard costs one read of its state.
+    `settings_tag` is part of the files' names. It stands for the settings that averages depend on:
+    a batch that runs again with other settings writes other files.
     """
 
     def __init__(
@@ -79,78 +78,81 @@ class Folding:
         self._checkpoint, self._tag, self._epoch = checkpoint, settings_tag, epoch
 
     def begin(self, state: KeyState) -> None:
-        """Before a task's first key."""
+        """Prepare for a task's first key."""
         self._state = state
         batch_id, partition, _ = current_task()
         name = file_name(batch_id, self._epoch, f"{partition}-{self._tag}")
-        self._clock: list[dict[str, Any]] = []
+        self._clock: list[PartitionClock] = []
         self._blocks: dict[str, pa.Table] = {}
         self._files = OpenFiles(self._checkpoint)
         self._values = BlockWriter(self._checkpoint, f"{name}.arrow")
         self._names = BlockWriter(self._checkpoint, f"{name}-names.arrow")
 
-    def fold(self, key: Any, rows: Iterator[Row]) -> Iterator[Row]:
-        """All rows of one (cluster, shard) in this batch: one from each task that has read
-        something of it.
+    def fold(self, key: tuple[str, int], rows: Iterator[Row]) -> Iterator[Row]:
+        """Yield the shards of one key (cluster, slot); each row is what one decoding task has read.
 
-        Keys come in their order, and with the first one the clock: how far all tasks have read.
-        Without one they have read nothing. With it come the clusters of one shard, which need no
-        state.
+        Keys come in their order. The first one is that of all clusters, with the clock: how far all
+        tasks have read. Without a clock they have read nothing. It also brings the clusters of one
+        shard, which need no state.
         """
         cluster, given = key[0], list(rows)
         if cluster == ALL_CLUSTERS:
             self._clock = merge_clocks(
-                seen for row in given if row.clock is not None for seen in json.loads(row.clock)
+                clock for row in given if row.clock is not None for clock in json.loads(row.clock)
             )
-            self._told = canonical_json(self._clock)
-            self._now_ms = max((seen["append_ms"] for seen in self._clock), default=0)
+            self._clock_json = canonical_json(self._clock)
+            self._now_ms = max((clock["append_ms"] for clock in self._clock), default=0)
             if self._clock:
-                yield from self._members(given)
+                yield from self._fold_members(given)
         elif self._clock:
-            yield self._folded(cluster, given)
+            yield self._fold_key(cluster, given)
         elif any(row.first for row in given):
             raise RuntimeError(
                 f"the shard of {cluster} came before the clock: Spark no longer sorts what goes "
                 "into a stateful stage"
             )
 
-    def _members(self, given: list[Row]) -> Iterator[Row]:
-        """What comes of clusters of one shard: they are folded together, as many at a time as make
-        a large shard."""
+    def _fold_members(self, given: list[Row]) -> Iterator[Row]:
+        """Yield the clusters of one shard, folded together up to FOLDED_BUNDLES at a time."""
         rows: dict[str, list[Row]] = {}
-        for one in given:
-            for member in from_bytes(one.members).to_pylist() if one.members is not None else ():
-                rows.setdefault(member["cluster"], []).append(Row(**member, first=one.first))
-        works: list[_Work] = []
+        for row in given:
+            members = from_bytes(row.members).to_pylist() if row.members is not None else ()
+            for member in members:
+                rows.setdefault(member["cluster"], []).append(Row(**member, first=row.first))
+        works: list[_ShardWork] = []
         bundles = 0
         for cluster in sorted(rows):
-            works.append(self._begun(cluster, rows[cluster]))
-            bundles += max(len(works[-1].shard.bundles), len(works[-1].batch.samples))
-            if bundles >= TOGETHER:
-                yield from self._done(works)
+            work = self._begin_member(cluster, rows[cluster])
+            works.append(work)
+            bundles += max(len(work.shard.bundles), len(work.batch.samples))
+            if bundles >= FOLDED_BUNDLES:
+                yield from self._fold_together(works)
                 works, bundles = [], 0
-        yield from self._done(works)
+        yield from self._fold_together(works)
 
-    def _begun(self, cluster: str, given: list[Row]) -> _Work:
-        """A cluster's only shard, read from its blocks."""
-        work, blocks = _Work(cluster, 0, _gather(given, self._read)), tuple(given[0].blocks)
+    def _begin_member(self, cluster: str, given: list[Row]) -> _ShardWork:
+        """Return the work on a cluster's only shard, read from its blocks."""
+        work = _ShardWork(cluster, 0, _gather_batch(given, self._read_once))
+        blocks = tuple(given[0].blocks)
         try:
-            work.shard, work.trouble = _kept(lambda: read_shard(self._files, blocks))
-            work.blocks = blocks if work.trouble is None else None
+            work.shard, work.error = _read_or_begin_anew(lambda: read_shard(self._files, blocks))
+            work.blocks = blocks if work.error is None else None
         except Exception as error:
-            work.failed, work.trouble = True, error
+            work.failed, work.error = True, error
         return work
 
-    def _done(self, works: list[_Work]) -> Iterator[Row]:
-        """Fold shards of different clusters together.
+    def _fold_together(self, works: list[_ShardWork]) -> Iterator[Row]:
+        """Fold shards of different clusters in one pass, write them, and yield their rows.
 
-        If that fails, each is folded by itself: one cluster's trouble stays its own.
+        If the pass fails, each is folded by itself, so that only the cluster that fails is
+        affected.
         """
-        alike: dict[FoldConfig, list[_Work]] = {}
+        by_config: dict[FoldConfig, list[_ShardWork]] = {}
         for work in works:
             if not work.failed:
-                alike.setdefault(self._configs.get(work.cluster, self._default), []).append(work)
-        for config, some in alike.items():
+                config = self._configs.get(work.cluster, self._default)
+                by_config.setdefault(config, []).append(work)
+        for config, some in by_config.items():
             try:
                 folded = fold_together(
                     [work.shard for work in some],
@@ -163,99 +165,102 @@ class Folding:
                     "%d clusters could not be folded together: each is folded by itself", len(some)
                 )
                 continue
-            for work, one in zip(some, folded, strict=True):
-                work.folded = one
+            for work, result in zip(some, folded, strict=True):
+                work.folded = result
         for work in works:
             self._finish(work)
             yield self._row(work)
 
-    def _finish(self, work: _Work) -> None:
-        """Fold, unless that is done, and write.
+    def _finish(self, work: _ShardWork) -> None:
+        """Fold the shard, unless that is done, and write its blocks.
 
-        One cluster's trouble stays its own: its round will be an error round.
+        An error is kept: the cluster's round will have it, and other clusters are not affected.
         """
         if work.failed:
             return
         try:
             config = self._configs.get(work.cluster, self._default)
-            after, refused = work.folded or fold(work.shard, work.batch, self._now_ms, config)
-            if work.number == 0 and len(refused):
-                work.events = pa.concat_tables([work.events, refused])
-            work.blocks = self._written(work.shard, after, work.blocks)
+            after, rejected = work.folded or fold(work.shard, work.batch, self._now_ms, config)
+            if work.number == 0 and len(rejected):
+                work.events = pa.concat_tables([work.events, rejected])
+            work.blocks = self._write_blocks(work.shard, after, work.blocks)
         except Exception as error:
-            work.trouble = error
+            work.error = error
 
-    def _row(self, work: _Work) -> Row:
-        """What is told of one shard."""
+    def _row(self, work: _ShardWork) -> Row:
+        """Return one shard's row. Clock and events are in the row of shard 0, errors in any."""
         events = work.events
-        if work.trouble is not None:
-            events = pa.concat_tables([events, _trouble(work.trouble, self._now_ms)])
+        if work.error is not None:
+            events = pa.concat_tables([events, _error_event(work.error, self._now_ms)])
         brokers, names, values = work.blocks or ("", "", "")
-        told = work.number == 0
+        is_first = work.number == 0
+        has_events = is_first or work.error is not None
         return Row(
             cluster=work.cluster,
             shard=work.number,
-            clock=self._told if told else None,
+            clock=self._clock_json if is_first else None,
             brokers=brokers,
             names=names,
             values=values,
-            events=_content_of(events) if told or work.trouble is not None else None,
+            events=_encode_events(events) if has_events else None,
         )
 
-    def _folded(self, cluster: str, given: list[Row]) -> Row:
-        """What comes of one shard that has a state."""
-        number, shards, before = given[0].shard, given[0].shards, given[0].before
-        remembered = self._state.get()
-        if (
-            remembered is not None and not given[0].known
-        ):  # another pipeline has had it since: what was known then says nothing now
+    def _fold_key(self, cluster: str, given: list[Row]) -> Row:
+        """Return the row of a shard that has a state."""
+        number, shards, inherited = given[0].shard, given[0].shards, given[0].inherited
+        # The state of a cluster that another pipeline has balanced since is out of date.
+        state = self._state.get()
+        if state is not None and not given[0].known:
             self._state.clear()
-            remembered = None
-        batch = _gather(given, self._read)
+            state = None
+        # A cluster that leaves, and of which nothing was heard.
+        batch = _gather_batch(given, self._read_once)
         if given[0].leaving and not has_signs_of_life(batch):
             self._state.clear()
-            said = to_bytes(batch.events) if number == 0 else None
             return Row(
                 cluster=cluster,
                 shard=number,
-                clock=self._told,
+                clock=self._clock_json,
                 brokers=None,
                 names=None,
                 values=None,
-                events=said,
+                events=to_bytes(batch.events) if number == 0 else None,
             )
-        work = _Work(cluster, number, batch)
+        # The shard as it was: inherited from other shards' blocks, or read from its own.
+        work = _ShardWork(cluster, number, batch)
         try:
-            if before is not None:
-                work.shard, work.trouble = _kept(
-                    lambda: reshard(self._checkpoint, json.loads(before), number, shards)
+            if inherited is not None:
+                work.shard, work.error = _read_or_begin_anew(
+                    lambda: reshard(self._checkpoint, json.loads(inherited), number, shards)
                 )
-            elif remembered is not None and remembered[0] != shards:
+            elif state is not None and state[0] != shards:
                 raise RuntimeError(
-                    f"the state was written for {remembered[0]} shards, now there are {shards}, "
+                    f"the state was written for {state[0]} shards, now there are {shards}, "
                     "and nothing was handed over"
                 )
-            elif remembered is not None:
-                work.shard, work.trouble = _kept(lambda: read_shard(self._files, remembered[1:]))
-                work.blocks = remembered[1:] if work.trouble is None else None
+            elif state is not None:
+                work.shard, work.error = _read_or_begin_anew(
+                    lambda: read_shard(self._files, state[1:])
+                )
+                work.blocks = state[1:] if work.error is None else None
         except Exception as error:
-            work.failed, work.trouble = True, error
+            work.failed, work.error = True, error
+        # The shard as it is now.
         self._finish(work)
-        if work.blocks is not None and (
-            remembered is None or tuple(remembered) != (shards, *work.blocks)
-        ):
-            self._state.update((shards, *work.blocks))
+        if work.blocks is not None:
+            after = (shards, *work.blocks)
+            if state is None or tuple(state) != after:
+                self._state.update(after)
         return self._row(work)
 
-    def _read(self, reference: str) -> pa.Table:
-        """A block of what one task has decoded for many shards of this partition: it is opened
-        once."""
+    def _read_once(self, reference: str) -> pa.Table:
+        """Return a decoding task's block; it holds many shards' rows, and is read once."""
         if reference not in self._blocks:
             self._blocks[reference] = read_block(self._checkpoint, reference)
         return self._blocks[reference]
 
-    def _written(self, before: Shard, after: Shard, blocks: Blocks | None) -> Blocks:
-        """References to a shard's blocks: the old ones where nothing has changed."""
+    def _write_blocks(self, before: Shard, after: Shard, blocks: BlockRefs | None) -> BlockRefs:
+        """Return references to a shard's blocks; only blocks that have changed are written."""
         brokers, names, values = blocks or (None, None, None)
         if brokers is None or after.brokers is not before.brokers:
             brokers = self._values.put(after.brokers)
@@ -266,26 +271,30 @@ class Folding:
         return brokers, names or "", values
 
     def close(self) -> None:
-        """After the last key, before Spark commits the state: from now on the references are
-        good."""
+        """Finish the files before Spark commits the state: now the references are valid."""
         self._names.close()
         self._values.close()
         crash_point("in_state")
 
 
 @dataclass(slots=True)
-class _Work:
-    """One shard in one batch."""
+class _ShardWork:
+    """The work on one shard in one batch.
+
+    `shard`: as it was before. `blocks`: where it is. `folded`: the shard after the batch, and the
+    rejected reports. `error`: of reading or folding, for the round. `failed`: the shard as it was
+    isn't known, so that nothing can be folded.
+    """
 
     cluster: str
     number: int
     batch: Batch
-    shard: Shard = field(default_factory=Shard.empty)  # as it was before
-    blocks: Blocks | None = None  # where it is
+    shard: Shard = field(default_factory=Shard.empty)
+    blocks: BlockRefs | None = None
     events: pa.Table = field(init=False)
     folded: tuple[Shard, pa.Table] | None = None
-    trouble: Exception | None = None  # what the round is told of
-    failed: bool = False  # what was before isn't known: nothing can be folded
+    error: Exception | None = None
+    failed: bool = False
 
     def __post_init__(self) -> None:
         self.events = self.batch.events
@@ -295,11 +304,10 @@ class BlockLost(RuntimeError):
     """A file of blocks that the state names is gone or damaged."""
 
 
-def _kept(read: Callable[[], Shard]) -> tuple[Shard, BlockLost | None]:
-    """A shard's state.
+def _read_or_begin_anew(read: Callable[[], Shard]) -> tuple[Shard, BlockLost | None]:
+    """Return a shard as it was, or an empty shard and the reason if its file can't be read.
 
-    If its file can't be read: an empty shard and the reason; the next reports fill it, as after a
-    new checkpoint.
+    The next reports fill an empty shard, as after a new checkpoint.
     """
     try:
         return read(), None
@@ -313,33 +321,32 @@ def _kept(read: Callable[[], Shard]) -> tuple[Shard, BlockLost | None]:
 
 
 def read_shard(checkpoint: Store | OpenFiles, blocks: Iterable[str]) -> Shard:
-    """A shard's blocks, from their references. Raises FileNotFoundError."""
+    """Return a shard from the references to its blocks. Raises FileNotFoundError."""
     brokers, names, values = blocks
-    rest = read_block(checkpoint, values)
+    columns = read_block(checkpoint, values)
     return Shard(
         read_block(checkpoint, brokers),
-        rest.add_column(0, BUNDLE_SCHEMA.field(0), read_block(checkpoint, names)["name"]),
+        columns.add_column(0, BUNDLE_SCHEMA.field(0), read_block(checkpoint, names)["name"]),
     )
 
 
 def names_block(names: pa.ChunkedArray) -> pa.Table:
-    """A block of bundle names, each with its hash: a shard that takes bundles over reads the hash
-    there."""
+    """Return a block of bundle names with their hashes, which resharding reads."""
     return pa.table({"name": names, "hash": pa.array(name_hashes(names), pa.uint32())})
 
 
-def reshard(checkpoint: Store, before: list[Blocks], number: int, shards: int) -> Shard:
-    """What one of `shards` new shards takes over from the old ones: the bundles whose name's hash
-    makes them its own."""
-    least = min(
-        len(before), shards
-    )  # both are powers of two: a bundle's new and old number agree modulo the lesser
-    old = [blocks for at, blocks in enumerate(before) if at % least == number % least]
+def reshard(checkpoint: Store, before: list[BlockRefs], number: int, shards: int) -> Shard:
+    """Return one of `shards` new shards, with its bundles from the old ones by their names' hash.
+
+    `before`: references to the old shards' blocks. `number`: of the new shard.
+    """
+    # Both numbers are powers of two: a bundle's old and new shard agree modulo the smaller one.
+    modulus = min(len(before), shards)
+    old = [blocks for place, blocks in enumerate(before) if place % modulus == number % modulus]
     bundles = []
     for blocks in old:
-        own = (
-            read_block(checkpoint, blocks[1])["hash"].to_numpy() & np.uint32(shards - 1)
-        ) == number
+        hashes = read_block(checkpoint, blocks[1])["hash"].to_numpy()
+        own = (hashes & np.uint32(shards - 1)) == number
         bundles.append(read_shard(checkpoint, blocks).bundles.filter(pa.array(own)))
     joined = pa.concat_tables(bundles)
     if len(bundles) > 1:
@@ -347,78 +354,81 @@ def reshard(checkpoint: Store, before: list[Blocks], number: int, shards: int) -
     return Shard(read_shard(checkpoint, old[0]).brokers, joined.combine_chunks())
 
 
-def merge_clocks(seen: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What several tasks have read of each partition, as one entry for each; two tasks may have
-    shared one."""
-    found: dict[tuple[str, int], dict[str, Any]] = {}
-    for one in seen:
-        all_of_it = found.setdefault((one["topic"], one["partition"]), dict(one))
-        all_of_it["first"] = min(all_of_it["first"], one["first"])
-        for name in ("last", "append_ms"):
-            all_of_it[name] = max(all_of_it[name], one[name])
-    return [found[place] for place in sorted(found)]
+def merge_clocks(clocks: Iterable[PartitionClock]) -> list[PartitionClock]:
+    """Return one entry for each Kafka partition, of which several tasks may have read a part."""
+    found: dict[tuple[str, int], PartitionClock] = {}
+    for clock in clocks:
+        merged = found.setdefault((clock["topic"], clock["partition"]), clock.copy())
+        merged["first"] = min(merged["first"], clock["first"])
+        merged["last"] = max(merged["last"], clock["last"])
+        merged["append_ms"] = max(merged["append_ms"], clock["append_ms"])
+    return [found[partition] for partition in sorted(found)]
 
 
-def _gather(rows: list[Row], read: Callable[[str], pa.Table]) -> Batch:
-    """One batch from several tasks' blocks, in the order of their first record: arrival order must
-    not show."""
-    rows = sorted(rows, key=lambda row: row.first)
-    reports, samples, events, before = [], [], [], 0
-    for row in rows:
+def _gather_batch(rows: list[Row], read: Callable[[str], pa.Table]) -> Batch:
+    """Return what several decoding tasks have read for one shard.
+
+    It is in the order of the tasks' first records, whatever the order in which the rows arrive.
+    `read`: returns the block of a reference.
+    """
+    reports, samples, events = [], [], []
+    count = 0
+    for row in sorted(rows, key=lambda row: row.first):
         if row.events is not None:
             events.append(from_bytes(row.events))
         if row.reports is not None or row.stored_reports is not None:
-            new, some = _content(row, read)
-            shifted = pa.array(some["report"].to_numpy() + np.int32(before), pa.int32())
-            samples.append(
-                some.set_column(1, some.schema.field("report"), shifted) if before else some
-            )
+            new, of_new = _read_content(row, read)
+            # Samples name their report by its row, which now counts from the first task's.
+            if count:
+                shifted = pa.array(of_new["report"].to_numpy() + np.int32(count), pa.int32())
+                of_new = of_new.set_column(1, of_new.schema.field("report"), shifted)
+            samples.append(of_new)
             reports.append(new)
-            before += len(new)
+            count += len(new)
     return Batch(
-        _joined(reports, NO_REPORTS), _joined(samples, NO_SAMPLES), _joined(events, NO_EVENTS)
+        _concat(reports, NO_REPORTS), _concat(samples, NO_SAMPLES), _concat(events, NO_EVENTS)
     )
 
 
-def _content(row: Row, read: Callable[[str], pa.Table]) -> tuple[pa.Table, pa.Table]:
-    """Reports and samples of one row, or of where it says that they are."""
+def _read_content(row: Row, read: Callable[[str], pa.Table]) -> tuple[pa.Table, pa.Table]:
+    """Return reports and samples, from the row itself or from the blocks that it names."""
     if row.stored_reports is None:
         return from_bytes(row.reports), from_bytes(row.samples)
-    samples = NO_SAMPLES if row.stored_samples is None else _part(row.stored_samples, read)
-    return _part(row.stored_reports, read), samples
+    samples = NO_SAMPLES
+    if row.stored_samples is not None:
+        samples = _read_part(row.stored_samples, read)
+    return _read_part(row.stored_reports, read), samples
 
 
-def _part(place: str, read: Callable[[str], pa.Table]) -> pa.Table:
+def _read_part(place: str, read: Callable[[str], pa.Table]) -> pa.Table:
+    """Return some rows of a block. `place`: reference:first row:rows."""
     reference, begin, rows = place.rsplit(":", 2)
     return read(reference).slice(int(begin), int(rows))
 
 
-def _joined(tables: list[pa.Table], none: pa.Table) -> pa.Table:
-    return (
-        pa.concat_tables(tables).combine_chunks()
-        if len(tables) > 1
-        else tables[0]
-        if tables
-        else none
-    )
+def _concat(tables: list[pa.Table], empty: pa.Table) -> pa.Table:
+    if not tables:
+        return empty
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
 
 
-_NOTHING_SAID = to_bytes(NO_EVENTS)
+_NO_EVENTS = to_bytes(NO_EVENTS)
 
 
-def _content_of(events: pa.Table) -> bytes:
-    return _NOTHING_SAID if events is NO_EVENTS else to_bytes(events)
+def _encode_events(events: pa.Table) -> bytes:
+    return _NO_EVENTS if events is NO_EVENTS else to_bytes(events)
 
 
-def _trouble(error: Exception, now_ms: int) -> pa.Table:
-    payload = json.dumps({"stage": "averages", "error": f"{type(error).__name__}: {error}"})
-    row = {
+def _error_event(error: Exception, now_ms: int) -> pa.Table:
+    """Return an event for a shard's error, as a table of one row."""
+    text = f"{type(error).__name__}: {error}"
+    event: ClusterEvent = {
         "kind": "error",
         "broker": "",
         "topic": "",
         "partition": 0,
         "offset": 0,
         "append_ms": now_ms,
-        "payload": payload,
+        "payload": json.dumps({"stage": "averages", "error": text}),
     }
-    return pa.Table.from_pylist([row], EVENT_SCHEMA)
+    return pa.Table.from_pylist([event], EVENT_SCHEMA)

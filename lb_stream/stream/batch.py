@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lb_stream.contracts.settings import Settings
 from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.context import BatchContext
-from lb_stream.stream.figures import File, part_files
+from lb_stream.stream.figures import part_files
 from lb_stream.stream.ports import (
     Backlog,
     BatchObserver,
@@ -27,10 +27,11 @@ from lb_stream.stream.ports import (
     Publisher,
     Tables,
 )
-from lb_stream.stream.shards.block_files import Blocks, delete_batch_files, delete_unused_files
+from lb_stream.stream.rows import FigureFile
+from lb_stream.stream.shards.block_files import BlockRefs, delete_batch_files, delete_unused_files
 from lb_stream.stream.shards.directory import (
     NEW,
-    ListeningGap,
+    ListeningTime,
     ShardMap,
     delete_directories,
     read_asked,
@@ -39,18 +40,28 @@ from lb_stream.stream.shards.directory import (
 )
 from lb_stream.stream.shards.memory_files import distribute_memories
 from lb_stream.stream.shards.share import Share
-from lb_stream.stream.shards.slicing import ClusterBlocks, Parts, due_parts, next_shard_map
+from lb_stream.stream.shards.slicing import (
+    ClusterBlocks,
+    DueShard,
+    Parts,
+    due_parts,
+    next_shard_map,
+)
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.task.current_task import current_task
 from lb_stream.stream.transforms import to_rounds
 
-TIDY_EVERY = 10
-"""Batches between two looks for files that nobody needs any more."""
+CLEAN_EVERY = 10
+"""Batches between two deletions of files that no batch needs any more."""
 
 
 @dataclass(slots=True)
 class Balancer:
-    """The `foreachBatch` of the job. Everything it keeps can be had again from the log."""
+    """The `foreachBatch` of the job. All that it keeps can be read again from the log.
+
+    `_next_directory`: the last directory that this job has written, and the batch that it is for;
+    -1: none.
+    """
 
     settings: Settings
     log: Log
@@ -60,38 +71,37 @@ class Balancer:
     epoch: int
     observer: BatchObserver = field(default_factory=NoObserver)
     poison_records: PoisonRecords = field(default_factory=NoPoisonRecords)
-    _listening_gap: ListeningGap = field(default_factory=ListeningGap)
-    _written: tuple[int, Mapping[str, ShardMap]] = field(default=(-1, {}), init=False)
-    """The last directory that this job has written, and the batch that it is for; -1: none."""
+    _listening: ListeningTime = field(default_factory=ListeningTime)
+    _next_directory: tuple[int, Mapping[str, ShardMap]] = field(default=(-1, {}), init=False)
 
     @property
     def _checkpoint(self) -> Store:
         return checkpoint_of(self.settings.stream)
 
     def __call__(self, shards: DataFrame, batch_id: int) -> None:
-        """Decide once, publish and project what the log says; decide nothing when run again."""
+        """Decide, log, publish and project a batch. A batch that is in the log decides nothing."""
         crash_point("on_entry")
         self.observer.begin(batch_id)
-        # At once: a batch that is run again after a restart sees the same.
+        # First of all, so that a batch that runs again after a restart sees the same backlog.
         self.backlog.record_batch(batch_id)
         directory = self._read_directory(batch_id)
-        logged, views = self._decide_once(shards, batch_id, directory)
+        logged, clusters = self._decide_once(shards, batch_id, directory)
         self.outbox.publish(logged)
         self.observer.done("publish")
         crash_point("after_publish")
-        self._project(shards.sparkSession, batch_id, directory, logged, views)
+        self._project(shards.sparkSession, batch_id, directory, logged, clusters)
         self.observer.done("project")
-        self._write_next_directory(directory, views, logged, batch_id)
+        self._write_next_directory(directory, clusters, logged, batch_id)
         self.log.run_upkeep()
         self.observer.finish(logged)
         crash_point("before_commit")
 
     def _read_directory(self, batch_id: int) -> dict[str, ShardMap]:
         """Return how this pipeline's clusters are cut into shards in this batch."""
-        written, known = self._written
-        if written != batch_id:
-            known = read_directory(self._checkpoint, batch_id, self.epoch)
-        return Share.from_settings(self.settings.stream).select(known)
+        written_for, directory = self._next_directory
+        if written_for != batch_id:
+            directory = read_directory(self._checkpoint, batch_id, self.epoch)
+        return Share.from_settings(self.settings.stream).select(directory)
 
     def _decide_once(
         self, shards: DataFrame, batch_id: int, directory: Mapping[str, ShardMap]
@@ -100,19 +110,19 @@ class Balancer:
         logged = self.log.find(batch_id)
         if logged is not None:
             self.log.remember(logged.rounds)
-            # Spark commits the state only of a frame that has been run.
-            views = views_of_shards(shards.drop("events").toArrow())
+            # The frame has to run all the same: only then does Spark commit the state.
+            clusters = blocks_of_shards(shards.drop("events").toArrow())
             self.observer.done("decide")
-            return logged, views
-        # The one action of a batch.
+            return logged, clusters
+        # The only Spark action of a batch on this frame.
         rounds = shards.transform(to_rounds(self._context(batch_id, directory))).toArrow()
-        views = views_of_rounds(rounds)
+        clusters = blocks_of_rounds(rounds)
         self.observer.done("decide")
         crash_point("before_log")
         logged = self.log.append_once(batch_id, rounds.filter(pc.invert(rounds["idle"])))
         self.observer.done("log")
         crash_point("after_log")
-        return logged, views
+        return logged, clusters
 
     def _project(
         self,
@@ -120,28 +130,33 @@ class Balancer:
         batch_id: int,
         directory: Mapping[str, ShardMap],
         logged: Logged,
-        views: Mapping[str, ClusterBlocks],
+        clusters: Mapping[str, ClusterBlocks],
     ) -> None:
         """Write the tables here, while tasks write the files of averages that are due."""
-        parts = due_parts(directory, views, self.settings.stream.history_resolution_ms)
-        with ThreadPoolExecutor(1) as beside:
-            projected = beside.submit(self.tables.project, logged)
+        parts = due_parts(directory, clusters, self.settings.stream.history_resolution_ms)
+        with ThreadPoolExecutor(1) as executor:
+            projection = executor.submit(self.tables.project, logged)
             try:
                 files = self._part_files(spark, parts, batch_id) if parts else {}
                 self.observer.done("averages")
             finally:
-                # An error of the tables comes first: the tasks' may follow from it.
-                projected.result()
+                # If both fail, the tables' error is raised: the tasks' may follow from it.
+                projection.result()
         if parts:
             self.tables.replace_parts(self.log.app, batch_id, files)
 
-    def _context(self, batch_id: int, known: Mapping[str, ShardMap]) -> BatchContext:
-        leaving = [cluster for cluster, slices in known.items() if slices.leaving]
+    def _context(self, batch_id: int, directory: Mapping[str, ShardMap]) -> BatchContext:
+        """Return what the batch's deciding tasks are given."""
         stream, share = self.settings.stream, Share.from_settings(self.settings.stream)
-        own, of_shadows = share.select(self.log.memories), share.select(self.log.shadow_memories)
         memories = distribute_memories(
-            own, of_shadows, self._checkpoint, batch_id, self.epoch, tasks=stream.shuffle_partitions
+            share.select(self.log.memories),
+            share.select(self.log.shadow_memories),
+            self._checkpoint,
+            batch_id,
+            self.epoch,
+            tasks=stream.shuffle_partitions,
         )
+        leaving = [cluster for cluster, shard_map in directory.items() if shard_map.leaving]
         return BatchContext(
             settings=self.settings,
             file_tag=self._file_tag(batch_id),
@@ -152,140 +167,127 @@ class Balancer:
             shadow_memories=memories.shadows,
             stored=memories.stored,
             first_seq=self.log.first_seq,
-            poison_events=self.poison_records.rejected_events(batch_id, known.keys()),
-            recorded=self.tables.ownership_versions(leaving) if leaving else {},
+            poison_events=self.poison_records.rejected_events(batch_id, directory.keys()),
+            ownership_versions=self.tables.ownership_versions(leaving) if leaving else {},
         )
 
     def _file_tag(self, batch_id: int) -> str:
-        """Return the name of a batch's figures.
+        """Return the beginning of the names of a batch's files of figures.
 
-        It has the epoch: a job that was shut out can't write over what its heir has committed.
+        It has the epoch, so that a job that was shut out writes over no file of its successor.
         """
         return f"{self.log.app.rpartition('/')[2]}-{batch_id:09d}-{self.epoch}"
 
     def _part_files(
         self, spark: SparkSession, parts: Parts, batch_id: int
-    ) -> dict[str, dict[str, File]]:
+    ) -> dict[str, dict[str, FigureFile]]:
         """Have executors write the due parts of `bundle_averages`, and history.
 
         Returns part → table → file.
         """
-        root, checkpoint, name = (
-            tables_of(self.settings.stream),
-            self._checkpoint,
-            self._file_tag(batch_id),
-        )
-        tasks = spark.sparkContext.parallelize(
-            list(parts.items()), min(len(parts), spark.sparkContext.defaultParallelism)
-        )
-        return dict(
-            tasks.map(
-                lambda part: (
-                    part[0],
-                    part_files(*part, root, checkpoint, f"{name}-{current_task()[2]}"),
-                )
-            ).collect()
-        )
+        # Without `self`, which can't be pickled.
+        root = tables_of(self.settings.stream)
+        checkpoint = self._checkpoint
+        tag = self._file_tag(batch_id)
+
+        def write(part: tuple[str, list[DueShard]]) -> tuple[str, dict[str, FigureFile]]:
+            name, entries = part
+            file_name = f"{tag}-{current_task().attempt}"
+            return name, part_files(name, entries, root, checkpoint, file_name)
+
+        context = spark.sparkContext
+        tasks = min(len(parts), context.defaultParallelism)
+        return dict(context.parallelize(list(parts.items()), tasks).map(write).collect())
 
     def _write_next_directory(
         self,
         directory: Mapping[str, ShardMap],
-        views: Mapping[str, ClusterBlocks],
+        clusters: Mapping[str, ClusterBlocks],
         logged: Logged,
         batch_id: int,
     ) -> None:
-        """Write the next batch's directory: which clusters there are, how cut, which leave.
-
-        Now and then delete what nobody needs any more.
-        """
+        """Write the next batch's directory, and delete files that no batch needs any more."""
         stream = self.settings.stream
-        # How clusters are cut from now on. One without blocks has just been forgotten.
-        slices = {
-            cluster: next_shard_map(
-                directory.get(cluster, NEW),
-                view,
-                stream.shard_bundles,
-                stream.history_resolution_ms,
-            )
-            for cluster, view in views.items()
-        }
-        after = {
-            cluster: shards
-            for cluster, shards in (dict(directory) | slices).items()
-            if cluster not in views or views[cluster].blocks
-        }
+        # How clusters are cut from now on. A cluster without blocks has just been forgotten.
+        shard_maps = dict(directory)
+        for cluster, after in clusters.items():
+            if after.blocks:
+                before = directory.get(cluster, NEW)
+                shard_maps[cluster] = next_shard_map(
+                    before, after, stream.shard_bundles, stream.history_resolution_ms
+                )
+            else:
+                shard_maps.pop(cluster, None)
         # What brokers have been asked for, and clusters that a command has forgotten.
         for row in logged.rounds.select(["cluster", "memory", "results"]).to_pylist():
-            if (shards := after.get(row["cluster"])) is not None:
-                leaving = shards.leaving or is_to_be_forgotten(row["results"])
-                asked = read_asked(row["memory"])
-                after[row["cluster"]] = replace(shards, asked=asked, leaving=leaving)
-        # Clusters that have been silent for their time.
-        now_ms = max((view.now_ms for view in views.values()), default=0)
-        self._listening_gap.record_batch(now_ms, self.backlog.is_read)
-        for cluster in self._listening_gap.forgotten(after, now_ms, stream.cluster_retention_ms):
-            after[cluster] = replace(after[cluster], leaving=True)
-        written = write_directory(self._checkpoint, batch_id + 1, self.epoch, after)
-        self._written = (batch_id + 1 if written else -1, after)
+            if (shard_map := shard_maps.get(row["cluster"])) is not None:
+                shard_maps[row["cluster"]] = replace(
+                    shard_map,
+                    asked=read_asked(row["memory"]),
+                    leaving=shard_map.leaving or is_to_be_forgotten(row["results"]),
+                )
+        # Clusters that have been silent too long.
+        now_ms = max((after.now_ms for after in clusters.values()), default=0)
+        self._listening.record_batch(now_ms, self.backlog.is_read)
+        silent = self._listening.silent_clusters(shard_maps, now_ms, stream.cluster_retention_ms)
+        for cluster in silent:
+            shard_maps[cluster] = replace(shard_maps[cluster], leaving=True)
+        is_written = write_directory(self._checkpoint, batch_id + 1, self.epoch, shard_maps)
+        self._next_directory = (batch_id + 1 if is_written else -1, shard_maps)
         self._remove_old_files(batch_id)
 
     def _remove_old_files(self, batch_id: int) -> None:
-        """Delete files of the checkpoint that no batch needs; in an object store only now and then.
+        """Delete files of the checkpoint that no batch needs.
 
-        There the list of files is a request of its own.
+        In an object store, where a list of files is a request of its own, only now and then.
         """
-        tidies = batch_id % TIDY_EVERY == 0
-        if tidies or self._checkpoint.local is not None:
+        is_due = batch_id % CLEAN_EVERY == 0
+        if is_due or self._checkpoint.local is not None:
             delete_batch_files(self._checkpoint, batch_id, self.epoch)
-        if tidies:
+        if is_due:
             oldest = batch_id + 1 - self.settings.stream.keep_views
-            delete_unused_files(
-                self._checkpoint, delete_directories(self._checkpoint, oldest), oldest
-            )
+            used = delete_directories(self._checkpoint, oldest)
+            delete_unused_files(self._checkpoint, used, oldest)
 
 
 def is_to_be_forgotten(results: str | None) -> bool:
-    """Whether a round's answers say that an operator's command has the cluster forgotten."""
+    """Return whether a round's results say that a command has the cluster forgotten."""
     return any(
-        answer["kind"] == "forget-cluster"
-        and answer["outcome"] == "done"
-        and not answer["repeated"]
-        for answer in json.loads(results or "[]")
+        result["kind"] == "forget-cluster"
+        and result["outcome"] == "done"
+        and not result["repeated"]
+        for result in json.loads(results or "[]")
     )
 
 
-def views_of_rounds(rounds: pa.Table) -> dict[str, ClusterBlocks]:
-    """Each cluster's view after a batch that has just been decided."""
-    given = rounds.select(
-        ["cluster", "now_ms", "blocks", "sampled", "bundles", "error"]
-    ).to_pylist()
-    return {
-        row["cluster"]: ClusterBlocks(
-            row["now_ms"],
-            _blocks(json.loads(row["blocks"])),
-            row["sampled"],
-            row["bundles"],
-            row["error"] is not None,
+def blocks_of_rounds(rounds: pa.Table) -> dict[str, ClusterBlocks]:
+    """Return each cluster's blocks after a batch that has just been decided."""
+    columns = ["cluster", "now_ms", "blocks", "sampled", "bundles", "error"]
+    clusters = {}
+    for row in rounds.select(columns).to_pylist():
+        references = tuple(
+            (brokers, names, values) for brokers, names, values in json.loads(row["blocks"])
         )
-        for row in given
-    }
+        clusters[row["cluster"]] = ClusterBlocks(
+            row["now_ms"], references, row["sampled"], row["bundles"], row["error"] is not None
+        )
+    return clusters
 
 
-def views_of_shards(shards: pa.Table) -> dict[str, ClusterBlocks]:
-    """The same for a batch that was decided before: all of it may be new to the tables."""
-    found: dict[str, list[Blocks]] = {}
+def blocks_of_shards(shards: pa.Table) -> dict[str, ClusterBlocks]:
+    """Return each cluster's blocks after a batch that was in the log already.
+
+    All of it counts as sampled, as it may be new to the tables.
+    """
+    blocks: dict[str, list[BlockRefs]] = {}
     now_ms: dict[str, int] = {}
     for row in shards.sort_by("shard").to_pylist():
-        blocks = found.setdefault(row["cluster"], [])
+        references = blocks.setdefault(row["cluster"], [])
         if row["brokers"] is not None:
-            blocks.append((row["brokers"], row["names"], row["values"]))
+            references.append((row["brokers"], row["names"], row["values"]))
         if row["clock"] is not None:
-            now_ms[row["cluster"]] = max(seen["append_ms"] for seen in json.loads(row["clock"]))
+            now_ms[row["cluster"]] = max(clock["append_ms"] for clock in json.loads(row["clock"]))
     return {
-        cluster: ClusterBlocks(now_ms[cluster], tuple(blocks), sampled=True)
-        for cluster, blocks in found.items()
+        cluster: ClusterBlocks(now_ms[cluster], tuple(references), sampled=True)
+        for cluster, references in blocks.items()
     }
-
-
-def _blocks(given: list[list[str]]) -> tuple[Blocks, ...]:
-    return tuple((brokers, names, values) for brokers, names, values in given)

@@ -1,4 +1,4 @@
-"""What a batch brings for one cluster's round, read from its shards' rows."""
+"""What a batch brings for one cluster's round, read from the rows of its shards."""
 
 from __future__ import annotations
 
@@ -6,44 +6,52 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from lb_stream.contracts.reports import Ack, SplitAsk
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.model.blocks import EVENT_SCHEMA, from_bytes, to_bytes
 from lb_stream.core.model.memory import Memory
 from lb_stream.stream.context import BatchContext
-from lb_stream.stream.shards.block_files import Blocks
+from lb_stream.stream.rows import ClusterEvent, PartitionClock, ShardRow
+from lb_stream.stream.shards.block_files import BlockRefs
 
 _NO_EVENTS = to_bytes(EVENT_SCHEMA.empty_table())
-"""Of most clusters."""
+"""The events of most clusters in most batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterInput:
-    """What a batch brings for one cluster's round."""
+    """What a batch brings for one cluster's round.
+
+    `forgotten`: nothing was heard of the cluster, and it has just been forgotten.
+    """
 
     cluster: str
     clock: ReadProgress
-    events: list[dict[str, Any]]
+    events: list[ClusterEvent]
     commands: tuple[Received, ...]
-    blocks: list[Blocks]
-    heard: bool  # False: the cluster has just been forgotten
+    blocks: list[BlockRefs]
+    forgotten: bool
 
     @staticmethod
-    def from_rows(rows: Sequence[Mapping[str, Any]]) -> ClusterInput:
-        """From the cluster's shards in order."""
-        said = (row["events"] for row in rows)
-        events = [
-            event
-            for block in said
-            if block is not None and block != _NO_EVENTS
-            for event in from_bytes(block).to_pylist()
-        ]
-        blocks = [(row["brokers"], row["names"], row["values"]) for row in rows]
-        heard = all(row["brokers"] is not None for row in rows)
+    def from_rows(rows: Sequence[ShardRow]) -> ClusterInput:
+        """Return the input of the cluster whose shards these are, in order."""
+        clock = rows[0]["clock"]
+        assert clock is not None, "the first shard's row has the clock"
+        events: list[ClusterEvent] = []
+        blocks: list[BlockRefs] = []
+        for row in rows:
+            if row["events"] is not None and row["events"] != _NO_EVENTS:
+                events += from_bytes(row["events"]).to_pylist()
+            if row["brokers"] is not None:
+                blocks.append((row["brokers"], row["names"], row["values"]))
         return ClusterInput(
-            rows[0]["cluster"], _clock(rows[0]["clock"]), events, _commands(events), blocks, heard
+            cluster=rows[0]["cluster"],
+            clock=_parse_clock(clock),
+            events=events,
+            commands=_parse_commands(events),
+            blocks=blocks,
+            forgotten=len(blocks) < len(rows),
         )
 
     @property
@@ -51,63 +59,62 @@ class ClusterInput:
         """The round's time."""
         return self.clock.now_ms
 
-    def inputs(self, context: BatchContext) -> dict[str, Any]:
-        """What the log says that the round was given, beside its memory and its blocks; who
-        acknowledged what is added later."""
-        asks = [{"broker": broker, "payload": ask.to_json()} for broker, ask in self.asks]
-        shadows = context.settings.shadows_of(self.cluster)
-        of_shadows = (
-            {"shadows": shadows, "shadow_hold_ms": context.settings.stream.shadow_hold_ms}
-            if shadows
-            else {}
-        )
-        return of_shadows | {
+    def logged_inputs(self, context: BatchContext) -> dict[str, object]:
+        """Return the log's column `inputs`, without acknowledgements and heartbeats.
+
+        The caller adds those that the round takes into account.
+        """
+        inputs: dict[str, object] = {
             "offsets": self.clock.offsets,
             "times": self.clock.times(context.settings.topics.reports),
             "caught_up": context.caught_up,
             "settings": context.settings.of_cluster(self.cluster),
             "acks": [],
             "commands": [command.to_dict() for command in self.commands],
-            "asks": asks,
+            "asks": [{"broker": broker, "payload": ask.to_json()} for broker, ask in self.asks],
         }
+        if shadows := context.settings.shadows_of(self.cluster):
+            inputs["shadows"] = shadows
+            inputs["shadow_hold_ms"] = context.settings.stream.shadow_hold_ms
+        return inputs
 
     @property
     def asks(self) -> tuple[tuple[str, SplitAsk], ...]:
-        """Which broker asks for which split."""
-        return parse_asks(_of_kind(self.events, "ask"))
+        """Each broker that asks for a split, and the split."""
+        return parse_asks(_events_of_kind(self.events, "ask"))
 
     @property
     def acks(self) -> list[tuple[str, Ack]]:
-        """Who acknowledges what."""
+        """Each broker that acknowledges a decision, and the acknowledgement."""
         return [
             (event["broker"], Ack.model_validate_json(event["payload"]))
-            for event in _of_kind(self.events, "ack")
+            for event in _events_of_kind(self.events, "ack")
         ]
 
     def balances(self, memory: Memory) -> dict[str, tuple[str, ...]]:
-        """What heartbeats say of who balances by itself: of those who do, and of those who did."""
-        beats = _of_kind(self.events, "heartbeat")
-        telling = (
-            beat
-            for beat in beats
-            if beat["broker"] in memory.balances or '"balances":["' in beat["payload"]
-        )
+        """Return broker → what its own cluster balances by itself, from heartbeats.
+
+        Only of brokers that balance, or did so by the memory.
+        """
         return {
-            one["broker"]: tuple(json.loads(one["payload"]).get("balances", ())) for one in telling
+            beat["broker"]: tuple(json.loads(beat["payload"]).get("balances", ()))
+            for beat in _events_of_kind(self.events, "heartbeat")
+            if beat["broker"] in memory.balances or '"balances":["' in beat["payload"]
         }
 
     def merging(self, memory: Memory) -> dict[str, bool]:
-        """Whose agents can merge bundles by what heartbeats say, where that is not what is
-        remembered."""
-        said = {
-            one["broker"]: '"merges":true' in one["payload"]
-            for one in _of_kind(self.events, "heartbeat")
+        """Return broker → whether its agent can merge, where heartbeats differ from the memory."""
+        reported = {
+            beat["broker"]: '"merges":true' in beat["payload"]
+            for beat in _events_of_kind(self.events, "heartbeat")
         }
         known = set(memory.merging)
-        return {broker: merges for broker, merges in said.items() if merges != (broker in known)}
+        return {
+            broker: merges for broker, merges in reported.items() if merges != (broker in known)
+        }
 
     def raise_fold_error(self) -> None:
-        """Raise what has gone wrong with the averages."""
+        """Raise RuntimeError if the averages could not be folded."""
         for event in self.events:
             if event["kind"] == "error":
                 raise RuntimeError(event["payload"])
@@ -117,53 +124,57 @@ class ClusterInput:
 class ReadProgress:
     """How far a batch has read each partition, and what follows from that.
 
-    `offsets`: topic → partition → first and last one read.
+    `offsets`: topic → partition → first and last offset.
     """
 
-    seen: list[dict[str, Any]]
+    partitions: list[PartitionClock]
     now_ms: int
     offsets: dict[str, dict[str, list[int]]]
 
     def times(self, topic: str) -> dict[int, int]:
-        """Partition → how far its time has come."""
-        return {one["partition"]: one["append_ms"] for one in self.seen if one["topic"] == topic}
+        """Return partition → latest append time, of one topic."""
+        return {
+            clock["partition"]: clock["append_ms"]
+            for clock in self.partitions
+            if clock["topic"] == topic
+        }
 
 
 @lru_cache(maxsize=4)
-def _clock(text: str) -> ReadProgress:
-    """All clusters of a batch are told the same: it is read once, and changed by nobody."""
-    seen: list[dict[str, Any]] = json.loads(text)
+def _parse_clock(text: str) -> ReadProgress:
+    """Return the clock, parsed once for all clusters of a batch; callers must not change it."""
+    partitions: list[PartitionClock] = json.loads(text)
     offsets: dict[str, dict[str, list[int]]] = {}
-    for one in seen:
-        offsets.setdefault(one["topic"], {})[str(one["partition"])] = [one["first"], one["last"]]
-    return ReadProgress(seen, max(one["append_ms"] for one in seen), offsets)
+    for clock in partitions:
+        by_partition = offsets.setdefault(clock["topic"], {})
+        by_partition[str(clock["partition"])] = [clock["first"], clock["last"]]
+    now_ms = max(clock["append_ms"] for clock in partitions)
+    return ReadProgress(partitions, now_ms, offsets)
 
 
-def parse_asks(given: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, SplitAsk], ...]:
-    """Broker and request, from events or from the log."""
-    return tuple((one["broker"], SplitAsk.model_validate_json(one["payload"])) for one in given)
+def parse_asks(asks: Iterable[Mapping[str, object]]) -> tuple[tuple[str, SplitAsk], ...]:
+    """Return broker and split, from events or from the log's column `inputs`."""
+    return tuple(
+        (str(ask["broker"]), SplitAsk.model_validate_json(str(ask["payload"]))) for ask in asks
+    )
 
 
-def _of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """The events of that kind, in their order."""
-    if not events:
-        return events
+def _events_of_kind(events: list[ClusterEvent], kind: str) -> list[ClusterEvent]:
+    """Return the events of one kind, by append time, then by partition and offset."""
     found = [event for event in events if event["kind"] == kind]
     return sorted(
         found, key=lambda event: (event["append_ms"], event["partition"], event["offset"])
     )
 
 
-def _commands(events: list[dict[str, Any]]) -> tuple[Received, ...]:
-    """The operators' commands, in their order."""
-    if not events:
-        return ()
+def _parse_commands(events: list[ClusterEvent]) -> tuple[Received, ...]:
+    """Return the operators' commands, by partition and offset."""
     commands = sorted(
         (event for event in events if event["kind"] == "command"),
         key=lambda event: (event["partition"], event["offset"]),
     )
-    contents = [(event["append_ms"], json.loads(event["payload"])) for event in commands]
-    return tuple(
-        Received(append_ms, content["record"], content["rejected"])
-        for append_ms, content in contents
-    )
+    received = []
+    for event in commands:
+        content = json.loads(event["payload"])
+        received.append(Received(event["append_ms"], content["record"], content["rejected"]))
+    return tuple(received)

@@ -1,9 +1,9 @@
-"""What the tasks of a batch are told: those that decode, and those that decide."""
+"""What the tasks of a batch are given: those that decode, and those that decide."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,12 +17,12 @@ from lb_stream.stream.shards.share import EVERY_CLUSTER, Share
 
 @dataclass(frozen=True, slots=True)
 class DecodeConfig:
-    """Names that the decoder needs.
+    """What a decoding task needs to know of the settings and of the clusters.
 
-    `known` maps every known cluster to its slices; `partitions` is how many the next stage has;
-    `allowed` is the regular expression of the clusters that are served. `first`: of this batch's
-    tasks this one calls the clusters of which nothing has come. Clusters that aren't in `share` are
-    other pipelines'.
+    `known`: each known cluster's shard map. `partitions`: their number in the next stage.
+    `allowed`: regular expression of the clusters that are served. `first`: this is the batch's
+    first task, which also emits rows for clusters of which it has read nothing. `share`: this
+    pipeline's clusters; all others belong to other pipelines.
     """
 
     default_cluster: str
@@ -35,25 +35,23 @@ class DecodeConfig:
 
     @property
     def unknown_records_cluster(self) -> str:
-        """The cluster under which rejected records of unknown clusters are told."""
-        return (
-            self.default_cluster
-            if self.share.includes(self.default_cluster)
-            else self.fallback_cluster
-        )
+        """The cluster under which rejected records of unknown clusters are listed."""
+        if self.share.includes(self.default_cluster):
+            return self.default_cluster
+        return self.fallback_cluster
 
     @property
     def fallback_cluster(self) -> str:
-        """The cluster where a record is rejected that names none: the default one, unless only
-        others are known."""
-        return (
-            self.default_cluster
-            if self.default_cluster in self.known or not self.known
-            else min(self.known)
-        )
+        """The cluster under which a record that names none is rejected.
 
-    def check(self, cluster: str) -> None:
-        """Raises Rejection for a cluster that isn't served."""
+        It is the default cluster, unless only other clusters are known.
+        """
+        if self.default_cluster in self.known or not self.known:
+            return self.default_cluster
+        return min(self.known)
+
+    def require_allowed(self, cluster: str) -> None:
+        """Raise RecordRejected for a cluster that isn't served."""
         if self.allowed and not re.fullmatch(self.allowed, cluster):
             raise RecordRejected(
                 "key", cluster, f"a cluster that matches stream.allowed_clusters = {self.allowed}"
@@ -62,34 +60,36 @@ class DecodeConfig:
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """What a batch's rounds start from, beside their views.
+    """What all rounds of a batch begin from, apart from what the batch brings.
 
-    `memories` is canonical JSON by cluster; so is what shadows remember.
-
-    Both are empty where `stored` says in which blocks tasks find those of their own clusters.
+    `file_tag`: beginning of the names of the batch's files. `memories` and `shadow_memories`:
+    canonical JSON by cluster; both are empty where `stored` refers to blocks that hold them.
+    `first_seq`: number from which a cluster without a memory counts its rounds, so that no number
+    of a forgotten cluster comes again. `poison_events`: by cluster, rejected events of poison
+    records. `ownership_versions`: of clusters that may be forgotten, bundle → version of its
+    ownership record.
     """
 
     settings: Settings
-    file_tag: str  # begins the names of this batch's files
+    file_tag: str
     log_seq: int
     epoch: int
     caught_up: bool
     memories: Mapping[str, str]
-    # a cluster without a memory counts its rounds from here: none of a forgotten one's is counted
-    # twice
     first_seq: int = 0
-    poison_events: Mapping[str, list[dict[str, Any]]] = field(
-        default_factory=dict
-    )  # by cluster; rejected events of records stepped over
+    poison_events: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     shadow_memories: Mapping[str, str] = field(default_factory=dict)
     stored: tuple[str, ...] = ()
-    recorded: Mapping[str, Mapping[str, int]] = field(
-        default_factory=dict
-    )  # of clusters that may be forgotten: bundle → record's version
+    ownership_versions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
-    def of(self, clusters: Iterable[str]) -> BatchContext:
-        """The same, with what these clusters remember. Raises FileNotFoundError."""
+    def with_memories(self, clusters: Iterable[str]) -> BatchContext:
+        """Return the context with the memories of these clusters read.
+
+        Raises FileNotFoundError if the file of the memories is gone.
+        """
         if not self.stored:
             return self
-        own = read_memories(checkpoint_of(self.settings.stream), self.stored, clusters)
-        return replace(self, memories=own.balancer, shadow_memories=own.shadows, stored=())
+        memories = read_memories(checkpoint_of(self.settings.stream), self.stored, clusters)
+        return replace(
+            self, memories=memories.balancer, shadow_memories=memories.shadows, stored=()
+        )

@@ -1,4 +1,4 @@
-"""The deciding stage: a cluster's shards → its round, one row of the log, and figures beside it."""
+"""The deciding stage: from a cluster's shards to its round, a row of the log, and its figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -35,11 +35,12 @@ from lb_stream.core.splitting.merging import withdraw_advice
 from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.shadows import resolve_shadow_config
 from lb_stream.store import Store, checkpoint_of
-from lb_stream.stream import figures
 from lb_stream.stream.averages import read_shard
 from lb_stream.stream.cluster_input import ClusterInput
 from lb_stream.stream.context import BatchContext
-from lb_stream.stream.shards.block_files import Blocks, OpenFiles
+from lb_stream.stream.figures import FigureFiles
+from lb_stream.stream.rows import ShardRow
+from lb_stream.stream.shards.block_files import BlockRefs, OpenFiles
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.task.time_limits import ShadowBudget, time_limit
 
@@ -52,142 +53,146 @@ def decide_clusters(
     `batches`: shards as the stateful stage emits them, all of a cluster in one task. `task` names
     the task and its attempt.
     """
-    given = list(batches)
-    if not given:
+    shards = list(batches)
+    if not shards:
         return
-    shards = (
-        pa.Table.from_batches(given)
+    rows = (
+        pa.Table.from_batches(shards)
         .sort_by([("cluster", "ascending"), ("shard", "ascending")])
         .to_pylist()
     )
-    clusters = {cluster: list(rows) for cluster, rows in groupby(shards, itemgetter("cluster"))}
-    context = context.of(clusters)
-    taken = figures.FigureFiles(context, task)
+    clusters = {cluster: list(own) for cluster, own in groupby(rows, itemgetter("cluster"))}
+    context = context.with_memories(clusters)
+    figure_files = FigureFiles(context, task)
     budget = ShadowBudget.from_percent(context.settings.stream.shadow_time_percent)
     blocks = OpenFiles(checkpoint_of(context.settings.stream))
-    rounds = [decide_cluster(rows, context, taken, blocks, budget) for rows in clusters.values()]
-    taken.write(rounds)
+    rounds = [
+        decide_cluster(own, context, figure_files, blocks, budget) for own in clusters.values()
+    ]
+    figure_files.write(rounds)
     yield from pa.Table.from_pylist([asdict(row) for row in rounds], ROUND_SCHEMA).to_batches()
 
 
 def decide_cluster(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[ShardRow],
     context: BatchContext,
-    taken: figures.FigureFiles,
+    figure_files: FigureFiles,
     blocks: OpenFiles,
     budget: ShadowBudget | None = None,
 ) -> RoundRow:
     """Return one cluster's round in one batch. `rows`: its shards in order.
 
-    Whatever goes wrong becomes the row's `error`, with nothing decided and the memory as it was:
-    the other clusters don't notice. A cluster that fails again and again is suspended: no round is
+    Any exception becomes the row's `error`: nothing is decided, the memory stays, and other
+    clusters are not affected. After several failures in a row the cluster is suspended: no round is
     tried for a while, unless a command comes.
 
-    Once a round has been made that is to be logged, the cluster's shadows look at it, as long as
-    `budget` lets them.
+    After a round that is to be logged, the cluster's shadows are evaluated within `budget`.
     """
     begin = time.perf_counter()
-    arrived = ClusterInput.from_rows(rows)
-    row = _begin_row(arrived, context)
+    cluster_input = ClusterInput.from_rows(rows)
+    row = _begin_row(cluster_input, context)
     remembered = row.memory
-    looked = None
+    shadow_input = None
     try:
-        unreadable = context.poison_events.get(arrived.cluster, ())
-        taken.add_rejected(arrived.cluster, [*arrived.events, *unreadable])
-        if not arrived.heard:
-            row.inputs = canonical_json(arrived.inputs(context))
-            _forget(row, arrived.commands, context)
+        poison_events = context.poison_events.get(cluster_input.cluster, ())
+        figure_files.add_rejected(cluster_input.cluster, [*cluster_input.events, *poison_events])
+        if cluster_input.forgotten:
+            row.inputs = canonical_json(cluster_input.logged_inputs(context))
+            _forget(row, cluster_input.commands, context)
             return row
-        memory = _memory(remembered, context.epoch)
-        if arrived.cluster in context.memories:
+        memory = _parse_memory(remembered, context.epoch)
+        if cluster_input.cluster in context.memories:
             row.seq = memory.seq
-        inbox = _open_inbox(row, arrived, memory, context)
-        # A suspended cluster waits, unless there is a command: it may be what mends it.
-        if row.now_ms < memory.retry_ms and not arrived.commands:
+        inbox = _open_inbox(row, cluster_input, memory, context)
+        # A suspended cluster waits, unless there is a command, which may repair it.
+        if row.now_ms < memory.retry_ms and not cluster_input.commands:
             row.idle = True
             return row
-        arrived.raise_fold_error()
-        looked = _make_round(row, arrived, memory, inbox, context, taken, blocks)
+        cluster_input.raise_fold_error()
+        shadow_input = _make_round(row, cluster_input, memory, inbox, context, figure_files, blocks)
     except Exception as error:
-        _fail(row, arrived, error, remembered, context)
+        _fail(row, cluster_input, error, remembered, context)
     crash_point("in_decide")
-    row.idle = not (row.sampled or row.error) and _nothing_happened(row, remembered)
-    shadows = context.settings.shadows_of(arrived.cluster)
-    if shadows and budget is not None and looked is not None and not row.idle:
+    row.idle = not (row.sampled or row.error) and _is_unchanged(row, remembered)
+    shadows = context.settings.shadows_of(cluster_input.cluster)
+    if shadows and budget is not None and shadow_input is not None and not row.idle:
         budget.earn(time.perf_counter() - begin)
-        seen = budget.evaluate(looked, shadows, row.shadow_memory)
-        row.shadows, row.shadow_memory = seen.shadows, seen.shadow_memory
+        columns = budget.evaluate(shadow_input, shadows, row.shadow_memory)
+        row.shadows, row.shadow_memory = columns.shadows, columns.shadow_memory
     return row
 
 
-def _begin_row(arrived: ClusterInput, context: BatchContext) -> RoundRow:
+def _begin_row(cluster_input: ClusterInput, context: BatchContext) -> RoundRow:
     """Return the log's row before the round is made: nothing is done, the memory is as it was."""
-    cluster = arrived.cluster
+    cluster = cluster_input.cluster
     remembered = context.memories.get(cluster)
     row = RoundRow(
         cluster=cluster,
         epoch=context.epoch,
-        now_ms=arrived.now_ms,
+        now_ms=cluster_input.now_ms,
         memory=Memory(seq=context.first_seq).to_json() if remembered is None else remembered,
         inputs="",
-        blocks=canonical_json(arrived.blocks),
+        blocks=canonical_json(cluster_input.blocks),
     )
     if context.settings.shadows_of(cluster):
         row.shadow_memory = context.shadow_memories.get(cluster, row.shadow_memory)
     return row
 
 
-def _memory(remembered: str, epoch: int) -> Memory:
-    """Return what a cluster remembers, in the job's epoch."""
+def _parse_memory(remembered: str, epoch: int) -> Memory:
+    """Return a cluster's memory, with the job's epoch."""
     memory = Memory.from_json(remembered)
     return memory if memory.epoch == epoch else replace(memory, epoch=epoch)
 
 
 def _open_inbox(
-    row: RoundRow, arrived: ClusterInput, memory: Memory, context: BatchContext
+    row: RoundRow, cluster_input: ClusterInput, memory: Memory, context: BatchContext
 ) -> Inbox:
-    """Return what has come for the round, and put into the row what the round is given."""
-    acks = select_valid_acks(arrived.acks, memory)
-    balances = arrived.balances(memory)
-    merging = arrived.merging(memory)
-    inputs = arrived.inputs(context)
+    """Return what has come for the round, and note in the row what the round is given."""
+    acks = select_valid_acks(cluster_input.acks, memory)
+    balances = cluster_input.balances(memory)
+    merging = cluster_input.merging(memory)
+    inputs = cluster_input.logged_inputs(context)
     inputs["acks"] = [ack.model_dump(mode="json") for ack in acks]
     inputs["balances"] = balances
     if merging:
         inputs["merging"] = merging
     row.inputs = canonical_json(inputs)
-    return Inbox(acks, context.caught_up, arrived.commands, arrived.asks, balances, merging)
+    return Inbox(
+        acks, context.caught_up, cluster_input.commands, cluster_input.asks, balances, merging
+    )
 
 
 def _make_round(
     row: RoundRow,
-    arrived: ClusterInput,
+    cluster_input: ClusterInput,
     memory: Memory,
     inbox: Inbox,
     context: BatchContext,
-    taken: figures.FigureFiles,
+    figure_files: FigureFiles,
     blocks: OpenFiles,
 ) -> ShadowInput | None:
-    """Make the round and put it into the row. Return what shadows look at; None without a broker.
+    """Make the round and put it into the row. Return the shadows' input; None without a broker.
 
-    The round starts from a memory without the failures that are counted in it.
+    The round begins with a memory in which no failures are counted.
     """
-    cluster, settings = arrived.cluster, context.settings
+    cluster, settings = cluster_input.cluster, context.settings
+    # The settings in force, and the view that they lead to.
     own = settings.of_cluster(cluster)
     begin = apply_setting_commands(own, memory, inbox)
-    view = _complete_view(arrived, begin.config, settings.topics.reports, blocks)
+    view = _complete_view(cluster_input, begin.config, settings.topics.reports, blocks)
     row.bundles = len(view.bundles)
     if not len(view.brokers):
         text = f"no broker of a cluster {cluster} has reported: is its name right?"
-        row.results = _entries(refuse_all(inbox.commands, text, "unknown_cluster"))
+        row.results = _entries_json(refuse_all(inbox.commands, text, "unknown_cluster"))
         return None
-    if memory.errors or memory.retry_ms:
-        memory = replace(memory, errors=0, retry_ms=0)
+    # The round.
     with time_limit(settings.stream.round_timeout_ms, "stream.round_timeout_ms"):
-        made = decide(view, begin.memory, begin.inbox, begin.config)
+        made = decide(view, without_failures(begin.memory), begin.inbox, begin.config)
+    # Its row and its figures.
     row.sampled = bool(view.brokers.sampled.any() or view.bundles.gained.any())
     if row.sampled:
-        taken.add_loads(view, made)
+        figure_files.add_loads(view, made)
     row.seq, row.memory = made.seq, made.memory.to_json()
     for name, entries in encode_entries(made).items():
         setattr(row, name, entries)
@@ -196,12 +201,19 @@ def _make_round(
     return ShadowInput(view, made, begin.config, of_shadow, context.caught_up, hold_ms)
 
 
-def _forget(row: RoundRow, commands: Iterable[Received], context: BatchContext) -> None:
-    """Say in the row that a cluster is forgotten.
+def without_failures(memory: Memory) -> Memory:
+    """Return the memory with which a round is made: it counts no failed rounds."""
+    if not (memory.errors or memory.retry_ms):
+        return memory
+    return replace(memory, errors=0, retry_ms=0)
 
-    It has no memory then, and its ownership records, merge advice and proposals are no more. A
-    cluster's rounds are never more than the log's batches, of which this one is `log_seq + 1`: with
-    that as its number, and as the least of whoever comes later, no round's number comes twice.
+
+def _forget(row: RoundRow, commands: Iterable[Received], context: BatchContext) -> None:
+    """Note in the row that a cluster is forgotten: it has no memory any more.
+
+    Its ownership records, merge advice and proposals end with it. The row's number is that of the
+    batch in the log, counted from 1. A cluster has at most one round in a batch, so no cluster has
+    had a higher number, and none that comes later begins below it: no number comes twice.
     """
     ends = [
         Ownership(
@@ -212,28 +224,39 @@ def _forget(row: RoundRow, commands: Iterable[Received], context: BatchContext) 
             since_ms=row.now_ms,
             epoch=context.epoch,
         )
-        for bundle, version in sorted(context.recorded.get(row.cluster, {}).items())
+        for bundle, version in sorted(context.ownership_versions.get(row.cluster, {}).items())
     ]
     known = row.cluster in context.memories
     try:
         memory = Memory.from_json(row.memory)
-    except msgspec.DecodeError:  # what can't be read is forgotten all the same
+    except msgspec.DecodeError:
+        # A cluster whose memory can't be read is forgotten all the same.
         memory = Memory()
     text = f"the cluster {row.cluster} has just been forgotten: nothing was heard of it"
     answers = refuse_all(commands, text, "unknown_cluster")
-    row.results, row.ownership = _entries(answers), _entries(ends)
-    row.merge_advice = _entries(withdraw_advice(memory.mergeable, {}))
-    row.proposals = _entries(
+    row.results = _entries_json(answers)
+    row.ownership = _entries_json(ends)
+    row.merge_advice = _entries_json(withdraw_advice(memory.mergeable, {}))
+    row.proposals = _entries_json(
         ProposalNews(proposal, "withdrawn", why="the cluster has been forgotten")
         for proposal in memory.proposals
     )
     row.shadow_memory = "{}"
-    row.memory, row.seq, row.blocks = "", context.log_seq + 1, EMPTY
+    row.memory = ""
+    row.seq = context.log_seq + 1
+    row.blocks = EMPTY
     row.idle = not answers and not known
 
 
-def _entries(made: Iterable[Any]) -> str:
-    """Return the canonical JSON of a column of entries: in most rounds there are none."""
+class _Loggable(Protocol):
+    """An entry of a log's column that isn't a pydantic model."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry's fields."""
+
+
+def _entries_json(made: Iterable[BaseModel | _Loggable]) -> str:
+    """Return entries as a column of the log; most rounds have none."""
     entries = [
         entry.model_dump(mode="json") if isinstance(entry, BaseModel) else entry.to_dict()
         for entry in made
@@ -242,23 +265,28 @@ def _entries(made: Iterable[Any]) -> str:
 
 
 def _fail(
-    row: RoundRow, arrived: ClusterInput, error: Exception, remembered: str, context: BatchContext
+    row: RoundRow,
+    cluster_input: ClusterInput,
+    error: Exception,
+    remembered: str,
+    context: BatchContext,
 ) -> None:
-    """Put into the row that its round failed, with a memory that has counted it."""
+    """Note in the row that its round has failed, and refuse the round's commands."""
     _count_failure(row, error, remembered, context)
-    row.inputs = row.inputs or canonical_json(arrived.inputs(context))
+    row.inputs = row.inputs or canonical_json(cluster_input.logged_inputs(context))
     text = f"the round failed: {str(row.error).splitlines()[-1]}"
-    row.results = _entries(refuse_all(arrived.commands, text, "round_failed"))
+    row.results = _entries_json(refuse_all(cluster_input.commands, text, "round_failed"))
 
 
 def _count_failure(row: RoundRow, error: Exception, remembered: str, context: BatchContext) -> None:
-    """Put into the row the error and a memory that has counted it; it may suspend the cluster."""
+    """Note in the row the error, and a memory that counts it; it may suspend the cluster."""
     stream = context.settings.stream
     row.error = "".join(traceback.format_exception(error)[-3:]).strip()
     row.memory = remembered
     try:
         before = Memory.from_json(remembered)
-    except Exception:  # whoever wrote that memory: nothing can be added to it
+    except Exception:
+        # Nothing can be added to a memory that can't be read.
         return
     errors = before.errors + 1
     after = replace(
@@ -277,33 +305,42 @@ def _count_failure(row: RoundRow, error: Exception, remembered: str, context: Ba
 
 
 def _complete_view(
-    arrived: ClusterInput, config: ClusterConfig, topic: str, blocks: OpenFiles
+    cluster_input: ClusterInput, config: ClusterConfig, topic: str, blocks: OpenFiles
 ) -> ClusterView:
-    """The cluster's view, once no shard waits for reports. `config`: the settings in force."""
-    shards = read_shards(blocks, arrived.blocks)
-    require_complete(shards, arrived.now_ms - config.balancer.report_timeout_ms)
-    times = arrived.clock.times(topic)
+    """Return the cluster's view. `config`: the settings in force. `topic`: of load reports.
+
+    Raises RuntimeError while a shard waits for reports.
+    """
+    shards = read_shards(blocks, cluster_input.blocks)
+    now_ms = cluster_input.now_ms
+    require_complete(shards, now_ms - config.balancer.report_timeout_ms)
     return cluster_view(
-        arrived.cluster, shards, arrived.blocks, arrived.now_ms, config.balancer.weights, times
+        cluster_input.cluster,
+        shards,
+        cluster_input.blocks,
+        now_ms,
+        config.balancer.weights,
+        cluster_input.clock.times(topic),
     )
 
 
-def read_shards(checkpoint: Store | OpenFiles, blocks: Iterable[Blocks]) -> list[Shard]:
-    """A cluster's shards. Raises FileNotFoundError."""
+def read_shards(checkpoint: Store | OpenFiles, blocks: Iterable[BlockRefs]) -> list[Shard]:
+    """Return a cluster's shards. Raises FileNotFoundError."""
     return [read_shard(checkpoint, references) for references in blocks]
 
 
 def cluster_view(
     cluster: str,
     shards: Sequence[Shard],
-    blocks: Iterable[Blocks],
+    blocks: Iterable[BlockRefs],
     now_ms: int,
     weights: Mapping[str, float],
     times: Mapping[int, int],
 ) -> ClusterView:
-    """Return what a round sees of its cluster's shards and of the blocks that they were read from.
+    """Return a round's view of its cluster's shards.
 
-    `weights`: those in force.
+    `blocks`: those that the shards were read from. `weights`: of resources, as in force. `times`:
+    partition of the reports' topic → latest append time.
     """
     order = None
     if len(shards) > 1:
@@ -316,8 +353,8 @@ def cluster_view(
 def require_complete(shards: Sequence[Shard], since_ms: int) -> None:
     """Raise RuntimeError while a shard lacks the report of a broker that was heard since then.
 
-    A report goes to every shard: one that lacks a broker's began anew, and the broker's bundles
-    seem to have no owner.
+    A report goes to every shard. A shard that lacks a broker's report has begun anew, and the
+    broker's bundles seem to have no owner.
     """
     if len(shards) < 2:
         return
@@ -332,44 +369,40 @@ def require_complete(shards: Sequence[Shard], since_ms: int) -> None:
 
 
 def _reported(shard: Shard, since_ms: int) -> set[str]:
+    """Return the brokers whose report the shard has and that were heard since then."""
     brokers = shard.brokers
-    return set(
-        brokers["name"]
-        .filter(
-            pc.and_(pc.greater(brokers["reported_ms"], 0), pc.greater(brokers["seen_ms"], since_ms))
-        )
-        .to_pylist()
-    )
+    has_report = pc.greater(brokers["reported_ms"], 0)
+    is_recent = pc.greater(brokers["seen_ms"], since_ms)
+    return set(brokers["name"].filter(pc.and_(has_report, is_recent)).to_pylist())
 
 
-_ORDERS: OrderedDict[tuple[str, ...], NameOrder] = OrderedDict()
-_ORDERS_KEPT = 4
+_orders: OrderedDict[tuple[str, ...], NameOrder] = OrderedDict()
+_MAX_ORDERS = 4
 
 
 def cached_order(blocks: tuple[str, ...], names: list[pa.ChunkedArray]) -> NameOrder:
-    """Return the order of the names in some shards' blocks.
+    """Return the order of the names in several shards. `blocks`: references to the names' blocks.
 
-    A worker remembers the last ones: blocks never change, and sorting a million names takes a
-    second.
+    A worker keeps the last orders: blocks never change, and sorting a million names takes a second.
     """
-    order = _ORDERS.pop(blocks, None) or name_order(names)
-    _ORDERS[blocks] = order
-    while len(_ORDERS) > _ORDERS_KEPT:
-        _ORDERS.popitem(last=False)
+    order = _orders.pop(blocks, None) or name_order(names)
+    _orders[blocks] = order
+    while len(_orders) > _MAX_ORDERS:
+        _orders.popitem(last=False)
     return order
 
 
-def _nothing_happened(row: RoundRow, remembered: str) -> bool:
-    """Return whether nothing was said and nothing but the round's number is new to remember.
+def _is_unchanged(row: RoundRow, remembered: str) -> bool:
+    """Return whether the round has no entries, and its memory differs at most in its number.
 
-    Such a round has no line in the log, and the next one takes its number.
+    Such a round has no row in the log, and the next one takes its number.
     """
     if any(getattr(row, name) != EMPTY for name in ENTRY_COLUMNS):
         return False
-    before, after = json.loads(remembered), json.loads(row.memory)
-    return bool(before | {"seq": 0, "epoch": 0} == after | {"seq": 0, "epoch": 0})
+    ignored = {"seq": 0, "epoch": 0}
+    return bool(json.loads(remembered) | ignored == json.loads(row.memory) | ignored)
 
 
 def encode_entries(made: Round) -> dict[str, str]:
-    """Return what a round has made, as the log's columns of entries have it."""
-    return {name: _entries(getattr(made, name)) for name in ENTRY_COLUMNS}
+    """Return the log's columns of entries for a round."""
+    return {name: _entries_json(getattr(made, name)) for name in ENTRY_COLUMNS}

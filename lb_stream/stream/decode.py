@@ -1,34 +1,44 @@
-"""Kafka records → validated columnar blocks: one row for each (cluster, shard) of a task's records.
+"""The decoding stage: from Kafka records to columnar blocks, a row for each (cluster, shard).
 
-Every report goes to all shards of its cluster (a bundle's absence is news too), with the samples of
-that shard's bundles only. What can't be taken becomes a `rejected` event of its cluster; it never
-stops the stream.
+A report goes to all shards of its cluster, because it also matters which bundles it omits; each
+shard gets the samples of its own bundles. A record that is not taken becomes a `rejected` event of
+its cluster, and never stops the stream.
 """
 
 from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
-from typing import Any
 
 import pyarrow as pa
 
-from lb_stream.contracts.base import CLUSTER_PATTERN, LONGEST_BROKER, canonical_json
+from lb_stream.contracts.base import CLUSTER_PATTERN, LONGEST_BROKER
 from lb_stream.core.averages.acknowledgements import strip_unexpected_bundle
 from lb_stream.stream.context import DecodeConfig
-from lb_stream.stream.partition_records import LONGEST_SHOWN, PartitionRecords, shown
+from lb_stream.stream.partition_records import (
+    LONGEST_SHOWN,
+    PartitionRecords,
+    describe_rejection,
+    to_payload,
+)
 from lb_stream.stream.records import (
-    LARGEST_BYTES,
+    MAX_RECORD_BYTES,
     RecordRejected,
     find_command_sender,
     parse_agent_record,
     parse_command,
     parse_report,
 )
+from lb_stream.stream.rows import PartitionClock, RecordPosition
 from lb_stream.stream.shard_blocks import build_clock_rows, build_shard_rows
 from lb_stream.stream.shards.directory import NEW
+
+RECORD_FIELDS = ("key", "value", "kind", "topic", "partition", "offset", "append_ms")
+
+Clock = dict[tuple[str, int], PartitionClock]
+"""Topic and partition → how far a task has read it."""
 
 
 def decode(
@@ -36,45 +46,41 @@ def decode(
     config: DecodeConfig,
     store: Callable[[pa.Table], str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Decode one task's records.
+    """Yield what one task has read, as batches of BLOCK_SCHEMA.
 
-    Input columns: key, value (binary), kind (string, from the header), topic, partition, offset,
-    append_ms. Yields batches of BLOCK_SCHEMA: how far has been read, for each partition of the next
-    stage; for each cluster of the records, and in the first task for each known cluster, one row
-    for each of its shards. `store` takes a block of many samples and says where it is.
+    `batches`: columns RECORD_FIELDS; `key` and `value` are binary, `kind` is the header's text.
+    First come the rows with the clock, one for each partition of the next stage. Then comes a row
+    for each shard of each cluster of the records; the batch's first task adds all other known
+    clusters. `store` writes a block of many samples and returns its reference.
     """
     records = PartitionRecords()
-    clock: dict[tuple[str, int], dict[str, Any]] = {}
-    collects = gc.isenabled()
-    gc.disable()  # a million short-lived structs, none of them in a cycle
+    clock: Clock = {}
+    was_enabled = gc.isenabled()
+    # A million short-lived structs are made here, none of them in a cycle.
+    gc.disable()
     try:
         for batch in batches:
-            columns = [
-                batch.column(name)
-                for name in ("key", "value", "kind", "topic", "partition", "offset", "append_ms")
-            ]
-            for key, value, kind, topic, partition, offset, append_ms in zip(
-                *(column.to_pylist() for column in columns), strict=True
-            ):
-                position = {
+            columns = [batch.column(name).to_pylist() for name in RECORD_FIELDS]
+            for key, value, kind, topic, partition, offset, append_ms in zip(*columns, strict=True):
+                position: RecordPosition = {
                     "topic": topic,
                     "partition": partition,
                     "offset": offset,
                     "append_ms": append_ms,
                 }
-                _tell_time(clock, position)
-                _take(records, config, key, value, kind, position)
+                _advance_clock(clock, position)
+                _read_record(records, config, key, value, kind, position)
         if clock:
             yield build_clock_rows(list(clock.values()), config.partitions)
         if clock or config.first:
-            yield from build_shard_rows(records, config, _first(clock), store)
+            yield from build_shard_rows(records, config, _first_record(clock), store)
     finally:
-        if collects:
+        if was_enabled:
             gc.enable()
 
 
-def _tell_time(clock: dict[tuple[str, int], dict[str, Any]], position: Mapping[str, Any]) -> None:
-    """Note how far a record's partition has been read."""
+def _advance_clock(clock: Clock, position: RecordPosition) -> None:
+    """Note that a record's partition has been read up to this record."""
     seen = clock.setdefault(
         (position["topic"], position["partition"]),
         {
@@ -90,8 +96,8 @@ def _tell_time(clock: dict[tuple[str, int], dict[str, Any]], position: Mapping[s
     seen["append_ms"] = max(seen["append_ms"], position["append_ms"])
 
 
-def _first(clock: Mapping[tuple[str, int], Mapping[str, Any]]) -> str:
-    """Where a task has begun to read, as a text that sorts as such places do."""
+def _first_record(clock: Clock) -> str:
+    """Return where a task has begun to read, as text that sorts like topic, partition, offset."""
     return min(
         (
             f"{topic}/{partition:010d}/{seen['first']:020d}"
@@ -101,89 +107,85 @@ def _first(clock: Mapping[tuple[str, int], Mapping[str, Any]]) -> str:
     )
 
 
-def _take(
+def _read_record(
     records: PartitionRecords,
     config: DecodeConfig,
     key: bytes | None,
     value: bytes | None,
     kind: str | None,
-    position: dict[str, Any],
+    position: RecordPosition,
 ) -> None:
+    """Add one record, taken or rejected, unless its cluster is another pipeline's."""
     cluster, broker = config.default_cluster, ""
     try:
-        if value is not None and len(value) > LARGEST_BYTES:
+        if value is not None and len(value) > MAX_RECORD_BYTES:
             raise RecordRejected(
-                "value", f"{len(value)} bytes", f"at most {LARGEST_BYTES} bytes when decompressed"
+                "value",
+                f"{len(value)} bytes",
+                f"at most {MAX_RECORD_BYTES} bytes when decompressed",
             )
         if position["topic"] == config.commands_topic:
             cluster = config.fallback_cluster
-            _take_command(records, config, key, value, position)
+            _read_command(records, config, key, value, position)
             return
-        cluster, broker = _key(key, config)
+        cluster, broker = _parse_key(key, config)
         if not config.share.includes(cluster):
             return
-        _take_record(records, config, cluster, broker, value or b"", kind or "report", position)
+        _read_broker_record(
+            records, config, cluster, broker, value or b"", kind or "report", position
+        )
     except RecordRejected as rejection:
         if config.share.includes(cluster):
             records.reject(cluster, broker, rejection, position)
     except Exception as error:
-        # a record that is met again at every restart must not end the stream, whatever it does to
-        # us
-        expected = f"a readable record ({type(error).__name__}: {error})"
+        # Every restart would read this record again: it must not end the stream, whatever fails.
         if config.share.includes(cluster):
-            records.reject(
-                cluster,
-                broker,
-                RecordRejected("value", repr((value or b"")[:LONGEST_SHOWN]), expected),
-                position,
-            )
+            expected = f"a readable record ({type(error).__name__}: {error})"
+            shown = repr((value or b"")[:LONGEST_SHOWN])
+            records.reject(cluster, broker, RecordRejected("value", shown, expected), position)
 
 
-def _take_command(
+def _read_command(
     records: PartitionRecords,
     config: DecodeConfig,
     key: bytes | None,
     value: bytes | None,
-    position: dict[str, Any],
+    position: RecordPosition,
 ) -> None:
-    """A command goes to its cluster, one without a cluster to every known one.
+    """Add a command to its cluster; one without a cluster goes to every known cluster.
 
-    What can't be read is answered too, if it has an id.
-
-    To whom it goes can't be read: then the pipeline answers that has the default cluster.
+    A command that can't be read is answered too, if it has an id. If its key can't be read, only
+    the pipeline with the default cluster answers.
     """
-    cluster, answers = config.fallback_cluster, config.share.includes(config.default_cluster)
+    cluster = config.fallback_cluster
+    answers = config.share.includes(config.default_cluster)
     try:
-        clusters = _addressed(key, config)
+        clusters = _find_addressees(key, config)
         if clusters is None:
             return
-        cluster, answers = clusters[0] if len(clusters) == 1 else cluster, True
+        answers = True
+        if len(clusters) == 1:
+            cluster = clusters[0]
         command = parse_command(value)
     except RecordRejected as rejection:
         if not answers:
             return
         records.reject(cluster, "", rejection, position)
         if (sender := find_command_sender(value)) is not None:
-            records.add_event(
-                cluster,
-                "command",
-                "",
-                _payload({"record": sender, "rejected": shown(rejection)}),
-                position,
-            )
+            payload = to_payload({"record": sender, "rejected": describe_rejection(rejection)})
+            records.add_event(cluster, "command", "", payload, position)
         return
     if command is not None:
-        payload = _payload({"record": command.model_dump(mode="json"), "rejected": None})
+        payload = to_payload({"record": command.model_dump(mode="json"), "rejected": None})
         for name in clusters:
             records.add_event(name, "command", "", payload, position)
 
 
-def _payload(content: dict[str, Any]) -> str:
-    return canonical_json(content).encode(errors="replace").decode()
+def _find_addressees(key: bytes | None, config: DecodeConfig) -> list[str] | None:
+    """Return the clusters that a command is for; None if it is for another pipeline's cluster.
 
-
-def _addressed(key: bytes | None, config: DecodeConfig) -> list[str] | None:
-    """The clusters that a command is for; None: it is for another pipeline's."""
+    Raises RecordRejected.
+    """
     try:
         text = (key or b"").decode()
     except UnicodeDecodeError:
@@ -200,13 +202,15 @@ def _addressed(key: bytes | None, config: DecodeConfig) -> list[str] | None:
         )
     if not config.share.includes(text):
         return None
-    config.check(text)
+    config.require_allowed(text)
     return [text]
 
 
-def _key(key: bytes | None, config: DecodeConfig) -> tuple[str, str]:
-    """Cluster and broker of a record's key `<cluster>/<broker>`; a key without a cluster belongs to
-    the default one."""
+def _parse_key(key: bytes | None, config: DecodeConfig) -> tuple[str, str]:
+    """Return cluster and broker of a record's key `<cluster>/<broker>`.
+
+    A key without a cluster belongs to the default cluster. Raises RecordRejected.
+    """
     try:
         text = (key or b"").decode()
     except UnicodeDecodeError:
@@ -222,19 +226,20 @@ def _key(key: bytes | None, config: DecodeConfig) -> tuple[str, str]:
         raise RecordRejected(
             "key", text, f"<cluster>/<broker> with at most {LONGEST_BROKER} characters of a broker"
         )
-    config.check(cluster)
+    config.require_allowed(cluster)
     return cluster, broker
 
 
-def _take_record(
+def _read_broker_record(
     records: PartitionRecords,
     config: DecodeConfig,
     cluster: str,
     broker: str,
     value: bytes,
     kind: str,
-    position: dict[str, Any],
+    position: RecordPosition,
 ) -> None:
+    """Add a broker's load report, or another record of its agent. Raises RecordRejected."""
     if kind != "report":
         if not broker:
             raise RecordRejected(
@@ -245,7 +250,8 @@ def _take_record(
             payload = strip_unexpected_bundle(payload, broker, config.known.get(cluster, NEW).asked)
         records.add_event(cluster, kind, broker, payload, position)
         return
-    if not value:  # withdrawn: as when the broker's registration vanishes
+    # An empty report withdraws the broker, as when Pulsar deletes a broker's registration.
+    if not value:
         if not broker:
             raise RecordRejected(
                 "key",

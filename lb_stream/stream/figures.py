@@ -1,16 +1,15 @@
-"""Figures that are too big for the log: Parquet files, written by executors and only named in the
-log or by the driver.
+"""Figures that are too big for the log: Parquet files that executors write.
 
-A file becomes part of its table when the projection commits it. Each attempt of a task writes files
-of its own: one that Spark has given up and that goes on all the same can't touch a file that a
-table names.
+The log names those of rounds; the driver commits those of averages. A file becomes part of its
+table when it is committed. Each attempt of a task writes files of its own: an attempt that Spark
+has given up but that goes on can't change a file that a table has.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.columns.rounds import RoundRow
@@ -36,15 +36,15 @@ from lb_stream.core.round.decide import Round
 from lb_stream.store import Store, tables_of
 from lb_stream.stream.averages import read_shard
 from lb_stream.stream.context import BatchContext
+from lb_stream.stream.rows import FigureFile
 from lb_stream.stream.shards.block_files import OpenFiles
 from lb_stream.stream.shards.history import broker_rows, bundle_rows
 from lb_stream.stream.shards.slicing import DueShard
 
 logger = logging.getLogger(__name__)
 
-File = dict[str, Any]
-"""path (relative to its table), bytes, rows, and the partition's value if the table has partitions;
-of history its first and last slot."""
+Columns = dict[str, Sequence[object] | NDArray[Any]]
+"""Rows of one table: column → values."""
 
 
 def write_file(
@@ -54,8 +54,8 @@ def write_file(
     name: str,
     partition: str | None = None,
     compression: str = "zstd",
-) -> File:
-    """One Parquet file in a table's folder, without the partition's column.
+) -> FigureFile:
+    """Write one Parquet file into a table's folder; it lacks the partition's column.
 
     `root`: the folder of all tables.
     """
@@ -72,66 +72,67 @@ def write_file(
     return {"path": path, "bytes": content.size, "rows": len(data), "partition": partition}
 
 
-def _columns_of(spec: TableSpec) -> pa.Schema:
-    return pa.schema([field for field in spec.schema if field.name != spec.partition_by])
-
-
 _RATIOS = tuple(f"{name}_ratio" for name in RESOURCES)
-_FOUR = {
-    span: tuple(f"{span}_{name}" for name in RATE_COLUMNS) for span in ("latest", "short", "long")
-}
+_REJECTED_COLUMNS = (
+    "topic",
+    "partition",
+    "offset",
+    "append_ms",
+    "broker",
+    "field",
+    "value",
+    "expected",
+)
 
 
-def _four(rates: Rates, span: str) -> Iterable[tuple[str, Any]]:
-    return zip(_FOUR[span], rates.columns, strict=True)
+def _rate_columns(rates: Rates, span: str) -> Columns:
+    """Return the columns of one span (latest, short, long) of rates."""
+    return {
+        f"{span}_{name}": values for name, values in zip(RATE_COLUMNS, rates.columns, strict=True)
+    }
 
 
 class FigureFiles:
-    """What the rounds of one task have to show: one file for each table, whatever the number of
-    clusters.
+    """The figures of one task's rounds: one file for each table, for all clusters together.
 
     `task` names the task and its attempt.
     """
 
     def __init__(self, context: BatchContext, task: str) -> None:
-        self._context, self._name = context, f"{context.file_tag}-{task}"
+        self._context = context
+        self._name = f"{context.file_tag}-{task}"
         self._rejected: list[pa.Table] = []
-        self._loads: list[dict[str, Any]] = []  # of each cluster its columns: lists, or arrays
-        self._first: dict[str, str] = {}  # table → the cluster whose round names the file
+        self._loads: list[Columns] = []  # one for each cluster
+        self._named_by: dict[str, str] = {}  # table → the cluster whose round names its file
 
-    def add_rejected(self, cluster: str, events: list[dict[str, Any]]) -> None:
-        """The records that were not taken, with the reason."""
+    def add_rejected(self, cluster: str, events: Iterable[Mapping[str, Any]]) -> None:
+        """Add the events that are rejected records; others are ignored."""
         rows = [
-            event | json.loads(event["payload"]) for event in events if event["kind"] == "rejected"
+            {**event, **json.loads(event["payload"])}
+            for event in events
+            if event["kind"] == "rejected"
         ]
         if not rows:
             return
         rows.sort(key=lambda row: (row["topic"], row["partition"], row["offset"]))
-        given = (
-            "topic",
-            "partition",
-            "offset",
-            "append_ms",
-            "broker",
-            "field",
-            "value",
-            "expected",
-        )
-        columns: dict[str, Any] = {name: [row[name] for row in rows] for name in given}
-        columns |= {
-            "cluster": [cluster] * len(rows),
-            "log_seq": [self._context.log_seq] * len(rows),
-        }
-        self._rejected.append(
-            pa.table(columns, schema=REJECTED_REPORTS.schema)
-        )  # now: what can't be written fails this round alone
-        self._first.setdefault(REJECTED_REPORTS.name, cluster)
+        columns: Columns = {name: [row[name] for row in rows] for name in _REJECTED_COLUMNS}
+        columns["cluster"] = [cluster] * len(rows)
+        columns["log_seq"] = [self._context.log_seq] * len(rows)
+        # The table is built here, so that values that don't fit fail this round alone.
+        self._rejected.append(pa.table(columns, schema=REJECTED_REPORTS.schema))
+        self._named_by.setdefault(REJECTED_REPORTS.name, cluster)
 
     def add_loads(self, view: ClusterView, made: Round) -> None:
-        """Every broker of the cluster as its reports say, pending moves not counted."""
+        """Add a row for every broker, as its reports say, without pending moves."""
         brokers, count = view.brokers, len(view.brokers)
-        weights = made.view.brokers.weights  # those that a command of this very round may have set
-        columns: dict[str, Any] = {
+        # A command of this very round may have changed the weights.
+        weights = made.view.brokers.weights
+        usage = (
+            brokers.usage
+            if brokers.weights == weights
+            else max_weighted_usage(brokers.resources, weights)
+        )
+        columns: Columns = {
             "cluster": [view.cluster] * count,
             "seq": np.full(count, made.seq),
             "now_ms": np.full(count, made.now_ms),
@@ -140,55 +141,46 @@ class FigureFiles:
             "active": made.view.active,
             "seen_ms": brokers.seen_ms,
             "reported_ms": brokers.reported_ms,
-            "usage_ratio": brokers.usage
-            if brokers.weights == weights
-            else max_weighted_usage(brokers.resources, weights),
+            "usage_ratio": usage,
             "bundles": view.bundle_counts(),
             "topics": brokers.topics,
             "log_seq": np.full(count, self._context.log_seq),
         }
-        columns |= zip(
-            _RATIOS, percents(brokers.resources, RESOURCES).astype(np.float64) / 100.0, strict=True
-        )
-        columns.update(
-            chain(
-                _four(brokers.latest, "latest"),
-                _four(brokers.short, "short"),
-                _four(brokers.long, "long"),
-            )
-        )
+        ratios = percents(brokers.resources, RESOURCES).astype(np.float64) / 100.0
+        columns |= zip(_RATIOS, ratios, strict=True)
+        columns |= _rate_columns(brokers.latest, "latest")
+        columns |= _rate_columns(brokers.short, "short")
+        columns |= _rate_columns(brokers.long, "long")
         self._loads.append(columns)
-        self._first.setdefault(BROKER_LOADS.name, view.cluster)
+        self._named_by.setdefault(BROKER_LOADS.name, view.cluster)
 
     def write(self, rows: list[RoundRow]) -> None:
-        """Write the files, and name each in the round of the first cluster that it speaks of."""
-        tables = (
-            [(BROKER_LOADS, data)]
-            if self._loads and len(data := _tables_of(BROKER_LOADS, self._loads))
-            else []
-        )
-        tables += [(REJECTED_REPORTS, pa.concat_tables(self._rejected))] if self._rejected else []
-        files: dict[str, dict[str, File]] = {}
+        """Write the files, and name each in the round of the first cluster that it is about."""
+        tables = []
+        if self._loads:
+            loads = _concat_columns(BROKER_LOADS, self._loads)
+            if len(loads):
+                tables.append((BROKER_LOADS, loads))
+        if self._rejected:
+            tables.append((REJECTED_REPORTS, pa.concat_tables(self._rejected)))
+        files: dict[str, dict[str, FigureFile]] = {}
         for spec, data in tables:
             file = write_file(tables_of(self._context.settings.stream), spec, data, self._name)
-            files.setdefault(self._first[spec.name], {})[spec.name] = file
+            files.setdefault(self._named_by[spec.name], {})[spec.name] = file
         for row in rows:
             if row.cluster in files:
                 row.files, row.idle = canonical_json(files[row.cluster]), False
 
 
-def _tables_of(spec: TableSpec, parts: list[dict[str, Any]]) -> pa.Table:
-    """The rows of several clusters.
-
-    One whose columns are damaged is left out: the others don't suffer.
-    """
+def _concat_columns(spec: TableSpec, parts: list[Columns]) -> pa.Table:
+    """Return the rows of several clusters as one table, without those whose columns are damaged."""
     try:
-        return _table_of(spec, parts)
+        return _build_table(spec, parts)
     except (pa.ArrowException, ValueError):
-        whole = []
+        tables = [spec.schema.empty_table()]
         for part in parts:
             try:
-                whole.append(_table_of(spec, [part]))
+                tables.append(_build_table(spec, [part]))
             except (pa.ArrowException, ValueError) as error:
                 logger.warning(
                     "%s lacks the brokers of the cluster %s: %s",
@@ -196,98 +188,96 @@ def _tables_of(spec: TableSpec, parts: list[dict[str, Any]]) -> pa.Table:
                     part["cluster"][0],
                     error,
                 )
-        return pa.concat_tables([spec.schema.empty_table(), *whole])
+        return pa.concat_tables(tables)
 
 
-def _table_of(spec: TableSpec, parts: list[dict[str, Any]]) -> pa.Table:
-    """The rows of several clusters: one array of each column, not one for each cluster."""
-    columns = {}
+def _build_table(spec: TableSpec, parts: list[Columns]) -> pa.Table:
+    """Return the rows of several clusters, with one array for each column."""
+    columns: Columns = {}
     for name in spec.schema.names:
-        given = [part[name] for part in parts]
-        columns[name] = (
-            np.concatenate(given)
-            if isinstance(given[0], np.ndarray)
-            else list(chain.from_iterable(given))
-        )
+        values = [part[name] for part in parts]
+        arrays = [column for column in values if isinstance(column, np.ndarray)]
+        if len(arrays) == len(values):
+            columns[name] = np.concatenate(arrays)
+        else:
+            columns[name] = list(chain.from_iterable(values))
     return pa.table(columns, schema=spec.schema)
 
 
 def part_files(
     part: str, entries: list[DueShard], root: Store, checkpoint: Store, name: str
-) -> dict[str, File]:
-    """Write what a batch has to say of one part of `bundle_averages`: every bundle of some shards,
-    and their rows of history where a slot begins. Returns table → file; a table that gets no row is
-    not in it.
+) -> dict[str, FigureFile]:
+    """Write the files for one part of `bundle_averages`, and its shards' history if a slot begins.
 
-    A shard whose blocks can't be read has no rows: its cluster's rounds say so, the others that
-    share the part don't suffer.
+    Returns table → file, without tables that get no row. A shard whose blocks can't be read has no
+    rows: its cluster's rounds report that, and other clusters of the part are not affected.
     """
+    # The shards.
     shards: list[tuple[DueShard, Shard]] = []
     open_files = OpenFiles(checkpoint)
     for entry in entries:
         try:
-            shards.append((entry, _sound(read_shard(open_files, entry.blocks))))
+            shard = read_shard(open_files, entry.blocks)
+            _require_known_owners(shard)
+            shards.append((entry, shard))
         except (OSError, pa.ArrowException) as error:
             logger.warning(
                 "bundle_averages lacks bundles of the cluster %s: %s", entry.cluster, error
             )
-    found = {BUNDLE_AVERAGES.name: [_averages(shards)]} if shards else {}
-    for entry, shard in shards:
-        if entry.slot is not None:
-            found.setdefault(BUNDLE_HISTORY.name, []).append(
-                bundle_rows(entry.cluster, shard, entry.slot)
-            )
-            if entry.shard == 0:  # every shard knows all brokers
-                found.setdefault(BROKER_HISTORY.name, []).append(
-                    broker_rows(entry.cluster, shard, entry.slot)
-                )
-    tables = {table: pa.concat_tables(some) for table, some in found.items()}
-    files = {}
-    if len(averages := tables.get(BUNDLE_AVERAGES.name, ())):
+    # Their averages.
+    files: dict[str, FigureFile] = {}
+    if shards and len(averages := _averages(shards)):
         files[BUNDLE_AVERAGES.name] = write_file(
             root, BUNDLE_AVERAGES, averages, name, part, compression="lz4"
         )
-    for spec in (BUNDLE_HISTORY, BROKER_HISTORY):
-        if len(rows := tables.get(spec.name, ())):
+    # Their history. Every shard knows all brokers, so the first one writes their rows.
+    bundles, brokers = [], []
+    for entry, shard in shards:
+        if entry.slot is not None:
+            bundles.append(bundle_rows(entry.cluster, shard, entry.slot))
+            if entry.shard == 0:
+                brokers.append(broker_rows(entry.cluster, shard, entry.slot))
+    for spec, tables in ((BUNDLE_HISTORY, bundles), (BROKER_HISTORY, brokers)):
+        if tables and len(rows := pa.concat_tables(tables)):
             slots = pc.min_max(rows["slot_ms"]).as_py()
-            files[spec.name] = write_file(root, spec, rows, f"{name}-{part}") | {
-                "slots": [slots["min"], slots["max"]]
-            }
+            file = write_file(root, spec, rows, f"{name}-{part}")
+            file["slots"] = [slots["min"], slots["max"]]
+            files[spec.name] = file
     return files
 
 
-def _sound(shard: Shard) -> Shard:
-    """The shard; raises ArrowInvalid if a bundle's owner is none of its brokers."""
+def _require_known_owners(shard: Shard) -> None:
+    """Raise ArrowInvalid if a bundle's owner is none of the shard's brokers."""
     owner, brokers = pc.max(shard.bundles["owner"]).as_py(), len(shard.brokers)
     if owner is not None and owner >= brokers:
         raise pa.ArrowInvalid(f"a bundle belongs to broker {owner} of {brokers}, counted from 0")
-    return shard
 
 
 def _averages(shards: list[tuple[DueShard, Shard]]) -> pa.Table:
-    """Every bundle of some shards with its averages, of each shard sorted by name."""
-    schema = _columns_of(BUNDLE_AVERAGES)
+    """Return the rows of `bundle_averages` for some shards, by shard and bundle name."""
+    schema = pa.schema(
+        [field for field in BUNDLE_AVERAGES.schema if field.name != BUNDLE_AVERAGES.partition_by]
+    )
     bundles = pa.concat_tables(shard.bundles for _, shard in shards)
     counts = [len(shard.bundles) for _, shard in shards]
+    # Owners are numbers of brokers within their shard. Here all shards' brokers stand in a row.
     brokers = pa.chunked_array(
         [chunk for _, shard in shards for chunk in shard.brokers["name"].chunks], pa.string()
     )
-    before = np.cumsum(
-        [0, *(len(shard.brokers) for _, shard in shards[:-1])]
-    )  # of all brokers' names, those of earlier shards
+    brokers_before = np.cumsum([0, *(len(shard.brokers) for _, shard in shards[:-1])])
     owner = bundles["owner"].to_numpy()
     owners = pa.DictionaryArray.from_arrays(
-        pa.array(owner + np.repeat(before, counts), mask=owner < 0), brokers.combine_chunks()
+        pa.array(owner + np.repeat(brokers_before, counts), mask=owner < 0),
+        brokers.combine_chunks(),
     )
-    at = pa.array(np.repeat(np.arange(len(shards)), counts))
-    clusters = pa.DictionaryArray.from_arrays(at, [entry.cluster for entry, _ in shards])
+    shard_numbers = pa.array(np.repeat(np.arange(len(shards)), counts))
+    clusters = pa.DictionaryArray.from_arrays(shard_numbers, [entry.cluster for entry, _ in shards])
+    now_ms = np.repeat([entry.now_ms for entry, _ in shards], counts)
     columns = {name: bundles[name] for name in bundles.column_names if name in schema.names}
     columns |= {
         "bundle": bundles["name"],
         "owner": owners.cast(pa.string()),
         "cluster": clusters.cast(pa.string()),
+        "now_ms": pa.array(now_ms, pa.int64()),
     }
-    columns["now_ms"] = pa.array(
-        np.repeat([entry.now_ms for entry, _ in shards], counts), pa.int64()
-    )
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)

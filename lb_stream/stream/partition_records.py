@@ -1,12 +1,12 @@
-"""What one partition's records bring: reports, their samples as growing columns, events."""
+"""What one decoding task has read: reports, their samples as growing columns, and events."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,11 +23,12 @@ from lb_stream.stream.records import (
     RecordRejected,
     ReportRecord,
 )
+from lb_stream.stream.rows import ClusterEvent, RecordPosition
 
 LONGEST_SHOWN = 200
 """Characters of a rejected value, and of each text about it, that are kept."""
 
-_COLUMN_OF = {
+_STATS_COLUMNS = {
     "latest_throughput_in_bytes_per_s": "msg_throughput_in",
     "latest_throughput_out_bytes_per_s": "msg_throughput_out",
     "latest_rate_in_msgs_per_s": "msg_rate_in",
@@ -37,34 +38,49 @@ _COLUMN_OF = {
     "consumers": "consumer_count",
     "cache_size_bytes": "cache_size",
 }
-_EXACT = 2.0**53
-"""Up to here a float is as good as an integer."""
+"""Column of SAMPLE_SCHEMA → field of a bundle's statistics."""
+_MAX_EXACT = 2.0**53
+"""Up to here a float holds every integer exactly."""
+
+
+class _Source(NamedTuple):
+    """Where a report comes from: the cluster's number, the broker, the record's position."""
+
+    cluster: int
+    broker: str
+    position: RecordPosition
 
 
 @dataclass(slots=True)
 class PartitionRecords:
-    """Columns that grow with each record, and the tables that they become."""
+    """The records of one task: columns that grow with each record, and the tables made of them.
 
-    clusters: dict[str, int] = field(default_factory=dict)  # name → number
-    reports: list[dict[str, Any]] = field(default_factory=list)
-    of_report: list[int] = field(default_factory=list)  # the cluster's number
+    `clusters`: name → number, which counts only here. `reports`: rows of REPORT_SCHEMA, and
+    `sources` where each comes from. `names` and `stats`: of all reports' bundles, one after
+    another. `sizes`: how many bundles each report has. `unmeasured`: bundles without statistics.
+    `events` and `heartbeats`: with the cluster's number; of a broker only the last heartbeat.
+    """
+
+    clusters: dict[str, int] = field(default_factory=dict)
+    reports: list[dict[str, object]] = field(default_factory=list)
+    sources: list[_Source] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    stats: list[Any] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)  # samples of each report
-    unmeasured: int = 0  # samples without statistics
-    events: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
-    heartbeats: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
+    stats: list[msgspec.Struct] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    unmeasured: int = 0
+    events: list[tuple[int, ClusterEvent]] = field(default_factory=list)
+    heartbeats: dict[tuple[int, str], ClusterEvent] = field(default_factory=dict)
 
     def number(self, cluster: str) -> int:
-        """The cluster's number, here only."""
+        """Return the cluster's number, a new one for a new cluster."""
         return self.clusters.setdefault(cluster, len(self.clusters))
 
     def add_report(
-        self, cluster: str, report: ReportRecord, digest: bytes, position: Mapping[str, Any]
+        self, cluster: str, report: ReportRecord, digest: bytes, position: RecordPosition
     ) -> None:
-        """A report that is taken."""
+        """Add a load report that is taken. `digest`: of its bytes."""
         self.reports.append({"name": report.broker, "digest": digest, **report.fields, **position})
-        self.of_report.append(self.number(cluster))
+        self.sources.append(_Source(self.number(cluster), report.broker, position))
         self.names += report.stats
         self.names += report.unmeasured
         self.stats += report.stats.values()
@@ -73,69 +89,65 @@ class PartitionRecords:
         self.sizes.append(len(report.stats) + len(report.unmeasured))
 
     def add_event(
-        self, cluster: str, kind: str, broker: str, payload: str, position: Mapping[str, Any]
+        self, cluster: str, kind: str, broker: str, payload: str, position: RecordPosition
     ) -> None:
-        """Anything else that is news to a cluster.
+        """Add an event of a cluster.
 
-        A partition's order is a broker's order: its last heartbeat tells all.
+        All records of a broker are in one partition, in order: its last heartbeat says all.
         """
-        event = {"kind": kind, "broker": broker, "payload": payload, **position}
+        event: ClusterEvent = {"kind": kind, "broker": broker, "payload": payload, **position}
         if kind == "heartbeat":
             self.heartbeats[self.number(cluster), broker] = event
         else:
             self.events.append((self.number(cluster), event))
 
     def reject(
-        self, cluster: str, broker: str, rejection: RecordRejected, position: Mapping[str, Any]
+        self, cluster: str, broker: str, rejection: RecordRejected, position: RecordPosition
     ) -> None:
-        """A record that can't be taken."""
-        payload = (
-            canonical_json(shown(rejection)).encode(errors="replace").decode()
-        )  # JSON may hold half a surrogate pair, Arrow can't
+        """Add a record that is not taken."""
+        payload = to_payload(describe_rejection(rejection))
         self.add_event(cluster, "rejected", broker[:LONGEST_SHOWN], payload, position)
 
     def samples(self) -> pa.Table:
-        """One row of SAMPLE_SCHEMA for each bundle of each report."""
+        """Return a row of SAMPLE_SCHEMA for each bundle of each report."""
         count, width = len(self.names), len(STATS_FIELDS)
         numbers = np.fromiter(
             chain.from_iterable(map(astuple, self.stats)), np.float64, count * width
         ).reshape(count, width)
-        columns: dict[str, Any] = {
+        has_stats = np.ones(count, np.bool_)
+        if self.unmeasured:
+            measured = (stats is not NO_STATS for stats in self.stats)
+            has_stats = np.fromiter(measured, np.bool_, count)
+        columns: dict[str, pa.Array | NDArray[Any]] = {
             "name": pa.array(self.names, pa.string()),
             "report": np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes),
-            "has_stats": np.fromiter(
-                (stats is not NO_STATS for stats in self.stats), np.bool_, count
-            )
-            if self.unmeasured
-            else np.ones(count, np.bool_),
+            "has_stats": has_stats,
         }
-        for column, attribute in _COLUMN_OF.items():
+        for column, attribute in _STATS_COLUMNS.items():
             values = np.ascontiguousarray(numbers[:, STATS_FIELDS.index(attribute)])
-            if pa.types.is_integer(SAMPLE_SCHEMA.field(column).type):
-                exact = values.max(initial=0.0) < _EXACT
-                values = (
-                    values.astype(np.int64)
-                    if exact
-                    else np.array([getattr(stats, attribute) for stats in self.stats], np.int64)
-                )
-            columns[column] = values
+            if not pa.types.is_integer(SAMPLE_SCHEMA.field(column).type):
+                columns[column] = values
+            elif values.max(initial=0.0) < _MAX_EXACT:
+                columns[column] = values.astype(np.int64)
+            else:
+                exact = [getattr(stats, attribute) for stats in self.stats]
+                columns[column] = np.array(exact, np.int64)
         return pa.table(columns, schema=SAMPLE_SCHEMA)
 
-    def without_malformed(self, samples: pa.Table) -> tuple[pa.Table, NDArray[np.int64]]:
-        """Samples without those of reports that name a malformed bundle, and the rows of the
-        reports that stay. The others are rejected."""
+    def reject_malformed(self, samples: pa.Table) -> tuple[pa.Table, NDArray[np.int64]]:
+        """Reject the reports that name a malformed bundle.
+
+        Returns the samples of the other reports, and the rows of those reports.
+        """
+        # Which samples have a well-formed name.
         names = samples["name"]
         lower, upper = pc.utf8_slice_codeunits(names, -21, -11), pc.utf8_slice_codeunits(names, -10)
-        well_formed = pc.and_(
-            pc.match_substring_regex(names, BUNDLE_PATTERN), pc.less(lower, upper)
-        )
-        good = (
-            pc.and_(well_formed, pc.less_equal(pc.binary_length(names), LONGEST_BUNDLE))
-            .to_numpy(zero_copy_only=False)
-            .astype(np.bool_)
-        )
+        matches = pc.and_(pc.match_substring_regex(names, BUNDLE_PATTERN), pc.less(lower, upper))
+        is_short = pc.less_equal(pc.binary_length(names), LONGEST_BUNDLE)
+        good = pc.and_(matches, is_short).to_numpy(zero_copy_only=False).astype(np.bool_)
         if good.all():
             return samples, np.arange(len(self.reports))
+        # The reports of the others, each with its first malformed name.
         of_report = samples["report"].to_numpy()
         bad_rows = np.flatnonzero(~good)
         bad_reports, first = np.unique(of_report[bad_rows], return_index=True)
@@ -144,20 +156,20 @@ class PartitionRecords:
             f"<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH, L < H, at most {LONGEST_BUNDLE} bytes"
         )
         for report, row in zip(bad_reports.tolist(), bad_rows[first].tolist(), strict=True):
-            given = self.reports[report]
-            position = {name: given[name] for name in ("topic", "partition", "offset", "append_ms")}
-            self.reject(
-                clusters[self.of_report[report]],
-                given["name"],
-                RecordRejected("bundle", str(names[row].as_py()), expected),
-                position,
-            )
+            cluster, broker, position = self.sources[report]
+            rejection = RecordRejected("bundle", str(names[row].as_py()), expected)
+            self.reject(clusters[cluster], broker, rejection, position)
         kept = np.ones(len(self.reports), np.bool_)
         kept[bad_reports] = False
         return samples.filter(pa.array(kept[of_report])), np.flatnonzero(kept)
 
 
-def shown(rejection: RecordRejected) -> dict[str, str]:
-    """A rejection as the event's payload tells it."""
-    given = {"field": rejection.field, "value": rejection.value, "expected": rejection.expected}
-    return {name: text[:LONGEST_SHOWN] for name, text in given.items()}
+def describe_rejection(rejection: RecordRejected) -> dict[str, str]:
+    """Return field, value and expectation of a rejection, each cut to LONGEST_SHOWN characters."""
+    texts = {"field": rejection.field, "value": rejection.value, "expected": rejection.expected}
+    return {name: text[:LONGEST_SHOWN] for name, text in texts.items()}
+
+
+def to_payload(content: object) -> str:
+    """Return canonical JSON that Arrow can hold: half a surrogate pair becomes a question mark."""
+    return canonical_json(content).encode(errors="replace").decode()

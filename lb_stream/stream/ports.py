@@ -1,10 +1,9 @@
-"""What the shell of a batch needs from the world: a log, a publisher, tables, and how far the input
-has been read."""
+"""What the batch needs from outside: a log, a publisher, tables, the backlog, observers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -12,28 +11,29 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from lb_stream.contracts.columns.rounds import EMPTY
+from lb_stream.stream.rows import FigureFile
 
 
 class StreamError(RuntimeError):
-    """The stream has ended; the text says why and what to do."""
+    """The stream has ended; the text says why, and what to do."""
 
 
 class FatalError(StreamError):
-    """The job ends: starting it again as it is would not help."""
+    """The job ends, because starting it again as it is would not help."""
 
 
 Entries = list[list[dict[str, Any]]]
-"""Of each round, in the order of the rows: what one of its columns lists.
+"""One column of entries, parsed: a list for each round, in the order of the rows.
 
-They are shared: whoever needs others makes copies.
+All readers share the lists: who needs to change an entry makes a copy.
 """
 
 
 @dataclass(frozen=True)
 class Logged:
-    """One batch as it is in the log: a row for each cluster, sorted by cluster.
+    """One batch as the log has it: a row for each cluster, sorted by cluster.
 
-    A column of JSON is parsed once, when it is asked for.
+    A column of JSON is parsed once, when it is needed.
     """
 
     log_seq: int
@@ -43,7 +43,7 @@ class Logged:
     def entries(self, column: str) -> Entries:
         """Return what a column of entries (contracts.columns.rounds) lists, by rounds."""
         if column not in self._parsed:
-            # Most say nothing, and their number is that of the clusters.
+            # Most texts are empty, and there is one for each cluster.
             self._parsed[column] = [
                 json.loads(text) if text != EMPTY else []
                 for text in self.rounds[column].to_pylist()
@@ -51,60 +51,58 @@ class Logged:
         return self._parsed[column]
 
     @cached_property
-    def files(self) -> list[dict[str, dict[str, Any]]]:
-        """Table → the file of figures that the round names for it (stream.figures.File)."""
+    def files(self) -> list[dict[str, FigureFile]]:
+        """Table → the file of figures that each round names for it."""
         return [
             json.loads(text) if text != "{}" else {} for text in self.rounds["files"].to_pylist()
         ]
 
 
 def forgotten_clusters(logged: Logged) -> list[str]:
-    """The clusters that a batch has forgotten: in the log they have no memory."""
+    """Return the clusters that a batch has forgotten: those without a memory in the log."""
     rows = logged.rounds.select(["cluster", "memory"]).to_pylist()
     return [row["cluster"] for row in rows if not row["memory"]]
 
 
 class Log(Protocol):
-    """Where a batch's decisions are made by being written down."""
+    """The log: a batch's decisions are made once its rows are appended."""
 
     last_seq: int
 
     @property
     def app(self) -> str:
-        """Names the pipeline and its checkpoint."""
+        """The name of the pipeline and its checkpoint."""
 
     @property
     def memories(self) -> Mapping[str, str]:
-        """Each cluster's memory after its last round, canonical JSON; none of clusters that have
-        been forgotten."""
+        """Cluster → memory after its last round, canonical JSON; without forgotten clusters."""
 
     @property
     def shadow_memories(self) -> Mapping[str, str]:
-        """The same of each cluster's shadows."""
+        """The memory of each cluster's shadows, canonical JSON."""
 
     @property
     def first_seq(self) -> int:
-        """The greatest number that a forgotten cluster has had; 0: there is none."""
+        """The highest round number of any forgotten cluster; 0: none was forgotten."""
 
     def find(self, batch_id: int) -> Logged | None:
-        """What has been decided in this batch, when it has been decided before."""
+        """Return the rounds of this batch if they are in the log already."""
 
     def append_once(self, batch_id: int, rounds: pa.Table) -> Logged:
-        """Write a batch's rounds down (contracts.columns.rounds.ROUND_SCHEMA)."""
+        """Append a batch's rounds (columns of contracts.columns.rounds.ROUND_SCHEMA)."""
 
     def remember(self, rounds: pa.Table) -> None:
-        """Take the memories of logged rounds as those that the next batch starts from."""
+        """Take the memories of logged rounds as those that the next batch begins from."""
 
     def run_upkeep(self) -> None:
-        """Do what keeps the log quick, now and then; a batch has just done all that others wait
-        for."""
+        """Put small files together now and then; a batch calls this when nobody waits for it."""
 
 
 class Publisher(Protocol):
     """Publishes decisions to the brokers."""
 
     def publish(self, logged: Logged) -> None:
-        """Publish a batch, once."""
+        """Publish a batch; do nothing if it is published already."""
 
     def close(self) -> None:
         """Release the connections."""
@@ -114,46 +112,47 @@ class Tables(Protocol):
     """The tables that people read."""
 
     def project(self, logged: Logged) -> None:
-        """Bring every table but that of averages up to this batch."""
+        """Write a batch to all tables that follow from the log."""
 
     def ownership_versions(self, clusters: Collection[str]) -> Mapping[str, Mapping[str, int]]:
-        """The ownership records of some clusters: cluster → bundle → version."""
+        """Return cluster → bundle → version of its ownership record, of some clusters."""
 
     def replace_parts(
-        self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Mapping[str, Any]]]
+        self, app: str, batch_id: int, files: Mapping[str, Mapping[str, FigureFile]]
     ) -> None:
-        """Put a batch's files (part → table → stream.figures.File) in the place of those parts of
-        `bundle_averages`, and add to history."""
+        """Commit a batch's files: replace parts of `bundle_averages`, add rows to history.
+
+        `files`: part → table → file.
+        """
 
 
 class Backlog(Protocol):
-    """How far the input has been read."""
+    """The records that were in the topics when the job started."""
 
     @property
     def is_read(self) -> bool:
-        """Whether everything that was there at the start has been read."""
+        """Whether all of them have been read."""
 
     def record_batch(self, batch_id: int | None) -> None:
         """Note that a batch has been read."""
 
 
 class PoisonRecords(Protocol):
-    """Tells of records that the job steps over because reading them would end it."""
+    """The records that the job skips because reading them would end it."""
 
     def rejected_events(
         self, batch_id: int, known: Collection[str]
-    ) -> Mapping[str, list[dict[str, Any]]]:
-        """Known cluster → the records that this batch reports as stepped over, as rejected
-        events."""
+    ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """Return known cluster → poison records that this batch reports, as rejected events."""
 
 
 class NoPoisonRecords:
-    """No record is stepped over."""
+    """Knows of no poison record."""
 
     def rejected_events(
         self, batch_id: int, known: Collection[str]
-    ) -> Mapping[str, list[dict[str, Any]]]:
-        """Nothing."""
+    ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """Return no event."""
         return {}
 
 
@@ -161,26 +160,23 @@ class BatchObserver(Protocol):
     """Watches how each batch goes. It takes hardly any time, and never fails."""
 
     def begin(self, batch_id: int) -> None:
-        """A batch begins."""
+        """Note that a batch begins."""
 
     def done(self, phase: str) -> None:
-        """The phase of that name has ended.
-
-        It began when the phase before it ended, or with `begin`.
-        """
+        """Note that a phase has ended; it began when the phase before it ended, or with `begin`."""
 
     def finish(self, logged: Logged) -> None:
-        """All that this batch has to do is done; what came of it."""
+        """Note that the batch has done all its work, with these rounds."""
 
 
 class NoObserver:
-    """Nobody is told."""
+    """Ignores how batches go."""
 
     def begin(self, batch_id: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def done(self, phase: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def finish(self, logged: Logged) -> None:
-        """Nothing."""
+        """Do nothing."""

@@ -1,12 +1,11 @@
-"""One Kafka record at a time: bytes → a validated report, event or command, or the reason why
-not."""
+"""Parse single Kafka records: from bytes to a report, an event or a command, or a rejection."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sized
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -29,26 +28,25 @@ from lb_stream.contracts.reports import (
 )
 from lb_stream.core.model.names import parse_bundle
 
-LARGEST_BYTES = 32 << 20
-"""Of a record when it is decompressed: three times what Kafka takes of one, which bounds only what
-is compressed."""
+MAX_RECORD_BYTES = 32 << 20
+"""Bytes of a decompressed record: three times Kafka's own limit, which is for compressed ones."""
 
 LONGEST_BUNDLE = 1_000
 """Bytes of a bundle's name.
 
-It is several times in each record about the bundle, and one that Kafka doesn't take holds up all
-others.
+Each record about the bundle has it several times, and a record too large for Kafka would hold up
+all others.
 """
 
-MOST_BOUNDARIES = 1_000
-"""Of one split: its records name every child."""
+MAX_BOUNDARIES = 1_000
+"""Boundaries of one split, whose records name every child."""
 
-MOST_SHOWN = 20
-"""Elements of a rejected list whose values are shown; of a longer one only its length is."""
+MAX_SHOWN = 20
+"""Elements of a rejected list that are shown; of a longer list only its length is."""
 
 
 class RecordRejected(Exception):
-    """A record that is not taken: which field, what it held, what was expected."""
+    """A record is not taken: which field, its value, what was expected."""
 
     def __init__(self, field: str, value: str, expected: str) -> None:
         super().__init__(f"{field} = {value}: expected {expected}")
@@ -57,67 +55,75 @@ class RecordRejected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReportRecord:
-    """A load report of either form in the stream's words.
+    """A load report of any form.
 
-    `stats` holds structs with the fields STATS_FIELDS.
+    `fields`: columns of REPORT_SCHEMA. `stats`: bundle → statistics, a struct of STATS_FIELDS.
+    `unmeasured`: bundles that the report names without statistics.
     """
 
     broker: str
-    fields: dict[str, Any]
-    stats: dict[str, Any]
+    fields: dict[str, object]
+    stats: Mapping[str, msgspec.Struct]
     unmeasured: list[str]
 
 
 _STATS = build_struct(BundleStats)
 STATS_FIELDS: tuple[str, ...] = _STATS.__struct_fields__
-NO_STATS = _STATS()
-"""Stands for a bundle that the broker owns and has not measured."""
+NO_STATS: msgspec.Struct = _STATS()
+"""The statistics of a bundle that the broker owns and has not measured."""
 
-# Fields that make a record another kind than the struct's, by the rules that tell reports apart.
-_OTHERS = ("topBundlesLoadData", "weightedMaxEMA", "state", "versionId")
-_MODULAR = msgspec.json.Decoder(build_struct(ModularLoadReport, (*_OTHERS, "systemResourceUsage")))
-_SIMPLE = msgspec.json.Decoder(build_struct(SimpleLoadReport, _OTHERS))
+# A record with one of these fields is of another kind than the struct that decodes it.
+_OTHER_KINDS = ("topBundlesLoadData", "weightedMaxEMA", "state", "versionId")
+_NOT_MODULAR = (*_OTHER_KINDS, "systemResourceUsage")
+# The structs have the models' attributes: functions below take either for the model.
+_MODULAR = msgspec.json.Decoder(build_struct(ModularLoadReport, _NOT_MODULAR))
+_SIMPLE = msgspec.json.Decoder(build_struct(SimpleLoadReport, _OTHER_KINDS))
 
 
 def parse_report(value: bytes, broker: str) -> ReportRecord:
-    """Decode a load report, any form.
+    """Return a load report of any form.
 
-    `broker` is the key's; when empty the report itself must say whose it is. Raises Rejection.
+    `broker`: as the record's key names it; if empty, the report must name it. Raises
+    RecordRejected.
     """
     try:
         report = _MODULAR.decode(value)
-        if _is(
-            report, (*_OTHERS, "systemResourceUsage"), "LocalBrokerData", bool(report.last_stats)
-        ):
+        if _is_kind(report, _NOT_MODULAR, "LocalBrokerData", bool(report.last_stats)):
             return _modular(report, broker)
         report = _SIMPLE.decode(value)
-        if _is(report, _OTHERS, "LoadReport", False):
+        if _is_kind(report, _OTHER_KINDS, "LoadReport", False):
             return _simple(report, broker)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        pass  # the models say what is wrong with it
-    return _by_model(value, broker)
+        # The models say what is wrong with the record.
+        pass
+    return _parse_by_model(value, broker)
 
 
-def _is(report: Any, others: tuple[str, ...], declared: str, looks_like: bool) -> bool:
-    """Whether the decoded struct is the kind that it was decoded as, without a second look at its
-    JSON."""
-    if any(bytes(getattr(report, name)) for name in others):
+def _is_kind(
+    report: ModularLoadReport | SimpleLoadReport,
+    other_kinds: tuple[str, ...],
+    declared: str,
+    looks_like: bool,
+) -> bool:
+    """Return whether a report is of the kind that it was decoded as.
+
+    `other_kinds`: fields that only other kinds have. `declared`: the kind's name in the report.
+    `looks_like`: whether a report that declares no kind is of this one.
+    """
+    if any(bytes(getattr(report, name)) for name in other_kinds):
         return False
     return report.load_report_type == declared or (report.load_report_type is None and looks_like)
 
 
-def _by_model(value: bytes, broker: str) -> ReportRecord:
-    """The slow way: for records that the structs refuse or can't tell, and for their error
-    messages."""
-    fields = _json_object(value)
+def _parse_by_model(value: bytes, broker: str) -> ReportRecord:
+    """Return a report that the structs refuse or can't tell apart; slower, with error messages."""
+    fields = _parse_object(value)
     kind = find_report_kind(fields)
     if kind in LOAD_DATA_KINDS:
-        load_data = _validated(LOAD_DATA_KINDS[kind], value)
-        return (
-            _broker_load(load_data, broker)
-            if kind == "broker_load"
-            else _top_bundles(load_data, broker)
-        )
+        load_data = _validate(LOAD_DATA_KINDS[kind], value)
+        if isinstance(load_data, BrokerLoadReport):
+            return _broker_load(load_data, broker)
+        return _top_bundles(load_data, broker)
     if kind not in REPORT_KINDS:
         seen = kind or ", ".join(sorted(fields)[:5]) or "{}"
         raise RecordRejected(
@@ -125,21 +131,24 @@ def _by_model(value: bytes, broker: str) -> ReportRecord:
             str(fields.get("loadReportType", seen)),
             "LocalBrokerData or LoadReport, or the fields of one of them",
         )
-    model = _validated(REPORT_KINDS[kind], value)
-    return _modular(model, broker) if kind == "modular" else _simple(model, broker)
+    report = _validate(REPORT_KINDS[kind], value)
+    if isinstance(report, ModularLoadReport):
+        return _modular(report, broker)
+    return _simple(report, broker)
 
 
-def _structs(stats: dict[str, Any]) -> dict[str, Any]:
-    """Statistics as structs, whichever way they were decoded."""
+def _structs(stats: Mapping[str, Any]) -> Mapping[str, msgspec.Struct]:
+    """Return the bundles' statistics as structs, whether they are models or structs."""
     if not stats or isinstance(next(iter(stats.values())), _STATS):
         return stats
     return {
-        name: _STATS(**{field: getattr(one, field) for field in STATS_FIELDS})
-        for name, one in stats.items()
+        name: _STATS(**{field: getattr(bundle_stats, field) for field in STATS_FIELDS})
+        for name, bundle_stats in stats.items()
     }
 
 
-def _json_object(value: bytes) -> dict[str, Any]:
+def _parse_object(value: bytes) -> dict[str, Any]:
+    """Return a JSON object. Raises RecordRejected."""
     try:
         fields = json.loads(value)
     except (ValueError, RecursionError) as error:
@@ -151,7 +160,11 @@ def _json_object(value: bytes) -> dict[str, Any]:
     return fields
 
 
-def _validated(model: type[BaseModel], value: bytes) -> Any:
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def _validate(model: type[_Model], value: bytes) -> _Model:
+    """Return the record as the model. Raises RecordRejected."""
     try:
         return model.model_validate_json(value)
     except ValidationError as error:
@@ -159,6 +172,7 @@ def _validated(model: type[BaseModel], value: bytes) -> Any:
 
 
 def _reject(error: ValidationError) -> NoReturn:
+    """Raise RecordRejected for the first field that is wrong."""
     first = error.errors()[0]
     field = ".".join(map(str, first["loc"])) or "value"
     raise RecordRejected(field, _show_value(first["input"]), describe_expected(first)) from None
@@ -166,14 +180,16 @@ def _reject(error: ValidationError) -> NoReturn:
 
 def _show_value(value: object) -> str:
     """Return a rejected value as text; of a list that is too long to read, its length."""
-    if isinstance(value, list) and len(value) > MOST_SHOWN:
+    if isinstance(value, list) and len(value) > MAX_SHOWN:
         return f"{len(value)} of them"
     return repr(value)
 
 
 def _identity(broker: str, name: str | None, url: str | None) -> str:
-    """Whose report it is: the key's broker, else the report's own name or web address
-    (host:port)."""
+    """Return the report's broker: the key's, else the report's own name or address (host:port).
+
+    Raises RecordRejected.
+    """
     found = broker or name or _host_and_port(url)
     if not found:
         raise RecordRejected(
@@ -193,12 +209,19 @@ def _identity(broker: str, name: str | None, url: str | None) -> str:
 def _host_and_port(url: str | None) -> str:
     try:
         return urlsplit(url).netloc if url and "//" in url else ""
-    except ValueError:  # an address of version 6 that doesn't end
+    except ValueError:
+        # For instance an IPv6 address whose bracket isn't closed.
         return ""
 
 
-def _common(report: Any, resources: Any, **own: Any) -> dict[str, Any]:
-    fields = {
+def _common_fields(
+    report: ModularLoadReport | SimpleLoadReport, resources: object, **own: object
+) -> dict[str, object]:
+    """Return the columns that reports of both kinds have, and `own`.
+
+    `resources`: an object whose attributes are resources' usages and limits.
+    """
+    fields: dict[str, object] = {
         "start_timestamp_ms": report.start_timestamp,
         "persistent_topics": report.persistent_topics_enabled,
         "non_persistent_topics": report.non_persistent_topics_enabled,
@@ -217,8 +240,9 @@ def _common(report: Any, resources: Any, **own: Any) -> dict[str, Any]:
     return fields | own
 
 
-def _modular(report: Any, broker: str) -> ReportRecord:
-    fields = _common(
+def _modular(report: ModularLoadReport, broker: str) -> ReportRecord:
+    """Return a report of the modular manager."""
+    fields = _common_fields(
         report,
         report,
         kind="modular",
@@ -228,11 +252,9 @@ def _modular(report: Any, broker: str) -> ReportRecord:
         bundle_gains=len(report.last_bundle_gains),
         bundle_losses=len(report.last_bundle_losses),
     )
-    unmeasured = (
-        []
-        if len(report.bundles) <= len(report.last_stats)
-        else sorted(set(report.bundles) - report.last_stats.keys())
-    )
+    unmeasured: list[str] = []
+    if len(report.bundles) > len(report.last_stats):
+        unmeasured = sorted(set(report.bundles) - report.last_stats.keys())
     return ReportRecord(
         _identity(broker, None, report.web_service_url),
         fields,
@@ -241,14 +263,14 @@ def _modular(report: Any, broker: str) -> ReportRecord:
     )
 
 
-GREATEST_COUNT = 2**63 - 1
-"""What a column can hold; one bundle may claim as much, several together more."""
+MAX_COUNT = 2**63 - 1
+"""The highest count that a column can hold; several bundles together may report more."""
 
 
-def _simple(report: Any, broker: str) -> ReportRecord:
-    """A simple report's rates and counts are those of its bundles, whatever it says itself."""
+def _simple(report: SimpleLoadReport, broker: str) -> ReportRecord:
+    """Return a report of the simple manager: its rates and counts are the sums of its bundles'."""
     stats = report.bundle_stats.values()
-    fields = _common(
+    fields = _common_fields(
         report,
         report.system_resource_usage,
         kind="simple",
@@ -257,10 +279,10 @@ def _simple(report: Any, broker: str) -> ReportRecord:
         latest_throughput_out_bytes_per_s=sum(bundle.msg_throughput_out for bundle in stats),
         latest_rate_in_msgs_per_s=sum(bundle.msg_rate_in for bundle in stats),
         latest_rate_out_msgs_per_s=sum(bundle.msg_rate_out for bundle in stats),
-        topics=min(sum(bundle.topics for bundle in stats), GREATEST_COUNT),
+        topics=min(sum(bundle.topics for bundle in stats), MAX_COUNT),
         bundles=len(report.bundle_stats),
-        producers=min(sum(bundle.producer_count for bundle in stats), GREATEST_COUNT),
-        consumers=min(sum(bundle.consumer_count for bundle in stats), GREATEST_COUNT),
+        producers=min(sum(bundle.producer_count for bundle in stats), MAX_COUNT),
+        consumers=min(sum(bundle.consumer_count for bundle in stats), MAX_COUNT),
         bundle_gains=len(report.bundle_gains),
         bundle_losses=len(report.bundle_losses),
     )
@@ -276,9 +298,8 @@ EXTENSIBLE = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadMana
 
 
 def _broker_load(report: BrokerLoadReport, broker: str) -> ReportRecord:
-    """The first half of what an extensible manager's broker says: all but its bundles'
-    statistics."""
-    fields = {
+    """Return the first record of an extensible manager's report: all but bundles' statistics."""
+    fields: dict[str, object] = {
         "kind": "extensible",
         "start_timestamp_ms": report.start_timestamp,
         "last_update_ms": report.reported_at or report.updated_at,
@@ -304,9 +325,9 @@ def _broker_load(report: BrokerLoadReport, broker: str) -> ReportRecord:
 
 
 def _top_bundles(report: TopBundlesReport, broker: str) -> ReportRecord:
-    """The second half: statistics of the heaviest bundles.
+    """Return the second record of an extensible manager's report: statistics of the top bundles.
 
-    It counts only for a broker whose first half is known.
+    It counts only for a broker whose first record is known.
     """
     stats = {bundle.bundle_name: bundle.stats for bundle in report.top_bundles_load_data}
     return ReportRecord(
@@ -318,30 +339,29 @@ def _top_bundles(report: TopBundlesReport, broker: str) -> ReportRecord:
 
 
 def parse_agent_record(kind: str, value: bytes) -> str:
-    """Check a heartbeat, acknowledgement or goodbye and give it back as canonical JSON.
+    """Return an agent's heartbeat, acknowledgement, goodbye or request for a split, as JSON.
 
-    Raises Rejection.
+    The JSON is canonical. Raises RecordRejected.
     """
     model = AGENT_KINDS.get(kind)
     if model is None:
         raise RecordRejected("kind", kind, f"one of report, {', '.join(AGENT_KINDS)}")
     if kind == "heartbeat" and not value:
         return "{}"
-    _json_object(value)
-    record = _validated(model, value)
+    _parse_object(value)
+    record = _validate(model, value)
     if isinstance(record, SplitAsk):
-        _check_ask(record)
+        _require_feasible(record)
     return canonical_json(record.model_dump(mode="json"))
 
 
 LONGEST_ID = 256
-"""Characters of an algorithm's name, and of an unreadable command's id, kind and sender that are
+"""Characters of an algorithm's name; of an unreadable command's id, kind and sender this many are
 kept."""
 
 
-def _check_ask(ask: SplitAsk) -> None:
-    """What a round would fail at, or what makes its decision too large for Kafka, is told of the
-    record that it comes from."""
+def _require_feasible(ask: SplitAsk) -> None:
+    """Raise RecordRejected for a request that would fail a round, or is too large for Kafka."""
     if len(ask.bundle.encode(errors="replace")) > LONGEST_BUNDLE:
         raise RecordRejected(
             "bundle", ask.bundle, f"at most {LONGEST_BUNDLE} bytes of a bundle's name"
@@ -356,19 +376,18 @@ def _check_ask(ask: SplitAsk) -> None:
         raise RecordRejected(
             "algorithm", ask.algorithm, f"at most {LONGEST_ID} characters of an algorithm's name"
         )
-    _check_boundaries(ask.boundaries)
-
-
-def _check_boundaries(given: Sized) -> None:
-    if len(given) > MOST_BOUNDARIES:
-        raise RecordRejected("boundaries", f"{len(given)} of them", f"{MOST_BOUNDARIES} at most")
+    if (count := len(ask.boundaries)) > MAX_BOUNDARIES:
+        raise RecordRejected("boundaries", f"{count} of them", f"{MAX_BOUNDARIES} at most")
 
 
 def parse_command(value: bytes | None) -> Command | None:
-    """An operator's command; None for a job's sign (a tick), which says by its append time all that
-    matters here. Raises Rejection."""
-    fields = _json_object(value or b"")
-    kind, version = str(fields.get("kind")), fields.get("schema_version", SCHEMA_VERSION)
+    """Return an operator's command; None for a record of leadership, such as a tick.
+
+    Of those only the append time matters here. Raises RecordRejected.
+    """
+    fields = _parse_object(value or b"")
+    kind = str(fields.get("kind"))
+    version = fields.get("schema_version", SCHEMA_VERSION)
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise RecordRejected(
             "schema_version",
@@ -376,25 +395,26 @@ def parse_command(value: bytes | None) -> Command | None:
             f"{SCHEMA_VERSION} or less: the sender is newer than this balancer",
         )
     if kind in LEADERSHIP_RECORDS:
-        _validated(LEADERSHIP_RECORDS[kind], value or b"")
+        _validate(LEADERSHIP_RECORDS[kind], value or b"")
         return None
     if kind not in COMMANDS:
         raise RecordRejected("kind", kind, f"one of {', '.join((*LEADERSHIP_RECORDS, *COMMANDS))}")
-    command: Command = _validated(COMMANDS[kind], value or b"")
+    command: Command = _validate(COMMANDS[kind], value or b"")
     return command
 
 
 def find_command_sender(value: bytes | None) -> dict[str, str] | None:
-    """The id of a command that can't be taken, with its kind and sender, if it has one: it is
-    answered all the same."""
+    """Return id, kind and sender of a command that is rejected, for the answer to it.
+
+    None without an id.
+    """
     try:
-        fields = _json_object(value or b"")
+        fields = _parse_object(value or b"")
     except RecordRejected:
         return None
-    given = {name: fields.get(name, "") for name in ("id", "kind", "by")}
-    shown = {
-        name: text[:LONGEST_ID].encode(errors="replace").decode()
-        for name, text in given.items()
-        if isinstance(text, str)
-    }
-    return {"kind": "", "by": ""} | shown if shown.get("id") else None
+    sender = {"kind": "", "by": ""}
+    for name in ("id", "kind", "by"):
+        text = fields.get(name, "")
+        if isinstance(text, str):
+            sender[name] = text[:LONGEST_ID].encode(errors="replace").decode()
+    return sender if sender.get("id") else None

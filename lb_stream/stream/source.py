@@ -11,7 +11,7 @@ from lb_stream.contracts.settings import Settings
 RECORD_COLUMNS = (
     "key",
     "value",
-    # An array of headers; the last one of that name counts, as in Kafka's own clients.
+    # Headers are an array. The last one of a name counts, as in Kafka's own clients.
     "make_valid_utf8(cast(try_element_at(filter(headers, h -> h.key = 'kind'), -1).value as "
     "string)) as kind",
     "topic",
@@ -19,6 +19,8 @@ RECORD_COLUMNS = (
     "offset",
     "unix_millis(timestamp) as append_ms",
 )
+MAX_FETCH_BYTES = 10 << 20
+"""Bytes of one partition that one request to Kafka brings."""
 
 
 def read_records(
@@ -28,12 +30,11 @@ def read_records(
     starting: str,
     one_by_one: bool = False,
 ) -> DataFrame:
-    """key, value (binary), kind, topic, partition, offset, append_ms of every record of the reports
-    and commands topics.
+    """Return the records of the topics of load reports and commands, with RECORD_COLUMNS.
 
-    `client`: how to reach Kafka, as options of Spark's Kafka source. `starting`: where a new
-    checkpoint begins, as its option startingOffsets has it. `one_by_one`: Kafka's client
-    decompresses no record before it is read; it is slow so.
+    `key` and `value` are binary. `client`: options of Spark's Kafka source that reach Kafka.
+    `starting`: where a new checkpoint begins, as the source's option startingOffsets.
+    `one_by_one`: Kafka's client decompresses no record before it is read, which is slow.
     """
     reader = (
         spark.readStream.format("kafka")
@@ -42,10 +43,9 @@ def read_records(
         .option("startingOffsets", starting)
         .option("includeHeaders", "true")
         .option("failOnDataLoss", str(settings.stream.lost_records == "stop").lower())
-        .option(
-            "kafka.fetch.max.wait.ms", "10"
-        )  # the default 500 makes every small batch wait that long
-        .option("kafka.max.partition.fetch.bytes", str(10 * 1024 * 1024))
+        # Every small batch would wait for the default of 500 ms.
+        .option("kafka.fetch.max.wait.ms", "10")
+        .option("kafka.max.partition.fetch.bytes", str(MAX_FETCH_BYTES))
     )
     if one_by_one:
         reader = reader.option("kafka.max.poll.records", "1")

@@ -1,4 +1,4 @@
-"""The named steps of the dataflow, each a function from frame to frame."""
+"""The stages of the dataflow, each a function from data frame to data frame."""
 
 from __future__ import annotations
 
@@ -30,34 +30,37 @@ Transform = Callable[[DataFrame], DataFrame]
 
 
 def to_blocks(settings: Settings, epoch: int) -> Transform:
-    """Raw records → validated columnar blocks for each (cluster, shard).
+    """Return the stage that decodes raw records into blocks, a row for each (cluster, shard).
 
-    `epoch`: of the job, which names its files by it.
+    `epoch`: the job's, which is part of the names of its files.
     """
-    stream, commands = settings.stream, settings.topics.commands
-    checkpoint, share = checkpoint_of(stream), Share.from_settings(stream)
+    stream = settings.stream
+    commands_topic = settings.topics.commands
+    checkpoint = checkpoint_of(stream)
+    share = Share.from_settings(stream)
 
     def decode_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        batch_id, partition, _ = current_task()
-        known = share.select(read_directory(checkpoint, batch_id, epoch))
-        samples = BlockWriter(checkpoint, sample_file(batch_id, epoch, partition), durable=False)
+        task = current_task()
+        name = sample_file(task.batch_id, epoch, task.partition)
+        samples = BlockWriter(checkpoint, name, durable=False)
         config = DecodeConfig(
             stream.default_cluster,
-            commands,
-            known,
-            stream.shuffle_partitions,
-            stream.allowed_clusters,
-            partition == 0,
-            share,
+            commands_topic,
+            known=share.select(read_directory(checkpoint, task.batch_id, epoch)),
+            partitions=stream.shuffle_partitions,
+            allowed=stream.allowed_clusters,
+            first=task.partition == 0,
+            share=share,
         )
         yield from decode(batches, config, samples.put)
-        samples.close()  # nobody reads them before all of this stage is done
+        # Samples are read only after all tasks of this stage.
+        samples.close()
 
     return lambda records: records.mapInArrow(decode_partition, BLOCK_DDL)
 
 
 def to_shards(settings: Settings, epoch: int) -> Transform:
-    """Blocks → where the whole view of each shard is, averages folded into its state."""
+    """Return the stage that folds blocks into averages, and says where each shard's blocks are."""
     configs = {
         name: resolve(settings.of_cluster(name)).config.fold for name in (*settings.cluster, "")
     }
@@ -76,13 +79,13 @@ def to_shards(settings: Settings, epoch: int) -> Transform:
 
 
 def to_rounds(context: BatchContext) -> Transform:
-    """All shards of each cluster → its round."""
+    """Return the stage that makes each cluster's round from all its shards."""
 
     def decide_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _, partition, attempt = current_task()
-        return decide_clusters(batches, context, task=f"{partition}-{attempt}")
+        task = current_task()
+        return decide_clusters(batches, context, task=f"{task.partition}-{task.attempt}")
 
-    # A partition holds all shards of its clusters: they are decided together, and their figures
+    # A partition holds all shards of its clusters. They are decided together, and their figures
     # share a file.
     return lambda shards: shards.repartition(
         context.settings.stream.shuffle_partitions, "cluster"

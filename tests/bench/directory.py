@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lb_stream.store import Store
-from lb_stream.stream.batch import TIDY_EVERY
+from lb_stream.stream.batch import CLEAN_EVERY
 from lb_stream.stream.shards.directory import (
     ShardMap,
     delete_directories,
@@ -63,7 +63,7 @@ def measure(count: int) -> dict[str, float]:
         for batch in range(RUNS):
             wrote.append(timed(write_directory, checkpoint, batch, 1, clusters(count, batch)))
             read.append(timed(read_directory, checkpoint, batch, 1))
-        looked = timed(delete_directories, checkpoint, RUNS - TIDY_EVERY) / TIDY_EVERY
+        looked = timed(delete_directories, checkpoint, RUNS - CLEAN_EVERY) / CLEAN_EVERY
     return {
         name: round(value, 2)
         for name, value in (

@@ -206,7 +206,9 @@ def test_the_simple_manager_places_each_unowned_bundle_as_the_specification_does
     cluster = simple.cluster
     config = settings_of(cluster, simple_placement_strategy=strategy)
     memory = Memory(strategies={strategy: {"cursor": simple.cursor}})
-    state = RoundState.begin(RoundInputs.untouched(view_of_cluster(cluster, simple), config, 1, memory))
+    state = RoundState.begin(
+        RoundInputs.untouched(view_of_cluster(cluster, simple), config, 1, memory)
+    )
     for bundle in [bundle for bundle, owner in cluster.owners.items() if owner is None]:
         chosen = place_and_count(state, bundle)
         assert chosen == simple.place(bundle, strategy)

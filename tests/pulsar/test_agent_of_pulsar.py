@@ -224,7 +224,7 @@ def test_the_round_hears_of_brokers_that_balance_by_themselves_and_of_those_that
         for at, (broker, keys) in enumerate(beats.items())
     ]
     events.append(events[0] | {"broker": "d:1", "payload": parse_agent_record("heartbeat", b"")})
-    arrived = ClusterInput("eu-1", [], events, (), [], heard=True)
+    arrived = ClusterInput("eu-1", [], events, (), [], forgotten=False)
     assert arrived.balances(Memory(balances={"b:1": ("key",)})) == {
         "a:1": ("loadBalancerSheddingEnabled",),
         "b:1": (),

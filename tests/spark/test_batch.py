@@ -44,10 +44,10 @@ SHARD = {
 
 
 class World:
-    """Log, publisher, tables, reading and frame in one; notes every call."""
+    """Log, publisher, tables, backlog and frame in one; notes every call."""
 
     app = "pipeline/0123"
-    now = True
+    is_read = True
 
     def __init__(self, logged: Logged | None, rounds: pa.Table = ROUNDS) -> None:
         self.calls: list[str] = []
@@ -80,7 +80,7 @@ class World:
     def project(self, logged: Logged) -> None:
         self.calls.append(f"project {logged.log_seq}")
 
-    def read(self, batch_id: int | None) -> None:
+    def record_batch(self, batch_id: int | None) -> None:
         self.calls.append(f"read {batch_id}")
 
     def begin(self, batch_id: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from lb_stream.contracts.commands import COMMANDS, LEADERSHIP_RECORDS
 from lb_stream.contracts.reports import AGENT_KINDS
-from lb_stream.stream.records import LARGEST_BYTES
+from lb_stream.stream.records import MAX_RECORD_BYTES
 from tests.support.call_counts import calls
 from tests.support.decoding import decoded, record, rejections, report
 
@@ -122,7 +122,7 @@ def test_a_command_costs_no_more_than_its_size(kind: str) -> None:
 
 
 def test_a_record_that_is_larger_than_any_is_rejected_before_it_is_looked_into() -> None:
-    value = b'{"a": "' + b"x" * LARGEST_BYTES + b'"}'
+    value = b'{"a": "' + b"x" * MAX_RECORD_BYTES + b'"}'
     count, told = taken(value, None, "reports")
     assert len(told) == 1
     assert count <= taken(b"{}", None, "reports")[0] + 100

@@ -138,3 +138,15 @@ def test_a_round_that_never_ends_fails_alone(
     )
     assert "it took longer than 0.05 s (stream.round_timeout_ms)" in failed.error
     assert (failed.decisions, json.loads(failed.memory)["errors"]) == ("[]", 1)
+
+
+def test_a_round_that_succeeds_forgets_the_failures_before_it(tmp_path: Path) -> None:
+    rows = one_broker(tmp_path)
+    settings = Settings(stream=StreamSettings(tables=str(tmp_path), checkpoint=str(tmp_path)))
+    failed = Memory(errors=2, retry_ms=900).to_json()
+    context = BatchContext(
+        settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories={"eu": failed}
+    )
+    row = decide_cluster(rows, context, FigureFiles(context, "0-0"), OpenFiles(Store.at(tmp_path)))
+    after = Memory.from_json(row.memory)
+    assert (row.error, after.errors, after.retry_ms, row.idle) == (None, 0, 0, False)

@@ -19,14 +19,14 @@ from lb_stream.store import Store
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.figures import FigureFiles, part_files
-from lb_stream.stream.shards.block_files import FOLDER, Blocks, BlockWriter
+from lb_stream.stream.shards.block_files import FOLDER, BlockRefs, BlockWriter
 from lb_stream.stream.shards.slicing import DueShard
 from tests.support.build import Report, batch_of
 
 BUNDLE = "acme/orders/0x00000000_0xffffffff"
 
 
-def written(checkpoint: Path, name: str, owner: int = 0) -> Blocks:
+def written(checkpoint: Path, name: str, owner: int = 0) -> BlockRefs:
     """A shard of one broker with one bundle, which is the broker's of that number."""
     shard, _ = fold(
         Shard.empty(),

@@ -18,7 +18,7 @@ from lb_stream.stream.context import BatchContext
 from lb_stream.stream.decide import decide_cluster
 from lb_stream.stream.figures import FigureFiles
 from lb_stream.stream.shards.block_files import OpenFiles
-from lb_stream.stream.shards.directory import BREAK_MS, LISTENED_MS, NEW, ListeningGap, ShardMap
+from lb_stream.stream.shards.directory import BREAK_MS, LISTENED_MS, NEW, ListeningTime, ShardMap
 from lb_stream.stream.shards.slicing import ClusterBlocks, due_parts, next_shard_map, table_part
 from tests.spark.shard_task import State, emitted
 from tests.support.decoding import CONFIG, record, report, rows_of
@@ -100,7 +100,9 @@ def test_the_log_says_that_a_cluster_has_been_forgotten_and_nothing_else_of_it(
 def test_the_ownership_records_of_a_forgotten_clusters_bundles_end(tmp_path: Path) -> None:
     recorded = {"eu": {"t/n/0x1_0x2": 3, "t/n/0x0_0x1": 1}, "us": {"t/n/0x0_0x1": 1}}
     ends = json.loads(
-        str(decided(tmp_path, {"eu": json.dumps({"seq": 3})}, recorded=recorded).ownership)
+        str(
+            decided(tmp_path, {"eu": json.dumps({"seq": 3})}, ownership_versions=recorded).ownership
+        )
     )
     shown = [
         (end["cluster"], end["bundle"], end["state"], end["owner"], end["version"], end["epoch"])
@@ -184,18 +186,20 @@ def test_silence_begins_when_a_clusters_blocks_were_last_written() -> None:
 
 def test_a_cluster_is_forgotten_after_its_time_if_the_job_has_listened_all_the_while() -> None:
     clusters = {"old": ShardMap(1, BLOCKS, since_ms=0), "new": ShardMap(1, BLOCKS, since_ms=DAY_MS)}
-    gap = ListeningGap()
+    listening = ListeningTime()
     now_ms = 2 * DAY_MS
-    gap.record_batch(now_ms, caught_up=False)
-    gap.record_batch(now_ms + 1, caught_up=True)
-    assert gap.forgotten(clusters, now_ms + 1, 2 * DAY_MS) == [], "it has only just begun to listen"
+    listening.record_batch(now_ms, caught_up=False)
+    listening.record_batch(now_ms + 1, caught_up=True)
+    assert listening.silent_clusters(clusters, now_ms + 1, 2 * DAY_MS) == [], (
+        "it has only just begun to listen"
+    )
     while now_ms < 2 * DAY_MS + LISTENED_MS + 1:
         now_ms += BREAK_MS
-        gap.record_batch(now_ms, caught_up=True)
-    assert gap.forgotten(clusters, now_ms, 2 * DAY_MS) == ["old"]
-    assert gap.forgotten(clusters, now_ms, 0) == []
-    gap.record_batch(now_ms + BREAK_MS + 1, caught_up=True)
-    assert gap.forgotten(clusters, now_ms + BREAK_MS + 1, 2 * DAY_MS) == [], (
+        listening.record_batch(now_ms, caught_up=True)
+    assert listening.silent_clusters(clusters, now_ms, 2 * DAY_MS) == ["old"]
+    assert listening.silent_clusters(clusters, now_ms, 0) == []
+    listening.record_batch(now_ms + BREAK_MS + 1, caught_up=True)
+    assert listening.silent_clusters(clusters, now_ms + BREAK_MS + 1, 2 * DAY_MS) == [], (
         "what came in the break may not have been read yet"
     )
 

@@ -131,7 +131,7 @@ def troubles(row: Row) -> list[str]:
 def test_clusters_folded_together_are_what_each_is_by_itself(
     tmp_path: Path, bundles_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(averages, "TOGETHER", bundles_at_once)
+    monkeypatch.setattr(averages, "FOLDED_BUNDLES", bundles_at_once)
     configs = {"c2": FoldConfig(short_samples=2), "c3": FoldConfig(sample_mode="reference")}
     together, alone = (
         Job(tmp_path / "a", configs=configs),

@@ -37,8 +37,8 @@ PAUSE = b'{"id": "p", "kind": "pause-cluster"}'
     ],
 )
 def test_expressions_match_whole_names(cluster: str, east: bool, west: bool) -> None:
-    assert (EAST.has(cluster), WEST.has(cluster)) == (east, west)
-    assert Share().has(cluster)
+    assert (EAST.includes(cluster), WEST.includes(cluster)) == (east, west)
+    assert Share().includes(cluster)
 
 
 def test_every_record_is_taken_by_one_pipeline_or_rejected_by_one() -> None:

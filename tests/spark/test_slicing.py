@@ -13,7 +13,7 @@ from lb_stream.core.model.blocks import Shard
 from lb_stream.store import Store
 from lb_stream.stream.averages import names_block, read_shard, reshard
 from lb_stream.stream.shards.block_files import (
-    Blocks,
+    BlockRefs,
     BlockWriter,
     delete_unused_files,
     file_of,
@@ -56,7 +56,7 @@ def folded() -> Shard:
     return fold(Shard.empty(), batch_of(reports, []), 1_000, FoldConfig())[0]
 
 
-def written(folder: Path, name: str, shard: Shard) -> Blocks:
+def written(folder: Path, name: str, shard: Shard) -> BlockRefs:
     writer = BlockWriter(Store.at(folder), name)
     blocks = (
         writer.put(shard.brokers),
@@ -154,7 +154,7 @@ def test_files_that_no_kept_batch_names_are_removed_but_not_those_of_the_batch_u
         read_directory(Store.at(tmp_path), 1, epoch=1)
 
 
-def blocks_of(*names: str) -> tuple[Blocks, ...]:
+def blocks_of(*names: str) -> tuple[BlockRefs, ...]:
     return tuple((f"{name}:0:1", f"{name}:1:1", f"{name}:2:1") for name in names)
 
 

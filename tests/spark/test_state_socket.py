@@ -16,8 +16,8 @@ from lb_stream.stream.task.processor import leave_closing_to_spark
 
 
 @pytest.fixture(autouse=True)
-def nothing_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "_held", [])
+def nothing_held_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "_held_sockets", [])
 
 
 def task() -> tuple[socket.socket, socket.socket, list[HandleState]]:
@@ -52,4 +52,4 @@ def test_our_end_stays_open_until_sparks_is_closed() -> None:
 def test_a_worker_holds_one_socket_however_many_tasks_it_has_run() -> None:
     for _ in range(50):
         task()[0].close()
-    assert len(processor._held) == 1
+    assert len(processor._held_sockets) == 1

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import Row
 
 from lb_stream.store import Store
-from lb_stream.stream.averages import _gather
+from lb_stream.stream.averages import _gather_batch
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
 from lb_stream.stream.shard_blocks import ALL_CLUSTERS
@@ -65,7 +65,7 @@ def test_each_shard_gets_the_same_from_a_file_as_through_rows(
     assert len(keys) == 4 + 1 + 9
     for key in keys:
         one, other = (
-            _gather(
+            _gather_batch(
                 [row for row in side if (row.cluster, row.slot) == key],
                 lambda reference: read_block(Store.at(tmp_path), reference),
             )

@@ -21,7 +21,7 @@ from kafka.record.default_records import DefaultRecordBatch
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.checkpoint import Partition, Ranges
 from lb_stream.io.kafka.options import client_options
-from lb_stream.stream.records import LARGEST_BYTES
+from lb_stream.stream.records import MAX_RECORD_BYTES
 
 LONGEST_KEY = 4_096
 """Bytes of a key that are kept."""
@@ -65,10 +65,10 @@ def measure_batch(batch: DefaultRecordBatch) -> Iterator[RecordSize]:
         stream = io.BufferedReader(_decompress(batch), _PIECE_BYTES)
         for _ in range(batch.records_count):
             size = _read_varint(stream)
-            if size > LARGEST_BYTES:
+            if size > MAX_RECORD_BYTES:
                 delta, key = _read_beginning(stream)
                 offset = batch.base_offset + delta
-                trouble = f"at most {LARGEST_BYTES} bytes when decompressed"
+                trouble = f"at most {MAX_RECORD_BYTES} bytes when decompressed"
                 yield RecordSize(offset, append_ms, size, last, key, trouble)
                 return
             delta, key = _read_beginning(io.BytesIO(stream.read(size)))
@@ -157,7 +157,7 @@ def _snappy_blocks(payload: memoryview) -> Iterator[bytes]:
             shift += 7
             if byte < 0x80:
                 break
-        if size > LARGEST_BYTES + _MOST_HEAD_BYTES:
+        if size > MAX_RECORD_BYTES + _MOST_HEAD_BYTES:
             raise OSError(f"a block of {size} bytes")
         yield pa.Codec("snappy").decompress(pa.py_buffer(block), size, asbytes=True)
 

@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NotRequired, TypedDict, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,6 +44,7 @@ from lb_stream.io.tables.delta import (
 from lb_stream.io.tables.keyed import KeyedTable
 from lb_stream.store import Store
 from lb_stream.stream.ports import Logged
+from lb_stream.stream.rows import FigureFile
 from lb_stream.stream.task.crash import crash_point
 
 logger = logging.getLogger(__name__)
@@ -57,20 +58,6 @@ MARK_EVERY = 100
 
 A start has to read the log only from the last mark on.
 """
-
-
-class FigureFile(TypedDict):
-    """A Parquet file that a task has written for a table (stream.figures).
-
-    `bytes`, `rows`: its size; `partition`: its partition in `bundle_averages`; `slots`: first and
-    last slot of a file of history, ms.
-    """
-
-    path: str
-    bytes: int
-    rows: int
-    partition: str | None
-    slots: NotRequired[tuple[int, int]]
 
 
 def _decisions(logged: Logged) -> Rows:
@@ -149,7 +136,7 @@ _PRESENT_SPECS = tuple(table.spec for table in PRESENT_TABLES)
 
 def named_files(spec: TableSpec, logged: Logged) -> list[FigureFile]:
     """Return the files that a batch's rounds name for a table."""
-    return [cast("FigureFile", files[spec.name]) for files in logged.files if spec.name in files]
+    return [files[spec.name] for files in logged.files if spec.name in files]
 
 
 def _slot_bounds(file: FigureFile) -> dict[str, object]:
@@ -209,7 +196,7 @@ class Projections:
         return found
 
     def replace_parts(
-        self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Mapping[str, Any]]]
+        self, app: str, batch_id: int, files: Mapping[str, Mapping[str, FigureFile]]
     ) -> None:
         """Replace parts of `bundle_averages`, and add to the tables of history.
 
@@ -218,11 +205,7 @@ class Projections:
         """
 
         def files_of(spec: TableSpec) -> list[FigureFile]:
-            return [
-                cast("FigureFile", files[part][spec.name])
-                for part in sorted(files)
-                if spec.name in files[part]
-            ]
+            return [files[part][spec.name] for part in sorted(files) if spec.name in files[part]]
 
         averages = files_of(BUNDLE_AVERAGES)
         self._commit(BUNDLE_AVERAGES, averages, (app, batch_id), replaced=sorted(files))

@@ -32,7 +32,12 @@ from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.shadows import resolve_shadow_config
 from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.cluster_input import parse_asks
-from lb_stream.stream.decide import cluster_view, encode_entries, read_shards
+from lb_stream.stream.decide import (
+    cluster_view,
+    encode_entries,
+    read_shards,
+    without_failures,
+)
 
 Result = Literal["equal", "different", "view gone", "failed then"]
 Remembered = tuple[str, str]
@@ -210,7 +215,7 @@ def _load_start(row: Row, remembered: Remembered, checkpoint: Store) -> RoundSta
         {broker: tuple(keys) for broker, keys in inputs["balances"].items()},
         inputs.get("merging", {}),
     )
-    memory = replace(Memory.from_json(remembered[0]), epoch=row["epoch"])
+    memory = without_failures(replace(Memory.from_json(remembered[0]), epoch=row["epoch"]))
     own = inputs["settings"]
     begin = apply_setting_commands(own, memory, inbox)
 

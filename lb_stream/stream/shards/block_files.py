@@ -1,11 +1,10 @@
 """Files of Arrow blocks beside the checkpoint: what the shards hold.
 
-The state store only names places in them.
-
-A file is written once, by one task, and never changed; it counts from the moment when it has its
-name. Names come from the batch, the job's epoch, the task and the settings, so that a task that is
-run again writes the same bytes under the same name, and a job that was shut out and goes on all the
-same writes beside its heir, never over it. A name that is taken stays with the file that has it.
+The state names places in these files. A file is written once, by one task, and never changes. It
+counts once it has its name, which consists of the batch, the job's epoch, the task and the
+settings. So a task that runs again writes the same bytes under the same name. A job that was shut
+out and goes on writes beside the job that replaced it, never over it. If a name is taken, the file
+that has it stays.
 """
 
 from __future__ import annotations
@@ -21,18 +20,22 @@ from lb_stream.core.model.blocks import read_stream
 from lb_stream.store import Store
 from lb_stream.store.backend import Draft
 
-Blocks = tuple[str, str, str]
-"""References to a shard's brokers, its bundles' names, and all else about its bundles: names seldom
-change."""
+BlockRefs = tuple[str, str, str]
+"""References to a shard's blocks: brokers, bundle names, all other columns of the bundles.
+
+Names have a block of their own because they seldom change.
+"""
 FOLDER = "lb-blocks"
-_SAMPLES, _MEMORIES = "-samples.arrow", "-memories.arrow"
-KEPT_BYTES = 64 << 20
-"""Of blocks in far stores, kept in memory by each process that reads or writes them."""
-PIECE_BYTES, PIECES = 256 << 10, 8
-"""Of a file in a far store so much is read at once, and so many pieces are kept: what else lies
-there is mostly wanted next."""
+_SAMPLES = "-samples.arrow"
+_MEMORIES = "-memories.arrow"
+CACHE_BYTES = 64 << 20
+"""Size of the blocks of object stores that a process keeps in memory."""
+PIECE_BYTES = 256 << 10
+"""Bytes of a file in an object store that are read at once: the blocks nearby are needed next."""
+MAX_PIECES = 8
+"""Number of pieces that a process keeps in memory."""
 ALIGNMENT = 64
-"""Blocks begin at multiples of this, so that their columns can be used where they lie in a mapped
+"""Blocks begin at multiples of this, so that Arrow can use columns where they lie in a mapped
 file."""
 
 
@@ -40,30 +43,31 @@ file."""
 class BlockWriter:
     """Writes the blocks of one task, one after another, into one file.
 
-    Nothing is made before the first block.
+    The file is created with the first block. `durable`: the file is needed after the batch, so it
+    must survive a crash of the machine.
     """
 
     checkpoint: Store
     name: str
-    durable: bool = True  # it is needed after the batch, whatever happens to the machine
+    durable: bool = True
     _draft: Draft | None = field(default=None, init=False)
     _at: int = field(default=0, init=False)
-    _written: dict[str, pa.Buffer] = field(
-        default_factory=dict, init=False
-    )  # what is to be kept, if the store is far
+    # Blocks that go into the cache with `close`, if the store is an object store.
+    _written: dict[str, pa.Buffer] = field(default_factory=dict, init=False)
 
     def put(self, table: pa.Table) -> str:
-        """Write a block. Returns its reference, good once the file is closed."""
+        """Write a block. Returns its reference, which is valid once the file is closed."""
         if self._draft is None:
             self._draft = self.checkpoint.begin(f"{FOLDER}/{self.name}", self.durable)
         out = self._draft.out
-        out.write(b"\0" * (-self._at % ALIGNMENT))
-        begin = self._at + -self._at % ALIGNMENT
-        far = self.checkpoint.local is None
-        into = pa.BufferOutputStream() if far else out
-        with pa.ipc.new_stream(into, table.schema) as writer:
+        padding = -self._at % ALIGNMENT
+        out.write(b"\0" * padding)
+        begin = self._at + padding
+        is_remote = self.checkpoint.local is None
+        sink = pa.BufferOutputStream() if is_remote else out
+        with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table.combine_chunks())
-        content = into.getvalue() if far else None
+        content = sink.getvalue() if is_remote else None
         if content is not None:
             out.write(content)
         self._at = out.tell()
@@ -73,43 +77,41 @@ class BlockWriter:
         return reference
 
     def close(self) -> None:
-        """Make the file safe and give it its name. Nothing happens if there is none."""
+        """Make the file durable and give it its name, if there is one."""
         if self._draft is not None:
             self._draft.close()
             self._draft = None
             for reference, content in self._written.items():
-                _KEPT.keep(self.checkpoint, reference, content)
+                _CACHE.keep(self.checkpoint, reference, content)
             self._written.clear()
 
 
 @dataclass(slots=True)
-class _Kept:
-    """Blocks of far stores that this process has read or written last: the next tasks and batches
-    want most of them again.
+class _BlockCache:
+    """Blocks of object stores that this process has read or written last.
 
-    A block never changes, so nothing has to be asked for. Of a store on this machine the system
-    does the same.
+    The next tasks and batches need most of them again. A block never changes, so none is ever
+    stale. For files of this machine the page cache does the same.
     """
 
     blocks: OrderedDict[tuple[Store, str], pa.Buffer] = field(default_factory=OrderedDict)
     size: int = 0
-    pieces: OrderedDict[tuple[Store, str, int], pa.Buffer] = field(
-        default_factory=OrderedDict
-    )  # by where in the file they begin
+    # By store, file and the piece's first byte.
+    pieces: OrderedDict[tuple[Store, str, int], pa.Buffer] = field(default_factory=OrderedDict)
 
     def keep(self, checkpoint: Store, reference: str, block: pa.Buffer) -> None:
-        """Keep a block in the place of those that were wanted longest ago."""
-        if block.size > KEPT_BYTES // 4 or (checkpoint, reference) in self.blocks:
+        """Keep a block, and drop those that were used longest ago."""
+        if block.size > CACHE_BYTES // 4 or (checkpoint, reference) in self.blocks:
             return
         self.blocks[checkpoint, reference] = block
         self.size += block.size
-        while self.size > KEPT_BYTES:
+        while self.size > CACHE_BYTES:
             self.size -= self.blocks.popitem(last=False)[1].size
 
     def read(self, checkpoint: Store, name: str, begin: int, length: int) -> pa.Buffer:
-        """A part of a file, with what lies around it unless it is large itself.
+        """Return a part of a file: fewer bytes than `length` where the file ends.
 
-        Less where the file ends.
+        A small part is read with the piece around it.
         """
         first = begin - begin % PIECE_BYTES
         if begin + length > first + PIECE_BYTES:
@@ -118,27 +120,28 @@ class _Kept:
         if piece is None:
             piece = checkpoint.get_range(name, first, PIECE_BYTES)
         self.pieces[checkpoint, name, first] = piece
-        if len(self.pieces) > PIECES:
+        if len(self.pieces) > MAX_PIECES:
             self.pieces.popitem(last=False)
         at = min(begin - first, piece.size)
-        return pa.py_buffer(
-            piece.slice(at, min(length, piece.size - at)).to_pybytes()
-        )  # a copy: a slice would keep the whole piece
+        # A copy, as a slice would keep the whole piece in memory.
+        return pa.py_buffer(piece.slice(at, min(length, piece.size - at)).to_pybytes())
 
     def find(self, checkpoint: Store, reference: str) -> pa.Buffer | None:
-        """A block that is kept."""
+        """Return a block if it is in the cache."""
         if (found := self.blocks.get((checkpoint, reference))) is not None:
             self.blocks.move_to_end((checkpoint, reference))
         return found
 
 
-_KEPT = _Kept()
+_CACHE = _BlockCache()
 
 
 @dataclass(slots=True)
 class OpenFiles:
-    """A folder of which a task reads many blocks: a file of this machine is opened once, and mapped
-    for as long as this lives."""
+    """A checkpoint of which one task reads many blocks.
+
+    A file of this machine is opened once, and stays mapped as long as this object exists.
+    """
 
     checkpoint: Store
     _files: dict[str, pa.Buffer] | None = field(init=False)
@@ -150,72 +153,73 @@ class OpenFiles:
         return str(self.checkpoint)
 
     def get_range(self, name: str, begin: int, length: int) -> pa.Buffer:
-        """As Store has it."""
+        """Return a part of a file, as `Store.get_range` does."""
         if self._files is None:
             return self.checkpoint.get_range(name, begin, length)
         file = self._files.get(name)
         if file is None:
-            file = self._files[name] = self.checkpoint.get_range(
-                name, 0, self.checkpoint.size(name) or 0
-            )
+            size = self.checkpoint.size(name) or 0
+            file = self._files[name] = self.checkpoint.get_range(name, 0, size)
         begin = min(begin, file.size)
         return file.slice(begin, min(length, file.size - begin))
 
 
 def read_block(checkpoint: Store | OpenFiles, reference: str) -> pa.Table:
-    """The block that a reference names; of a local file only those pages that are used are read.
+    """Return the block that a reference names.
 
-    Raises FileNotFoundError, and ArrowInvalid when the file is damaged.
+    Of a file of this machine only the pages that are used are read. Raises FileNotFoundError, and
+    ArrowInvalid when the file is damaged.
     """
     store = checkpoint.checkpoint if isinstance(checkpoint, OpenFiles) else checkpoint
-    block = _KEPT.find(store, reference)
+    block = _CACHE.find(store, reference)
     if block is None:
         name, begin, length = reference.rsplit(":", 2)
-        read = checkpoint.get_range if store.local is not None else partial(_KEPT.read, store)
+        read = checkpoint.get_range if store.local is not None else partial(_CACHE.read, store)
         block = read(f"{FOLDER}/{name}", int(begin), int(length))
         if block.size < int(length):
-            have = int(begin) + block.size
+            size = int(begin) + block.size
             raise pa.ArrowInvalid(
-                f"{checkpoint}/{FOLDER}/{name} is cut off: it has {have} bytes, {reference} ends "
+                f"{checkpoint}/{FOLDER}/{name} is cut off: it has {size} bytes, {reference} ends "
                 "behind them"
             )
         if store.local is None:
-            _KEPT.keep(store, reference, block)
+            _CACHE.keep(store, reference, block)
     return read_stream(block)
 
 
 def file_of(reference: str) -> str:
-    """The file that a reference names."""
+    """Return the name of the file that a reference names."""
     return reference.rsplit(":", 2)[0]
 
 
 def file_name(batch_id: int, epoch: int, rest: object) -> str:
-    """The name of a file, which begins with the batch and the job's epoch."""
+    """Return a file's name, which begins with the batch and the job's epoch."""
     return f"{batch_id:012d}-e{epoch}-{rest}"
 
 
 def _epoch_of(name: str) -> int:
-    """The epoch in the name of one of these files."""
+    """Return the epoch in a file's name."""
     found = re.match(r"\d+-e(\d+)-", name)
     assert found is not None, name
     return int(found[1])
 
 
 def sample_file(batch_id: int, epoch: int, partition: int) -> str:
-    """The file of the samples that one partition brought in one batch; nobody needs it after the
-    batch."""
+    """Return the name of the file with a decoding task's samples, which only its batch needs."""
     return file_name(batch_id, epoch, f"{partition}{_SAMPLES}")
 
 
 def memory_file(batch_id: int, epoch: int) -> str:
-    """The file of what clusters remember when a batch begins; nobody needs it after the batch."""
+    """Return the name of the file with a batch's memories, which only this batch needs."""
     return file_name(batch_id, epoch, f"all{_MEMORIES}")
 
 
 def delete_batch_files(checkpoint: Store, batch_id: int, epoch: int) -> None:
-    """Delete the samples and memories of all batches up to this one; not those of a job that has
-    come after this one."""
-    for name in _names(checkpoint):
+    """Delete the samples and memories of all batches up to this one.
+
+    Files of a job with a higher epoch stay.
+    """
+    for name in _list_names(checkpoint):
         if (
             name.endswith((_SAMPLES, _MEMORIES))
             and int(name.partition("-")[0]) <= batch_id
@@ -225,20 +229,19 @@ def delete_batch_files(checkpoint: Store, batch_id: int, epoch: int) -> None:
 
 
 def delete_unused_files(checkpoint: Store, used: set[str], oldest_batch: int) -> int:
-    """Delete the files of batches before `oldest_batch` that are not among the used.
+    """Delete the files of batches before `oldest_batch` that are not in `used`.
 
-    Returns how many those were.
-
-    What is newer stays: a task of the batch under way may have just written it.
+    Returns how many were deleted. Newer files stay: a task of the running batch may have just
+    written them.
     """
-    removed = 0
-    for name in _names(checkpoint):
+    deleted = 0
+    for name in _list_names(checkpoint):
         batch = name.partition("-")[0]
         if name not in used and batch.isdigit() and int(batch) < oldest_batch:
             checkpoint.delete(f"{FOLDER}/{name}")
-            removed += 1
-    return removed
+            deleted += 1
+    return deleted
 
 
-def _names(checkpoint: Store) -> list[str]:
+def _list_names(checkpoint: Store) -> list[str]:
     return [entry.name for entry in checkpoint.list(FOLDER)]

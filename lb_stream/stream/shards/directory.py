@@ -1,9 +1,8 @@
-"""Which clusters exist and how each is cut into shards, batch by batch: written by the driver, read
-by the decoders.
+"""The directory: which clusters exist and how each is cut into shards, one file for each batch.
 
-One small JSON file for each batch in the checkpoint, so that a batch that is run again sees what it
-saw at first. Its name has the epoch of the job that wrote it: what a job writes that was shut out
-and goes on all the same isn't read by its heir.
+The driver writes it, the decoding tasks read it. As each batch has a small JSON file of its own in
+the checkpoint, a batch that runs again reads the same directory. The file's name has the epoch of
+the job that wrote it: a job doesn't read what a job that was shut out has written meanwhile.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,15 +23,13 @@ FOLDER = "lb-shards"
 
 
 class ShardMap(msgspec.Struct, frozen=True, gc=False):
-    """One cluster's shards.
+    """How one cluster is cut into shards in a batch.
 
-    `blocks`: references to what each held after the batch before (brokers, names, values), in their
-    order.
-
-    `since_ms`: since when they are the same, and nothing has been heard of the cluster. `leaving`:
-    unless something is heard of it in this batch, it is forgotten. `asked`: of each decision under
-    way, who was asked and about which bundle. `history_ms`: time of the batch that was the last to
-    add to the cluster's history.
+    `shards`: their number in this batch. `blocks`: references to each shard's blocks after the
+    batch before (brokers, names, values), in the shards' order. `since_ms`: since when the blocks
+    are the same and nothing was heard of the cluster. `leaving`: the cluster is forgotten unless
+    this batch brings something of it. `asked`: pending decision → the broker that was asked, and
+    the bundle. `history_ms`: time of the last batch that added to the cluster's history.
     """
 
     shards: int = 1
@@ -42,150 +40,152 @@ class ShardMap(msgspec.Struct, frozen=True, gc=False):
     history_ms: int | None = None
 
     @property
-    def before(self) -> str | None:
-        """JSON of the blocks, if there were more or fewer of them than there are shards now: each
-        must take its part of them."""
-        return (
-            canonical_json(self.blocks) if self.blocks and len(self.blocks) != self.shards else None
-        )
+    def is_resharded(self) -> bool:
+        """Whether this batch cuts the cluster into another number of shards than the last one."""
+        return bool(self.blocks) and len(self.blocks) != self.shards
 
     @property
-    def alone(self) -> bool:
-        """Whether it had one shard and keeps it: then it needs no state."""
+    def is_stateless(self) -> bool:
+        """Whether the cluster had one shard and keeps it: such a shard needs no state."""
         return self.shards == len(self.blocks) == 1 and all(self.blocks[0]) and not self.leaving
 
     @property
-    def told(self) -> str | None:
-        """As `before`, and for an only shard in any case: its blocks are known from here, not from
-        a state."""
-        return canonical_json(self.blocks) if self.blocks and self.shards == 1 else self.before
+    def inherited(self) -> str | None:
+        """The blocks from which the shards begin, as JSON; None if each begins from its state.
+
+        They begin from these blocks when their number has just changed. An only shard always does.
+        """
+        if self.is_resharded or (self.blocks and self.shards == 1):
+            return canonical_json(self.blocks)
+        return None
 
 
 NEW = ShardMap()
-"""A cluster that nobody has heard of before."""
+"""The shard map of a cluster that is not known yet."""
 
 _to_json = msgspec.json.Encoder(order="sorted").encode
 _from_json = msgspec.json.Decoder(dict[str, ShardMap]).decode
 
 
-class _Remembered(msgspec.Struct):
-    """What of a cluster's memory is read after every round."""
+class _PendingMemory(msgspec.Struct):
+    """The part of a cluster's memory that is read after every round."""
 
     pending: tuple[Pending, ...] = ()
 
 
-_read_memory = msgspec.json.Decoder(_Remembered).decode
+_read_memory = msgspec.json.Decoder(_PendingMemory).decode
 
 
 def read_asked(memory: str) -> dict[str, tuple[str, str]]:
-    """Of each decision under way in a cluster's memory: who was asked, and about which bundle."""
+    """Return pending decision → the broker that was asked, and the bundle, from a memory's JSON.
+
+    Empty for a memory that can't be read: its rounds fail, and say so.
+    """
     try:
         pending = _read_memory(memory).pending
     except msgspec.DecodeError:
-        return {}  # its rounds fail, and say so
-    return {one.decision_id: (one.asked or "", one.bundle) for one in pending}
+        return {}
+    return {decision.decision_id: (decision.asked or "", decision.bundle) for decision in pending}
 
 
-def _place_of(name: str) -> tuple[int, int] | None:
-    """The batch and the epoch that a file's name tells; None for other files."""
-    found = re.fullmatch(r"(\d+)-e(\d+)\.json", name)
-    return (int(found[1]), int(found[2])) if found else None
+class _DirectoryFile(NamedTuple):
+    """A directory's batch, epoch and file name."""
+
+    batch_id: int
+    epoch: int
+    name: str
 
 
 def write_directory(
     checkpoint: Store, batch_id: int, epoch: int, clusters: Mapping[str, ShardMap]
 ) -> bool:
-    """Write down what batch `batch_id` sees.
-
-    What this job has written for it already stays as it is: False then.
-    """
-    return checkpoint.put_if_absent(_file(batch_id, epoch), _to_json(clusters))
+    """Write the directory of a batch. Returns False if this job has written it before."""
+    return checkpoint.put_if_absent(_path(batch_id, epoch), _to_json(clusters))
 
 
 def read_directory(checkpoint: Store, batch_id: int, epoch: int) -> dict[str, ShardMap]:
-    """What batch `batch_id` sees: what this job wrote, else the last one before it.
+    """Return the directory of a batch: this job's, else that of the last job before it.
 
-    Raises FileNotFoundError when nobody has.
+    Raises FileNotFoundError when there is none.
     """
     try:
-        return _read(checkpoint, _file(batch_id, epoch))
+        return _read(checkpoint, _path(batch_id, epoch))
     except FileNotFoundError:
-        before = [
-            (place[1], name)
-            for place, name in _directories(checkpoint)
-            if place[0] == batch_id and place[1] < epoch
+        earlier = [
+            file
+            for file in _list_directories(checkpoint)
+            if file.batch_id == batch_id and file.epoch < epoch
         ]
-        if not before:
+        if not earlier:
             raise
-        return _read(checkpoint, f"{FOLDER}/{max(before)[1]}")
+        return _read(checkpoint, f"{FOLDER}/{max(earlier).name}")
 
 
-def _file(batch_id: int, epoch: int) -> str:
+def _path(batch_id: int, epoch: int) -> str:
     return f"{FOLDER}/{batch_id}-e{epoch}.json"
 
 
-def _directories(checkpoint: Store) -> list[tuple[tuple[int, int], str]]:
-    """Batch and epoch of each file that is there."""
-    return [
-        (place, entry.name)
-        for entry in checkpoint.list(FOLDER)
-        if (place := _place_of(entry.name)) is not None
-    ]
+def _list_directories(checkpoint: Store) -> list[_DirectoryFile]:
+    """Return all directories of the checkpoint; other files of the folder are left out."""
+    found = (re.fullmatch(r"(\d+)-e(\d+)\.json", entry.name) for entry in checkpoint.list(FOLDER))
+    return [_DirectoryFile(int(name[1]), int(name[2]), name[0]) for name in found if name]
 
 
-def _read(checkpoint: Store, name: str) -> dict[str, ShardMap]:
-    return _from_json(checkpoint.get(name))
+def _read(checkpoint: Store, path: str) -> dict[str, ShardMap]:
+    return _from_json(checkpoint.get(path))
 
 
 def delete_directories(checkpoint: Store, oldest_batch: int) -> set[str]:
-    """Delete the files of batches before `oldest_batch`.
+    """Delete the directories of batches before `oldest_batch`.
 
-    Returns the block files that the others name.
+    Returns the block files that the remaining directories name.
     """
     used: set[str] = set()
-    for (batch, _), name in _directories(checkpoint):
-        if batch < oldest_batch:
-            checkpoint.delete(f"{FOLDER}/{name}")
-        else:
-            known = _read(checkpoint, f"{FOLDER}/{name}").values()
-            used.update(
-                file_of(reference)
-                for slices in known
-                for block in slices.blocks
-                for reference in block
-            )
+    for file in _list_directories(checkpoint):
+        path = f"{FOLDER}/{file.name}"
+        if file.batch_id < oldest_batch:
+            checkpoint.delete(path)
+            continue
+        used.update(
+            file_of(reference)
+            for shard_map in _read(checkpoint, path).values()
+            for references in shard_map.blocks
+            for reference in references
+        )
     return used
 
 
 LISTENED_MS = 3_600_000
-"""How long the job must have listened: a living broker reports at least every
-`report_max_interval_ms` (15 min)."""
+"""How long the job must have listened before a silence counts.
+
+A live broker reports at least every `report_max_interval_ms` (15 min).
+"""
 BREAK_MS = 60_000
-"""When batches are so far apart, what came in between may not have been read yet."""
+"""A longer time between two batches is a break: records from then may not have been read yet."""
 
 
 @dataclass(slots=True)
-class ListeningGap:
-    """Since when this job has read what comes, without a break.
+class ListeningTime:
+    """Since when this job has read all records without a break.
 
-    When it didn't, or was behind, nobody's silence means anything.
+    While the job was stopped or behind, the silence of a cluster means nothing.
     """
 
     since_ms: int | None = None
     last_ms: int = 0
 
     def record_batch(self, now_ms: int, caught_up: bool) -> None:
-        """A batch has been read."""
+        """Note that a batch has been read."""
         if not caught_up:
             self.since_ms = None
         elif self.since_ms is None or now_ms - self.last_ms > BREAK_MS:
             self.since_ms = now_ms
         self.last_ms = max(self.last_ms, now_ms)
 
-    def forgotten(
+    def silent_clusters(
         self, clusters: Mapping[str, ShardMap], now_ms: int, retention_ms: int
     ) -> list[str]:
-        """The clusters that are to be forgotten. `retention_ms` 0: none ever."""
+        """Return the clusters of which nothing was heard for `retention_ms`; 0: none."""
         if (
             not retention_ms
             or self.since_ms is None
@@ -194,6 +194,6 @@ class ListeningGap:
             return []
         return [
             name
-            for name, slices in clusters.items()
-            if slices.since_ms is not None and now_ms - slices.since_ms >= retention_ms
+            for name, shard_map in clusters.items()
+            if shard_map.since_ms is not None and now_ms - shard_map.since_ms >= retention_ms
         ]

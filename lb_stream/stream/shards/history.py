@@ -1,8 +1,8 @@
-"""Loads over time: which batches add rows to `bundle_history` and `broker_history`, and which rows.
+"""History: which batches add rows to `bundle_history` and `broker_history`, and which rows.
 
-The first batch of a slot of time that brings a cluster anything new adds a row for each bundle that
-was reported since the batch that did so last, and for all bundles once an hour: whoever reads looks
-back one hour at most.
+Time is divided into slots. The first batch in a slot that brings a cluster anything new adds a row
+for each bundle that was reported since the last such batch. Once an hour it adds a row for every
+bundle: readers look back one hour at most.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from lb_stream.contracts.tables import BROKER_HISTORY, BUNDLE_HISTORY
 from lb_stream.core.model.blocks import RATE_COLUMNS, Shard
 
 WHOLE_MS = 3_600_000
-"""So often all bundles get a row."""
+"""How often every bundle gets a row."""
 
 
 class Slot(NamedTuple):
-    """A slot of time that begins for a cluster's history.
+    """A slot of time for which a cluster's history gets rows.
 
-    `since_ms`: what was reported before then has its row already.
+    `since_ms`: bundles that were last reported before then have their rows already.
     """
 
     begin_ms: int
@@ -31,60 +31,58 @@ class Slot(NamedTuple):
 
 
 def next_slot(before_ms: int | None, now_ms: int, resolution_ms: int) -> Slot | None:
-    """The slot that begins with a batch of this time; None: no new one does.
+    """Return the slot that begins with a batch of this time; None if no slot begins.
 
-    `before_ms`: time of the batch that began the last one.
-
-    What is written reaches back one slot more than needed: a partition may be read a little later
-    than the others.
+    `before_ms`: time of the batch that began the last slot. The rows reach back one slot more than
+    needed, as a partition may be read a little later than the others.
     """
     if not resolution_ms or (
         before_ms is not None and now_ms // resolution_ms <= before_ms // resolution_ms
     ):
         return None
     begin_ms = now_ms // resolution_ms * resolution_ms
-    whole = before_ms is None or now_ms // WHOLE_MS > before_ms // WHOLE_MS
-    return Slot(begin_ms, 0 if whole or before_ms is None else before_ms - resolution_ms)
+    if before_ms is None or now_ms // WHOLE_MS > before_ms // WHOLE_MS:
+        return Slot(begin_ms, 0)
+    return Slot(begin_ms, before_ms - resolution_ms)
 
 
 def bundle_rows(cluster: str, shard: Shard, slot: Slot) -> pa.Table:
-    """Rows of `bundle_history`: the shard's bundles that a report has named, or that have lost
-    their owner, since then; sorted by name."""
+    """Return the shard's rows of `bundle_history` for a slot, sorted by name.
+
+    They are the bundles that were reported, or lost their owner, since `slot.since_ms`.
+    """
     bundles = shard.bundles
-    changed = (
-        np.maximum(bundles["reported_ms"].to_numpy(), bundles["owner_since_ms"].to_numpy())
-        >= slot.since_ms
-    )
-    bundles = bundles if changed.all() else bundles.filter(pa.array(changed))
+    changed_ms = np.maximum(bundles["reported_ms"].to_numpy(), bundles["owner_since_ms"].to_numpy())
+    changed = changed_ms >= slot.since_ms
+    if not changed.all():
+        bundles = bundles.filter(pa.array(changed))
     owner = bundles["owner"].to_numpy()
     owners = pa.DictionaryArray.from_arrays(
         pa.array(owner, mask=owner < 0), shard.brokers["name"].combine_chunks()
     )
-    columns = {name: bundles[f"latest_{name}"] for name in RATE_COLUMNS} | {
-        "bundle": bundles["name"],
-        "owner": owners.cast(pa.string()),
-    }
+    columns = {name: bundles[f"latest_{name}"] for name in RATE_COLUMNS}
+    columns |= {"bundle": bundles["name"], "owner": owners.cast(pa.string())}
     columns |= {
         name: bundles[name] for name in ("topics", "producers", "consumers", "cache_size_bytes")
     }
-    return _table(BUNDLE_HISTORY.schema, cluster, slot, columns, len(bundles))
+    return _build_table(BUNDLE_HISTORY.schema, cluster, slot, columns, len(bundles))
 
 
 def broker_rows(cluster: str, shard: Shard, slot: Slot) -> pa.Table:
-    """Rows of `broker_history`: every broker of the cluster, whichever shard is asked."""
+    """Return the cluster's rows of `broker_history` for a slot, from any of its shards."""
     brokers = shard.brokers.filter(pc.greater(shard.brokers["reported_ms"], 0))
     columns = {
         name: brokers[name] for name in brokers.column_names if name in BROKER_HISTORY.schema.names
     }
-    columns |= {name: brokers[f"latest_{name}"] for name in RATE_COLUMNS} | {
-        "broker": brokers["name"]
-    }
-    return _table(BROKER_HISTORY.schema, cluster, slot, columns, len(brokers))
+    columns |= {name: brokers[f"latest_{name}"] for name in RATE_COLUMNS}
+    columns["broker"] = brokers["name"]
+    return _build_table(BROKER_HISTORY.schema, cluster, slot, columns, len(brokers))
 
 
-def _table(
+def _build_table(
     schema: pa.Schema, cluster: str, slot: Slot, columns: dict[str, pa.ChunkedArray], rows: int
 ) -> pa.Table:
+    """Return the columns as a table of the schema, with the cluster and the slot added."""
     columns |= {
         "cluster": pa.repeat(pa.scalar(cluster), rows),
         "slot_ms": pa.repeat(pa.scalar(slot.begin_ms, pa.int64()), rows),

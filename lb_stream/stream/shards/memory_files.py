@@ -1,8 +1,7 @@
-"""What clusters remember, on its way to the tasks that decide: each task reads what its own
-clusters remember, and nothing else.
+"""Memories on their way to the deciding tasks: each task reads those of its own clusters.
 
-With the function it would go to every task, through every process in between. Little of it goes
-that way all the same: a file costs more.
+Inside of the pickled function all memories would go to every task, through every process on the
+way. Only when they are small do they go that way, because a file would cost more.
 """
 
 from __future__ import annotations
@@ -17,18 +16,24 @@ from lb_stream.stream.shards.block_files import BlockWriter, memory_file, read_b
 from lb_stream.stream.shards.partition_keys import deciding_task
 
 STORED_CHARACTERS = 128 << 10
-"""Of all clusters together. What is more goes into a file."""
+"""Memories of all clusters together that are longer than this go into a file."""
 
 
 class BatchMemories(NamedTuple):
-    """Canonical JSON by cluster: what the balancer remembers, and what the cluster's shadows do.
+    """The memories with which a batch begins, as canonical JSON by cluster.
 
-    `stored`: each task's block of them, if they are in a file.
+    `balancer`: of the balancer itself. `shadows`: of each cluster's shadows. `stored`: references
+    to a block for each task; if there are any, the other two are empty.
     """
 
     balancer: Mapping[str, str]
     shadows: Mapping[str, str]
     stored: tuple[str, ...] = ()
+
+
+_SCHEMA = pa.schema(
+    [("cluster", pa.string()), ("balancer", pa.large_string()), ("shadows", pa.large_string())]
+)
 
 
 def distribute_memories(
@@ -39,8 +44,7 @@ def distribute_memories(
     epoch: int,
     tasks: int,
 ) -> BatchMemories:
-    """The memories as a batch's tasks are given them: in a file, a block for each task, unless they
-    are small."""
+    """Return the memories for a batch's tasks; large ones are written to a file, by task."""
     if sum(map(len, balancer.values())) + sum(map(len, shadows.values())) <= STORED_CHARACTERS:
         return BatchMemories(dict(balancer), dict(shadows))
     clusters: list[list[str]] = [[] for _ in range(tasks)]
@@ -48,24 +52,20 @@ def distribute_memories(
         clusters[deciding_task(cluster, tasks)].append(cluster)
     writer = BlockWriter(checkpoint, memory_file(batch_id, epoch), durable=False)
     columns = (
-        [own, [balancer[name] for name in own], [shadows.get(name) for name in own]]
-        for own in clusters
+        [names, [balancer[name] for name in names], [shadows.get(name) for name in names]]
+        for names in clusters
     )
-    stored = tuple(writer.put(pa.table(each, schema=_SCHEMA)) for each in columns)
+    stored = tuple(writer.put(pa.table(task_columns, schema=_SCHEMA)) for task_columns in columns)
     writer.close()
     return BatchMemories({}, {}, stored)
-
-
-_SCHEMA = pa.schema(
-    [("cluster", pa.string()), ("balancer", pa.large_string()), ("shadows", pa.large_string())]
-)
 
 
 def read_memories(
     checkpoint: Store, stored: tuple[str, ...], clusters: Iterable[str]
 ) -> BatchMemories:
-    """What some clusters remember: of those that Spark brings to one task it is in one block."""
+    """Return the stored memories of some clusters; all clusters of one task are in one block."""
     wanted = sorted({deciding_task(cluster, len(stored)) for cluster in clusters})
     rows = [row for task in wanted for row in read_block(checkpoint, stored[task]).to_pylist()]
+    balancer = {row["cluster"]: row["balancer"] for row in rows}
     shadows = {row["cluster"]: row["shadows"] for row in rows if row["shadows"] is not None}
-    return BatchMemories({row["cluster"]: row["balancer"] for row in rows}, shadows)
+    return BatchMemories(balancer, shadows)

@@ -1,9 +1,8 @@
-"""Keys for the shards of a large cluster, chosen so that Spark spreads them evenly over its
-partitions.
+"""Keys for the shards of large clusters, chosen so that Spark spreads them evenly over partitions.
 
-Spark puts a key where its hash says, and a few keys hash unevenly: of 32 shards on two partitions
-22 and 10. So a shard's key is not its number but a number that hashes to the partition where it
-should go.
+Spark puts a key into the partition that its hash names, and few keys hash unevenly: of 32 shards on
+two partitions, 22 and 10. So a shard's key is not its number, but a number whose hash leads to the
+wanted partition.
 """
 
 from __future__ import annotations
@@ -11,21 +10,21 @@ from __future__ import annotations
 from functools import lru_cache
 
 SEED = 42
-"""Of Spark's hash partitioning."""
+"""Seed of Spark's hash partitioning."""
 
 _WORD = 0xFFFFFFFF
 
 
-def _rotated(value: int, by: int) -> int:
+def _rotate(value: int, by: int) -> int:
     return ((value << by) | (value >> (32 - by))) & _WORD
 
 
-def _mixed(state: int, word: int) -> int:
-    word = _rotated(word * 0xCC9E2D51 & _WORD, 15) * 0x1B873593 & _WORD
-    return (_rotated(state ^ word, 13) * 5 + 0xE6546B64) & _WORD
+def _mix(state: int, word: int) -> int:
+    word = _rotate(word * 0xCC9E2D51 & _WORD, 15) * 0x1B873593 & _WORD
+    return (_rotate(state ^ word, 13) * 5 + 0xE6546B64) & _WORD
 
 
-def _finished(state: int, length: int) -> int:
+def _finish(state: int, length: int) -> int:
     state ^= length
     state = (state ^ (state >> 16)) * 0x85EBCA6B & _WORD
     state = (state ^ (state >> 13)) * 0xC2B2AE35 & _WORD
@@ -33,39 +32,42 @@ def _finished(state: int, length: int) -> int:
 
 
 def _text_hash(text: str) -> int:
-    """What Spark's `hash(text)` gives, without its sign: Murmur3 x86 32, its last bytes one by one
-    and signed."""
+    """Return Spark's `hash(text)` as an unsigned number.
+
+    It is Murmur3 x86 32, except that the last bytes are mixed one by one, as signed numbers.
+    """
     data, state = text.encode(), SEED
     whole = len(data) - len(data) % 4
     for at in range(0, whole, 4):
-        state = _mixed(state, int.from_bytes(data[at : at + 4], "little"))
+        state = _mix(state, int.from_bytes(data[at : at + 4], "little"))
     for byte in data[whole:]:
-        state = _mixed(state, (byte - 256 if byte > 127 else byte) & _WORD)
-    return _finished(state, len(data))
+        state = _mix(state, (byte - 256 if byte > 127 else byte) & _WORD)
+    return _finish(state, len(data))
 
 
-def _modulo(found: int, partitions: int) -> int:
-    """The hash as a signed number, modulo the number of partitions, never negative."""
-    return (found - (1 << 32) if found >> 31 else found) % partitions
+def _modulo(unsigned: int, partitions: int) -> int:
+    """Return the hash, taken as a signed number, modulo `partitions`; never negative."""
+    signed = unsigned - (1 << 32) if unsigned >> 31 else unsigned
+    return signed % partitions
 
 
 @lru_cache(maxsize=1 << 17)
 def partition(cluster: str, slot: int, partitions: int) -> int:
-    """Where Spark puts a shard's key, by its `hash(cluster, slot)`."""
-    return _modulo(_finished(_mixed(_text_hash(cluster), slot), 4), partitions)
+    """Return the partition into which Spark puts a shard's key, by its `hash(cluster, slot)`."""
+    return _modulo(_finish(_mix(_text_hash(cluster), slot), 4), partitions)
 
 
 @lru_cache(maxsize=1 << 17)
 def deciding_task(cluster: str, tasks: int) -> int:
-    """Where Spark puts all shards of a cluster, by its `hash(cluster)`."""
+    """Return the task to which Spark brings all shards of a cluster, by its `hash(cluster)`."""
     return _modulo(_text_hash(cluster), tasks)
 
 
 @lru_cache(maxsize=1 << 17)
 def slots_of(cluster: str, shards: int, partitions: int) -> tuple[int, ...]:
-    """The key of each shard: shard s goes to partition s modulo their number.
+    """Return the key of each shard: shard s goes to partition s modulo `partitions`.
 
-    The only shard of a small cluster goes where it may.
+    The only shard of a small cluster has key 0, wherever that leads.
     """
     if shards == 1:
         return (0,)

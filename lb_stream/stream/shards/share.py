@@ -1,4 +1,4 @@
-"""Which clusters a pipeline balances, where several share the topics."""
+"""Which clusters a pipeline balances, where several pipelines share the topics."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The clusters that `include` matches and `exclude` doesn't, by their whole names; "" matches
-    all of them as `include`, none as `exclude`. All others are other pipelines': their records are
-    passed over without a word."""
+    """A pipeline's clusters: those whose whole name `include` matches and `exclude` doesn't.
+
+    Both are regular expressions. An empty `include` matches every cluster, an empty `exclude` none.
+    Records of other clusters are another pipeline's, and are skipped silently.
+    """
 
     include: str = ""
     exclude: str = ""
@@ -28,19 +30,21 @@ class Share:
         return Share(settings.clusters, settings.excluded_clusters)
 
     def includes(self, cluster: str) -> bool:
-        """Whether this pipeline balances the cluster."""
-        return not (self.include or self.exclude) or _has(self.include, self.exclude, cluster)
+        """Return whether this pipeline balances the cluster."""
+        if not (self.include or self.exclude):
+            return True
+        return _includes(self.include, self.exclude, cluster)
 
     def select(self, clusters: Mapping[str, _T]) -> dict[str, _T]:
-        """What concerns the clusters of this pipeline."""
-        return {name: what for name, what in clusters.items() if self.includes(name)}
+        """Return the entries of this pipeline's clusters."""
+        return {name: value for name, value in clusters.items() if self.includes(name)}
 
 
 EVERY_CLUSTER = Share()
 
 
 @lru_cache(maxsize=1 << 17)
-def _has(include: str, exclude: str, cluster: str) -> bool:
+def _includes(include: str, exclude: str, cluster: str) -> bool:
     return (not include or matches_whole(include, cluster)) and not (
         exclude and matches_whole(exclude, cluster)
     )

@@ -1,4 +1,4 @@
-"""How many shards a cluster has, and which parts of the table of averages follow from that."""
+"""How many shards a cluster has, and which parts of `bundle_averages` its shards write."""
 
 from __future__ import annotations
 
@@ -12,101 +12,104 @@ import pyarrow as pa
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from lb_stream.stream.shards.block_files import Blocks
+from lb_stream.stream.shards.block_files import BlockRefs
 from lb_stream.stream.shards.directory import NEW, ShardMap
 from lb_stream.stream.shards.history import Slot, next_slot
 
 TABLE_PARTS = 16
-"""Clusters of one shard share this many parts of the table; each shard of a larger one has its
-own."""
+"""Number of parts that clusters of one shard share; each shard of a larger cluster has its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterBlocks:
-    """Where a cluster's whole view is after a batch; without blocks: it has been forgotten.
+    """Where a cluster's shards are after a batch; without blocks the cluster has been forgotten.
 
-    `bundles`: how many there are, None if that isn't known. `error`: its round has failed.
+    `sampled`: a report brought anything new. `bundles`: their number; None: not known. `error`: the
+    cluster's round has failed.
     """
 
     now_ms: int
-    blocks: tuple[Blocks, ...]
-    sampled: bool  # there is something new to see
+    blocks: tuple[BlockRefs, ...]
+    sampled: bool
     bundles: int | None = None
     error: bool = False
 
     @property
     def failed(self) -> bool:
-        """A shard has no view: its fold has failed from the beginning, or it could not take over
-        what it should."""
-        return any("" in blocks for blocks in self.blocks)
+        """Whether a shard has no blocks: it has never been folded, or could not be resharded."""
+        return any("" in references for references in self.blocks)
 
 
-def history_slot(before: ShardMap, view: ClusterBlocks, resolution_ms: int) -> Slot | None:
-    """The slot of the cluster's history that begins with this batch.
+def history_slot(before: ShardMap, after: ClusterBlocks, resolution_ms: int) -> Slot | None:
+    """Return the slot of the cluster's history that begins with this batch.
 
-    None: no new one does, or there is nothing new to see.
+    None if no slot begins, or if the batch brought nothing new.
     """
-    return (
-        next_slot(before.history_ms, view.now_ms, resolution_ms)
-        if view.sampled and not view.failed
-        else None
-    )
+    if not after.sampled or after.failed:
+        return None
+    return next_slot(before.history_ms, after.now_ms, resolution_ms)
 
 
 def next_shard_map(
-    before: ShardMap, view: ClusterBlocks, shard_bundles: int, resolution_ms: int = 0
+    before: ShardMap, after: ClusterBlocks, shard_bundles: int, resolution_ms: int = 0
 ) -> ShardMap:
-    """How the next batch cuts a cluster into shards.
+    """Return how the next batch cuts a cluster into shards.
 
-    After a failure, as this batch did: what was to be handed over still is.
-
-    `resolution_ms`: of the tables of history; 0: there are none.
+    After a failure it is cut as in this batch, so that resharding is tried again. `shard_bundles`:
+    bundles of one shard. `resolution_ms`: length of a slot of history; 0: there is no history.
     """
-    same = view.blocks == before.blocks and before.since_ms is not None and not view.error
-    since_ms = before.since_ms if same else view.now_ms
-    if view.failed:
+    unchanged = after.blocks == before.blocks and before.since_ms is not None and not after.error
+    since_ms = before.since_ms if unchanged else after.now_ms
+    if after.failed:
         return replace(before, since_ms=since_ms, leaving=False)
-    shards = len(view.blocks)
-    wanted = shards if view.bundles is None else wanted_shards(view.bundles, shards, shard_bundles)
-    history_ms = (
-        before.history_ms if history_slot(before, view, resolution_ms) is None else view.now_ms
-    )
-    return ShardMap(wanted, view.blocks, since_ms, asked=before.asked, history_ms=history_ms)
+    shards = len(after.blocks)
+    if after.bundles is not None:
+        shards = wanted_shards(after.bundles, shards, shard_bundles)
+    slot_begins = history_slot(before, after, resolution_ms) is not None
+    history_ms = after.now_ms if slot_begins else before.history_ms
+    return ShardMap(shards, after.blocks, since_ms, asked=before.asked, history_ms=history_ms)
 
 
 def wanted_shards(bundles: int, shards: int, shard_bundles: int) -> int:
-    """A power of two, one for each `shard_bundles`; changed only when the present number is well
-    off."""
-    fitting = 1 << max(-(-bundles // shard_bundles) - 1, 0).bit_length()
-    too_few, too_many = (
-        2 * bundles > 3 * shard_bundles * shards,
-        4 * bundles < shard_bundles * shards,
-    )
-    return fitting if too_few or too_many else shards
+    """Return the number of shards for so many bundles: a power of two.
+
+    `shards`: the present number, which stays unless shards have become more than half too large or
+    are less than a quarter full.
+    """
+    too_few = 2 * bundles > 3 * shard_bundles * shards
+    too_many = 4 * bundles < shard_bundles * shards
+    if not (too_few or too_many):
+        return shards
+    needed: int = -(-bundles // shard_bundles)
+    return 1 << max(needed - 1, 0).bit_length()
 
 
 def name_hashes(names: pa.ChunkedArray) -> NDArray[np.int64]:
-    """The CRC-32 of each name: modulo the number of shards, a power of two, it is the bundle's
-    shard."""
+    """Return the CRC-32 of each bundle name.
+
+    Modulo the number of shards, a power of two, it is the number of the bundle's shard.
+    """
     return np.fromiter(map(zlib.crc32, map(str.encode, names.to_pylist())), np.int64, len(names))
 
 
 def table_part(cluster: str, shard: int, shards: int) -> str:
-    """Which part of `bundle_averages` holds a shard's bundles: a part is written anew as a
-    whole."""
-    return (
-        f"{cluster}.{shard}" if shards > 1 else f"{zlib.crc32(cluster.encode()) % TABLE_PARTS:02d}"
-    )
+    """Return the part of `bundle_averages` with a shard's bundles; it is rewritten as a whole."""
+    if shards > 1:
+        return f"{cluster}.{shard}"
+    return f"{zlib.crc32(cluster.encode()) % TABLE_PARTS:02d}"
 
 
 class DueShard(NamedTuple):
-    """One shard whose bundles a batch writes to the tables."""
+    """A shard whose bundles a batch writes to the tables.
+
+    `slot`: of the cluster's history, if one begins.
+    """
 
     cluster: str
     shard: int
     now_ms: int
-    blocks: Blocks
-    slot: Slot | None = None  # of the cluster's history, if one begins
+    blocks: BlockRefs
+    slot: Slot | None = None
 
 
 Parts = dict[str, list[DueShard]]
@@ -114,26 +117,29 @@ Parts = dict[str, list[DueShard]]
 
 
 def due_parts(
-    directory: Mapping[str, ShardMap], views: Mapping[str, ClusterBlocks], resolution_ms: int = 0
+    directory: Mapping[str, ShardMap],
+    clusters: Mapping[str, ClusterBlocks],
+    resolution_ms: int = 0,
 ) -> Parts:
-    """The parts of the table that a batch makes old, with all that belongs in them.
+    """Return the parts of `bundle_averages` that a batch must rewrite, with all their shards.
 
-    `directory`: how the batch was sliced.
-
-    A cluster that has just been sliced anew, or forgotten, leaves its old parts. `resolution_ms` as
-    in `next_shard_map`.
+    `directory`: how the batch cut its clusters. `resolution_ms`: as for `next_shard_map`. A cluster
+    that has just been resharded or forgotten also leaves parts that it no longer has.
     """
     due: set[str] = set()
     content: Parts = {}
-    for cluster, view in sorted(views.items()):
-        shards = len(view.blocks)
-        parts = [table_part(cluster, shard, shards) for shard in range(shards)]
+    for cluster, after in sorted(clusters.items()):
         before = directory.get(cluster, NEW)
-        slot = history_slot(before, view, resolution_ms)
-        for shard, (part, blocks) in enumerate(zip(parts, view.blocks, strict=True)):
-            content.setdefault(part, []).append(DueShard(cluster, shard, view.now_ms, blocks, slot))
-        leaves = before.before is not None or not view.blocks
-        if (view.sampled or leaves) and not view.failed:
+        # What each part holds after this batch, due or not.
+        shards = len(after.blocks)
+        parts = [table_part(cluster, shard, shards) for shard in range(shards)]
+        slot = history_slot(before, after, resolution_ms)
+        for shard, (part, blocks) in enumerate(zip(parts, after.blocks, strict=True)):
+            entry = DueShard(cluster, shard, after.now_ms, blocks, slot)
+            content.setdefault(part, []).append(entry)
+        # Which parts have changed.
+        leaves = before.is_resharded or not after.blocks
+        if (after.sampled or leaves) and not after.failed:
             due.update(parts)
             old = len(before.blocks) if leaves else 0
             due.update(table_part(cluster, shard, old) for shard in range(old))

@@ -1,8 +1,7 @@
-"""Crash points: named moments at which a test has the whole job killed, to see that nothing is lost
-and nothing happens twice.
+"""Crash points: named moments at which a test kills the whole job, to see what recovery does.
 
-`stream.crash_at = "after_log:3"` kills every process of the job's group (SIGKILL) when that point
-is reached for the third time in one process. Without it a point costs a comparison.
+`stream.crash_at = "after_log:3"` kills every process of the job's group (SIGKILL) when one process
+reaches that point for the third time. Without the setting a crash point costs one comparison.
 """
 
 from __future__ import annotations
@@ -15,37 +14,41 @@ from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import parse_crash_at
 
 VARIABLE = "LB_CRASH"
-"""Tells the Python workers, which don't see the settings: `after_log:3:1234`, 1234 being the group
-to kill."""
+"""Environment variable for Python workers, which don't see the settings.
+
+Its value is the setting and the process group to kill: `after_log:3:1234`.
+"""
 
 
-class _Armed:
-    """One point that is waited for."""
+class _ArmedPoint:
+    """The crash point that kills the job, and how many hits are left until it does."""
 
     def __init__(self, text: str) -> None:
         at, _, group = text.rpartition(":")
-        (self.name, self.hits), self.group = parse_crash_at(at), int(group)
+        self.name, self.hits = parse_crash_at(at)
+        self.group = int(group)
 
-    def reached(self) -> None:
-        """Count, and kill when it is time: the group first, as a worker is in another one."""
+    def hit(self) -> None:
+        """Count one hit, and kill the job at the last one.
+
+        A Python worker is in a process group of its own: it kills the job's group, then itself.
+        """
         self.hits -= 1
         if self.hits == 0:
             os.killpg(self.group, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-_armed: _Armed | None = _Armed(os.environ[VARIABLE]) if VARIABLE in os.environ else None
+_armed: _ArmedPoint | None = _ArmedPoint(os.environ[VARIABLE]) if VARIABLE in os.environ else None
 
 
 def arm(setting: str) -> Mapping[str, str]:
-    """Wait for a point from now on ("" for none).
+    """Arm the crash point that the setting names; "" disarms.
 
-    Returns the environment that Python workers need to wait for it too.
-
-    Raises SettingError when the job isn't in a process group of its own: its parents would be
-    killed with it.
+    Returns the environment that arms the Python workers. Raises SettingError when the job isn't in
+    a process group of its own: the processes that started it would be killed, too.
     """
-    # a point is reached deep in everything; passing it there would blur what it watches
+    # Crash points lie deep in all rooms: an argument would have to pass through all of them.
     global _armed  # noqa: PLW0603
     _armed = None
     if not setting:
@@ -58,11 +61,14 @@ def arm(setting: str) -> Mapping[str, str]:
             "a job in a process group of its own (setsid), as all of the group is killed",
         )
     text = f"{setting}:{group}"
-    _armed = _Armed(text)
+    _armed = _ArmedPoint(text)
     return {VARIABLE: text}
 
 
 def crash_point(name: str) -> None:
-    """Here a test may kill the job. `name` is one of contracts.settings.CRASH_POINTS."""
+    """Kill the job here if a test has armed the point of that name.
+
+    `name` is one of contracts.settings.CRASH_POINTS.
+    """
     if _armed is not None and _armed.name == name:
-        _armed.reached()
+        _armed.hit()

@@ -1,4 +1,4 @@
-"""Which task of which batch this is, and what its worker does before its first task."""
+"""The running task of a batch, and what a Python worker does before its first task."""
 
 from __future__ import annotations
 
@@ -6,20 +6,30 @@ import gc
 import os
 import sys
 from functools import cache
+from typing import NamedTuple
 
 from pyspark import TaskContext
 
 
-def current_task() -> tuple[int, int, int]:
-    """Number of the batch, of the partition and of the attempt; zeros outside of a task.
+class TaskId(NamedTuple):
+    """Numbers of a task: of its batch, of its partition, of its attempt."""
 
-    A worker's first task also puts its modules aside: every task begins here.
+    batch_id: int
+    partition: int
+    attempt: int
+
+
+def current_task() -> TaskId:
+    """Return the numbers of the running task; zeros outside of a task.
+
+    The first call in a worker also takes the imported modules out of garbage collection: every task
+    calls this function first.
     """
     task = TaskContext.get()
     if task is None:
-        return 0, 0, 0
-    _keep_modules()
-    return (
+        return TaskId(0, 0, 0)
+    _freeze_modules()
+    return TaskId(
         int(task.getLocalProperty("streaming.sql.batchId") or 0),
         task.partitionId(),
         task.taskAttemptId(),
@@ -27,20 +37,20 @@ def current_task() -> tuple[int, int, int]:
 
 
 @cache
-def _keep_modules() -> None:
-    """Once in a worker: what has been imported is no garbage.
+def _freeze_modules() -> None:
+    """Exclude all that has been imported from garbage collection, once in a worker.
 
-    PySpark looks through everything after each task, 15 ms of a batch's way.
+    PySpark collects garbage after each task. With the modules that takes 15 ms of each batch.
     """
     gc.freeze()
 
 
 def silence_schema_worker() -> None:
-    """Spark asks a worker of its own about the operator's state before a query's first batch.
+    """Discard what the worker prints that Spark starts for the state's schema.
 
-    It prints six lines about itself: not so.
+    Spark starts it before a query's first batch. It prints six lines about itself.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None and spec.name.endswith("transform_with_state_driver_worker"):
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
+        with open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), 1)

@@ -1,9 +1,7 @@
-"""What Spark calls for the stateful stage.
+"""The object that Spark calls for the stateful stage.
 
-It imports next to nothing before there is something to fold.
-
-Before a query's first batch Spark starts a Python process of its own, only to ask for the state's
-schema. A job that takes over waits for that process, and most of the wait would be its imports.
+The module imports little: before a query's first batch Spark starts a Python process only to ask
+for the state's schema. A job that takes over waits for that process, mostly for its imports.
 """
 
 from __future__ import annotations
@@ -24,95 +22,107 @@ from lb_stream.stream.task.current_task import silence_schema_worker
 if TYPE_CHECKING:
     from pyspark.sql import Row
     from pyspark.sql.streaming import StatefulProcessorHandle
+    from pyspark.sql.streaming.stateful_processor import TimerValues
 
 STATE_DDL = "shards int, brokers string, names string, values string"
 
+ShardState = tuple[int, str, str, str]
+"""A row of STATE_DDL: the cluster's number of shards, and references to the shard's three blocks.
+
+(Brokers, bundle names, all other columns of bundles.)
+"""
+
 
 class KeyState(Protocol):
-    """What is remembered of the key whose rows come: number of shards, references to the shard's
-    blocks. A row of STATE_DDL."""
+    """What Spark's state store holds for the key whose rows are being folded."""
 
-    def get(self) -> tuple[Any, ...] | None:
-        """None for a new key."""
+    def get(self) -> ShardState | None:
+        """Return the state; None for a new key."""
 
-    def update(self, newValue: tuple[Any, ...]) -> None:
-        """Remember this instead."""
+    def update(self, newValue: ShardState) -> None:
+        """Replace the state."""
 
     def clear(self) -> None:
-        """Forget the key."""
+        """Remove the key."""
 
 
-class Work(Protocol):
-    """What a task does with its keys."""
+class TaskWork(Protocol):
+    """What one task does with its keys."""
 
     def begin(self, state: KeyState) -> None:
-        """Before the first key."""
+        """Prepare for the first key."""
 
-    def fold(self, key: Any, rows: Iterator[Row]) -> Iterator[Row]:
-        """All rows of one key."""
+    def fold(self, key: tuple[str, int], rows: Iterator[Row]) -> Iterator[Row]:
+        """Yield the results of all rows of one key (cluster, slot)."""
 
     def close(self) -> None:
-        """After the last key, before Spark commits the state."""
+        """Finish after the last key, before Spark commits the state."""
 
 
 class ShardProcessor(StatefulProcessor):
-    """Has somebody else do the work, whom it unpickles with a task's first key."""
+    """Passes the rows of each key to the task's work, which it unpickles at the first key."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: TaskWork) -> None:
         self._pickled = pickle.dumps(work)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Unpickle in a worker."""
+        """Restore the processor in a worker."""
         self.__dict__.update(state)
         silence_schema_worker()
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Called by Spark once for each partition and batch, and once before the first batch."""
+        """Prepare a task; Spark also calls this once before the first batch."""
         leave_closing_to_spark(handle)
         self._state = handle.getValueState("shard", STATE_DDL)
-        self._work: Work | None = None
+        self._work: TaskWork | None = None
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        """All rows of one key in this batch, in the order of their keys."""
+    def handleInputRows(
+        self, key: Any, rows: Iterator[Row], timerValues: TimerValues
+    ) -> Iterator[Row]:
+        """Return the results of all rows of one key; keys come in their order."""
         if self._work is None:
             self._work = pickle.loads(self._pickled)
             self._work.begin(self._state)
         return self._work.fold(key, rows)
 
     def close(self) -> None:
-        """After the last key. Nothing has been begun where there was none."""
+        """Finish the task; a task without a key has begun no work."""
         if self._work is not None:
             self._work.close()
 
 
-_held: list[socket.socket] = []
-"""Our ends of the sockets of this worker's last tasks, until Spark has closed its own: were ours
-closed first, the thread would end."""
+_held_sockets: list[socket.socket] = []
+"""Python's ends of the sockets of this worker's last tasks, until Spark has closed its own ends.
+
+If Python's end were closed first, Spark's thread would end with an error.
+"""
 
 
-def leave_closing_to_spark(handle: Any) -> None:
-    """For a processor's `init`: its task doesn't say that it is done, and keeps its end of the
-    socket for as long as Spark does."""
+def leave_closing_to_spark(handle: StatefulProcessorHandle) -> None:
+    """Keep the task's socket open until Spark closes it; `init` calls this.
+
+    The task doesn't report its handle as closed, and Python keeps its end of the socket.
+    """
     client: StatefulProcessorApiClient = handle._statefulProcessorApiClient
-    say = client.set_handle_state
+    set_state = client.set_handle_state
 
-    def say_all_but_closed(state: StatefulProcessorHandleState) -> None:
+    def set_state_unless_closed(state: StatefulProcessorHandleState) -> None:
         if state != StatefulProcessorHandleState.CLOSED:
-            say(state)
+            set_state(state)
 
-    client.set_handle_state = say_all_but_closed  # type: ignore[method-assign]
-    _held[:] = [one for one in _held if not _done(one)]
-    _held.append(client._client_socket)
+    client.set_handle_state = set_state_unless_closed  # type: ignore[method-assign]
+    _held_sockets[:] = [held for held in _held_sockets if not _close_if_spark_did(held)]
+    _held_sockets.append(client._client_socket)
 
 
-def _done(held: socket.socket) -> bool:
-    """Close our end if Spark has closed its own. Returns whether it has."""
+def _close_if_spark_did(held: socket.socket) -> bool:
+    """Close Python's end if Spark has closed its own. Returns whether it has."""
     try:
-        open_still = bool(held.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK))
+        is_open = bool(held.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK))
     except BlockingIOError:
         return False
     except OSError:
-        open_still = False
-    if not open_still:
+        is_open = False
+    if not is_open:
         held.close()
-    return not open_still
+    return not is_open

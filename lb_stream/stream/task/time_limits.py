@@ -1,5 +1,4 @@
-"""Limits for the work on one cluster: what never ends ends one cluster's round or its shadows, not
-the job."""
+"""Time limits for the work on one cluster: endless work fails a round or a shadow, not the job."""
 
 from __future__ import annotations
 
@@ -24,23 +23,24 @@ from lb_stream.core.shadow.evaluate_all import (
 
 
 class TimeLimitExceeded(Exception):
-    """The work took longer than it may."""
+    """Work has taken longer than its limit."""
 
 
 @contextmanager
-def time_limit(limit_ms: int, name: str) -> Iterator[None]:
-    """Raise TimeLimitExceeded inside when it takes longer; `name`: the setting that says so. 0: never.
+def time_limit(limit_ms: int, setting: str) -> Iterator[None]:
+    """Raise TimeLimitExceeded inside the block once `limit_ms` have passed; 0: no limit.
 
-    Only a process' main thread can be interrupted, and that is where Spark's Python workers work.
+    `setting`: the key of the limit, for the message. Only a process's main thread can be
+    interrupted; Spark's Python workers work there.
     """
     if not limit_ms or threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def ring(_number: int, _frame: FrameType | None) -> None:
-        raise TimeLimitExceeded(f"it took longer than {limit_ms / 1000:g} s ({name})")
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise TimeLimitExceeded(f"it took longer than {limit_ms / 1000:g} s ({setting})")
 
-    before = signal.signal(signal.SIGALRM, ring)
+    before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, limit_ms / 1000)
     try:
         yield
@@ -50,7 +50,7 @@ def time_limit(limit_ms: int, name: str) -> Iterator[None]:
 
 
 MIN_S = 0.2
-"""For all shadows of one task in one batch, however quick its rounds are."""
+"""Time of all shadows of one task in one batch (s), even if its rounds take no time."""
 SKIPPED: Entry = {
     "outcome": "skipped",
     "detail": "it would have taken more than shadows' share of the round "
@@ -60,46 +60,54 @@ SKIPPED: Entry = {
 
 @dataclass(slots=True)
 class ShadowBudget:
-    """What is left of the shadows' time in one task of a batch: a share of what its rounds have
-    taken so far, and MIN_S."""
+    """The time that shadows may still take in one task of a batch.
+
+    `share`: the part of each round's time that they earn. `left_s`: what is left; it begins with
+    MIN_S.
+    """
 
     share: float
     left_s: float
 
     @staticmethod
     def from_percent(share_percent: int) -> ShadowBudget:
-        """Before the first round. A share of 0: no time at all."""
+        """Return the budget before the first round; with a share of 0 there is no time at all."""
         return ShadowBudget(share_percent / 100.0, MIN_S if share_percent else 0.0)
 
     def earn(self, seconds: float) -> None:
-        """A round has taken so long."""
+        """Add the shadows' share of a round that took this long."""
         self.left_s += self.share * seconds
 
-    def evaluate(self, looked: ShadowInput, shadows: Settings, remembered: str) -> ShadowColumns:
-        """Let a cluster's shadows look at a round, as `evaluate_shadows`, each for its part of what is
-        left. Raises nothing.
+    def evaluate(
+        self, shadow_input: ShadowInput, shadows: Settings, remembered: str
+    ) -> ShadowColumns:
+        """Return what the log says of a cluster's shadows in a round, within the budget.
 
-        Shadows whose memory can't be read begin anew with the next round.
+        `remembered`: the column `shadow_memory` of the row before. What is left is divided equally.
+        Raises nothing: shadows whose memory can't be read begin anew with the next round.
         """
         try:
-            return evaluate_shadows(looked, shadows, remembered, self._attempt(len(shadows)))
+            return evaluate_shadows(shadow_input, shadows, remembered, self._attempt(len(shadows)))
         except Exception as error:
             entries = [failed(error) | {"policy": name} for name in sorted(shadows)]
             return ShadowColumns(canonical_json(entries))
 
     def _attempt(self, shadows: int) -> Attempt:
+        """Return the function that evaluates one of this many shadows, within its part."""
         waiting = shadows
 
         def attempt(_name: str, evaluate: Evaluate) -> tuple[ShadowMemory | None, Entry]:
             nonlocal waiting
-            limit_ms, begin = int(1000 * self.left_s / waiting), time.perf_counter()
+            begin = time.perf_counter()
+            limit_ms = int(1000 * self.left_s / waiting)
             waiting -= 1
             try:
                 if limit_ms < 1:
                     raise TimeLimitExceeded
                 with time_limit(limit_ms, "stream.shadow_time_percent"):
                     memory, entry = evaluate()
-                    canonical_json([memory, entry])  # what can't be logged has failed
+                    # What can't be logged has failed.
+                    canonical_json([memory, entry])
                 return memory, entry
             except TimeLimitExceeded:
                 return None, SKIPPED

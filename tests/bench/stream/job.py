@@ -29,7 +29,7 @@ from lb_stream.io.leadership.membership import Member
 from lb_stream.job.pipeline import start
 from lb_stream.job.session import spark_session
 from lb_stream.store import checkpoint_of
-from lb_stream.stream.batch import views_of_shards
+from lb_stream.stream.batch import blocks_of_shards
 from lb_stream.stream.shards.block_files import read_block
 from lb_stream.stream.shards.directory import NEW, read_directory, write_directory
 from lb_stream.stream.shards.slicing import next_shard_map
@@ -85,7 +85,7 @@ def start_view(spark: SparkSession, settings: Settings, clusters: list[str]) -> 
     def to_nowhere(shards: DataFrame, batch_id: int) -> None:
         """The view is in files now; the next batch slices it as the job would."""
         directory = read_directory(checkpoint, batch_id, EPOCH)
-        for cluster, view in views_of_shards(shards.drop("events").toArrow()).items():
+        for cluster, view in blocks_of_shards(shards.drop("events").toArrow()).items():
             bundles = sum(len(read_block(checkpoint, names)) for _, names, _ in view.blocks)
             directory[cluster] = next_shard_map(
                 directory[cluster], replace(view, bundles=bundles), settings.stream.shard_bundles

@@ -64,7 +64,9 @@ class Leader:
         self.shard = add_bundles(self.shard, given.get("assign", ()), now_ms)
         view = self._view(now_ms)
         state = RoundState.begin(
-            RoundInputs.untouched(view, self.config, seed=None, memory=Memory(strategies=self.strategies))
+            RoundInputs.untouched(
+                view, self.config, seed=None, memory=Memory(strategies=self.strategies)
+            )
         )
         count(self.preallocations.entries, state.targets, state.candidates)
         assigned = [self._assign(state, bundle) for bundle in given.get("assign", ())]

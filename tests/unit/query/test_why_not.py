@@ -241,7 +241,9 @@ def test_what_an_earlier_pass_refused_is_no_cause_any_more(tables: Tables, subje
     tables.round(Memory(last_shed_ms=NOW))
     for rule in OF_THE_LAST_PASS:
         tables.refuse(rule, now_ms=NOW - 60_000, seq=6)
-    assert not [text for text in texts(tables.ask(**SUBJECTS[subject])) if "refused in the last " in text]
+    assert not [
+        text for text in texts(tables.ask(**SUBJECTS[subject])) if "refused in the last " in text
+    ]
 
 
 def test_a_plug_ins_rule_is_named(tables: Tables) -> None:
@@ -273,7 +275,9 @@ def test_another_brokers_refusals_are_not_this_ones(tables: Tables) -> None:
     )
     for subject in ("bundle", "broker"):
         assert not [
-            text for text in texts(tables.ask(**SUBJECTS[subject])) if "refused in the last " in text
+            text
+            for text in texts(tables.ask(**SUBJECTS[subject]))
+            if "refused in the last " in text
         ]
     assert named("shifts_overload", tables.ask(), keeps=True)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lb_stream.contracts.tables import BROKER_LOADS
-from lb_stream.stream.figures import _tables_of
+from lb_stream.stream.figures import _concat_columns
 
 
 def columns(cluster: str, **changed: Any) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def columns(cluster: str, **changed: Any) -> dict[str, Any]:
 
 
 def test_columns_of_all_clusters_become_one_table() -> None:
-    assert _tables_of(BROKER_LOADS, [columns("a"), columns("b")])["cluster"].to_pylist() == [
+    assert _concat_columns(BROKER_LOADS, [columns("a"), columns("b")])["cluster"].to_pylist() == [
         "a",
         "b",
     ]
@@ -39,7 +39,7 @@ def test_a_cluster_with_a_damaged_column_is_left_out_and_named(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        made = _tables_of(
+        made = _concat_columns(
             BROKER_LOADS, [columns("a"), columns("b", topics=np.array([np.nan])), columns("c")]
         )
     assert made["cluster"].to_pylist() == ["a", "c"] and made.schema == BROKER_LOADS.schema

@@ -20,7 +20,7 @@ def test_a_cluster_is_forgotten_with_its_records_and_advice_and_also_when_its_me
     memory: str, withdrawn: int
 ) -> None:
     context: Any = SimpleNamespace(
-        recorded={"eu": {"t/n/a": 3}}, epoch=2, memories={"eu": memory}, log_seq=4
+        ownership_versions={"eu": {"t/n/a": 3}}, epoch=2, memories={"eu": memory}, log_seq=4
     )
     row = RoundRow(cluster="eu", epoch=2, now_ms=1_000, memory=memory, inputs="")
     _forget(row, (), context)

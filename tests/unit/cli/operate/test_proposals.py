@@ -219,7 +219,9 @@ def test_a_plan_is_approved_by_its_id(
     assert ask("approve", "--plan", str(plan), answers=[("demo", "done")]).code == 0
     assert kafka.sent[0][1]["proposals"] == ids(played)
     unknown = ask("approve", "--plan", "demo:1")
-    assert unknown.code == 2 and f"a plan with waiting moves: {plan}" in " ".join(unknown.err.split())
+    assert unknown.code == 2 and f"a plan with waiting moves: {plan}" in " ".join(
+        unknown.err.split()
+    )
 
 
 def test_it_is_said_when_what_makes_things_worse_is_meant(

@@ -27,7 +27,7 @@ from lb_stream.io.kafka.poison_records import (
     plan_recovery,
 )
 from lb_stream.store import Store
-from lb_stream.stream.records import LARGEST_BYTES
+from lb_stream.stream.records import MAX_RECORD_BYTES
 from tests.e2e import bombs
 from tests.support.wordings import check_wording
 
@@ -115,7 +115,7 @@ def test_no_more_of_a_bomb_is_decompressed_than_its_beginning(
 
     monkeypatch.setattr(pa, "CompressedInputStream", Counted)
     good, bomb = measure_batch(batch_of(payload, ZSTD, 2))
-    assert (good.offset, good.trouble, bomb.offset, bomb.key, bomb.size > LARGEST_BYTES) == (
+    assert (good.offset, good.trouble, bomb.offset, bomb.key, bomb.size > MAX_RECORD_BYTES) == (
         100,
         None,
         101,

@@ -8,10 +8,10 @@ import pytest
 from lb_stream.store import Store
 from lb_stream.stream.shards import block_files
 from lb_stream.stream.shards.block_files import (
+    CACHE_BYTES,
     FOLDER,
-    KEPT_BYTES,
+    MAX_PIECES,
     PIECE_BYTES,
-    PIECES,
     BlockWriter,
     read_block,
 )
@@ -22,10 +22,10 @@ SMALL = [pa.table({"x": list(range(at, 100))}) for at in range(40)]
 LARGE = pa.table({"x": list(range(PIECE_BYTES // 4))})
 
 
-def forget(monkeypatch: pytest.MonkeyPatch) -> block_files._Kept:
+def forget(monkeypatch: pytest.MonkeyPatch) -> block_files._BlockCache:
     """As in a process that has neither read nor written anything yet."""
-    kept = block_files._Kept()
-    monkeypatch.setattr(block_files, "_KEPT", kept)
+    kept = block_files._BlockCache()
+    monkeypatch.setattr(block_files, "_CACHE", kept)
     return kept
 
 
@@ -75,16 +75,16 @@ def test_pieces_are_few_and_blocks_that_are_kept_do_not_hold_them(
     with s3_server() as server:
         store = Store.at("s3://lb/checkpoint", server.options)
         references = []
-        for number in range(PIECES + 4):
+        for number in range(MAX_PIECES + 4):
             writer = BlockWriter(store, f"7-{number}-a.arrow")
             references.append(writer.put(SMALL[0]))
             writer.close()
         kept = forget(monkeypatch)
         for reference in references:
             read_block(store, reference)
-        assert len(kept.pieces) == PIECES
+        assert len(kept.pieces) == MAX_PIECES
         assert (
             kept.size
             == sum(int(reference.rsplit(":", 1)[1]) for reference in references)
-            < KEPT_BYTES
+            < CACHE_BYTES
         )

@@ -66,7 +66,10 @@ def test_what_goes_to_every_task_does_not_grow_with_the_clusters(tmp_path: Path)
     stored = context(handed_out(tmp_path))
     assert len(dumps(context(BatchMemories(BALANCER, SHADOWS)))) > 2_000_000
     assert len(dumps(stored)) < 5_000
-    assert stored.of(["c5"]).memories["c5"] == BALANCER["c5"] and "c5" not in stored.memories
+    assert (
+        stored.with_memories(["c5"]).memories["c5"] == BALANCER["c5"]
+        and "c5" not in stored.memories
+    )
 
 
 def test_little_goes_with_the_function_and_makes_no_file(tmp_path: Path) -> None:
