@@ -30,7 +30,7 @@ def settings_of(tables: Path) -> Settings:
 
 
 def client(tables: Path, access: Access = READ_ONLY, send: SendCommand | None = None) -> TestClient:
-    """Its one look at the tables is never replaced."""
+    """Return a client of a console whose view of the tables is never replaced."""
     reader = Reader(Store.at(tables), settings_of(tables), None, clock=lambda: 0.0)
     app = build_console(reader, access=access, send=send)
     return TestClient(
@@ -87,7 +87,7 @@ def fleet(tables: Path, broker: str = BROKER, bundle: str = BUNDLE, more: int = 
 
 
 def addresses(broker: str = BROKER, bundle: str = BUNDLE) -> list[str]:
-    """Every page there is."""
+    """Return the addresses of all pages."""
     namespace = bundle.rpartition("/")[0] or bundle
     return [
         "/",

@@ -87,7 +87,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def troubles() -> list[str]:
-    """What the pages of a test logged as errors, and what they asked for elsewhere."""
+    """Errors that the pages of a test logged, and addresses elsewhere that they requested."""
     return []
 
 
@@ -105,12 +105,16 @@ def opened(
     page = context.new_page()
     page.on(
         "console",
-        lambda said: troubles.append(said.text) if said.type in ("error", "warning") else None,
+        lambda message: (
+            troubles.append(message.text) if message.type in ("error", "warning") else None
+        ),
     )
     page.on("pageerror", lambda error: troubles.append(str(error)))
     page.on(
         "request",
-        lambda asked: None if asked.url.startswith(served.url) else troubles.append(asked.url),
+        lambda request: (
+            None if request.url.startswith(served.url) else troubles.append(request.url)
+        ),
     )
     return context, page
 
@@ -158,7 +162,7 @@ def test_a_long_broker_name_takes_two_lines_of_a_table_that_fits_a_small_screen(
     ("zone", "hours"),
     [("UTC", 0), ("Asia/Kolkata", 5.5), ("America/New_York", None), ("-03:30", -3.5)],
 )
-def test_a_charts_axis_tells_times_in_the_servers_zone_and_names_it(
+def test_a_charts_axis_has_times_in_the_servers_zone_and_names_it(
     browser: Browser,
     served: ConsoleServer,
     troubles: list[str],
@@ -172,31 +176,31 @@ def test_a_charts_axis_tells_times_in_the_servers_zone_and_names_it(
     page.goto(link("cluster", name="eu-1", find=zone))  # a page that no other test has made
     page.locator(".uplot").wait_for()
     axis = "document.querySelector('[data-chart]').plot.axes[0]"
-    told, ticks = page.evaluate(f"[{axis}._values, {axis}._splits]")
+    labels, ticks = page.evaluate(f"[{axis}._values, {axis}._splits]")
     named = page.evaluate(f"{axis}.label")
     context.close()
     there = ZoneInfo(zone) if hours is None else timezone(timedelta(hours=hours))
     assert len(ticks) > 1 and named == zone
     times = [f"{datetime.fromtimestamp(tick, there):%H:%M}" for tick in ticks]
-    assert [text.partition("\n")[0][:5] for text in told] == times
+    assert [text.partition("\n")[0][:5] for text in labels] == times
     assert troubles == []
 
 
-def test_a_decision_is_on_the_page_when_it_is_told_and_the_keys_and_the_theme_work(
+def test_a_published_decision_appears_on_the_page_and_the_keys_and_the_theme_work(
     browser: Browser, served: ConsoleServer, troubles: list[str]
 ) -> None:
     context, page = opened(browser, served, troubles)
     page.goto(link("cluster", name="eu-1"))
     expect(page.locator("#feed .entry")).to_have_count(2)
-    told = example_decision(decision_id="eu-1:2:0", bundle="<b>shop</b>/new/0x0_0x1").model_dump(
-        mode="json"
-    )
+    decision = example_decision(
+        decision_id="eu-1:2:0", bundle="<b>shop</b>/new/0x0_0x1"
+    ).model_dump(mode="json")
     row = with_explanation(
-        told
+        decision
         | {
             "entry": "decision",
             "id": "eu-1:2:0",
-            "at_ms": told["issued_ms"],
+            "at_ms": decision["issued_ms"],
             "outcome": None,
             "took_ms": None,
         }
@@ -245,7 +249,7 @@ def test_an_operator_logs_in_drains_a_broker_and_a_viewer_may_not(
     expect(page.locator("main")).to_contain_text("The next round answers it")
     shoot(page, "command")
     context.close()
-    assert [(cluster, one.kind, one.by) for cluster, one in acting.sent] == [
+    assert [(cluster, command.kind, command.by) for cluster, command in acting.sent] == [
         ("eu-1", "drain-broker", "alice")
     ]
     assert troubles == []
@@ -277,16 +281,23 @@ def serious(page: Page) -> list[tuple[str, str, list[str]]]:
     """Rule, what it asks for, and where it is broken; those that keep somebody from using the
     page."""
     found = [
-        one
-        for one in Axe().run(page).response["violations"]
-        if one["impact"] in ("serious", "critical")
+        violation
+        for violation in Axe().run(page).response["violations"]
+        if violation["impact"] in ("serious", "critical")
     ]
     return [
-        (one["id"], one["help"], [node["html"][:120] for node in one["nodes"][:3]]) for one in found
+        (
+            violation["id"],
+            violation["help"],
+            [node["html"][:120] for node in violation["nodes"][:3]],
+        )
+        for violation in found
     ]
 
 
-def test_a_page_is_whole_without_its_script(browser: Browser, served: ConsoleServer) -> None:
+def test_a_page_shows_its_figures_without_its_script(
+    browser: Browser, served: ConsoleServer
+) -> None:
     context = browser.new_context(java_script_enabled=False, base_url=served.url)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()

@@ -28,7 +28,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
             NOW - ago * DAY_MS,
             f"{bundle}/0x00000000_0xffffffff",
         )
-        one = example_decision(
+        decision = example_decision(
             decision_id=name,
             seq=7,
             bundle=whole,
@@ -39,7 +39,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
         )
         ended = {"decision_id": name, "cluster": "eu-1", "outcome": "confirmed", "seq": 8}
         ended |= {"released_ms": issued_ms + 500, "at_ms": issued_ms + 2000, "took_ms": 2000}
-        fill(folder, DECISIONS, [decided(one)])
+        fill(folder, DECISIONS, [decided(decision)])
         fill(folder, OUTCOMES, [ended])
     slot = {
         "cluster": "eu-1",
@@ -57,7 +57,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
 
 
 def rows(site: TestClient, **given: object) -> list[list[str]]:
-    """The cells of the page's table."""
+    """Return the cells of the page's table."""
     answer = site.get(link("cost", cluster="eu-1", **given))
     assert answer.status_code == 200, answer.text
     lines = answer.text.partition("<tbody>")[2].partition("</tbody>")[0].split("</tr>")
@@ -68,7 +68,7 @@ def rows(site: TestClient, **given: object) -> list[list[str]]:
     ]
 
 
-def test_moves_of_the_last_weeks_are_added_up_the_dearest_first(site: TestClient) -> None:
+def test_moves_of_the_last_weeks_are_added_up_the_costliest_first(site: TestClient) -> None:
     assert rows(site, each="total") == [
         ["shop", "2", "3.0 s", "20", "30.0 s", "4 MB/s", "2/2"],
         ["pay", "1", "1.5 s", "–", "–", "–", "0/1"],
@@ -81,7 +81,7 @@ def test_moves_of_the_last_weeks_are_added_up_the_dearest_first(site: TestClient
     assert [row[0][4:6] for row in rows(site, each="week")] == ["-W", "-W"]
 
 
-def test_the_cluster_s_page_leads_there_and_each_row_on(site: TestClient) -> None:
+def test_the_clusters_page_links_to_costs_and_each_row_to_its_tenant(site: TestClient) -> None:
     cluster = Tags(site.get(link("cluster", name="eu-1")).text)
     assert link("cost", cluster="eu-1") in {tag.get("href") for tag in cluster.all("a")}
     links = {
@@ -92,15 +92,15 @@ def test_the_cluster_s_page_leads_there_and_each_row_on(site: TestClient) -> Non
     assert link("cost", cluster="eu-1", each="total", by="namespace") in links
 
 
-def test_a_decision_s_page_says_what_it_cost(site: TestClient) -> None:
+def test_a_decisions_page_has_the_cost_of_its_move(site: TestClient) -> None:
     html = site.get(link("decision", id="eu-1:7:0")).text
-    told = (
+    figures = (
         ("Unserved", "1.5 s"),
         ("Clients disturbed", "10"),
         ("Client-seconds", "15.0 s"),
         ("Traffic moved", "2 MB/s"),
     )
-    assert [f"<dt>{name}</dt><dd>{value}</dd>" in html for name, value in told] == [True] * 4
+    assert [f"<dt>{name}</dt><dd>{value}</dd>" in html for name, value in figures] == [True] * 4
 
 
 def test_a_wrong_word_is_answered_with_what_was_expected(site: TestClient) -> None:

@@ -54,7 +54,8 @@ def test_every_page_is_there_and_loads_nothing_from_elsewhere_and_nothing_inline
         tag[name] for _, tag in page.tags for name in ("href", "src", "action") if tag.get(name)
     ]
     assert links and all(
-        one is not None and one[0] in "/#" and not one.startswith("//") for one in links
+        address is not None and address[0] in "/#" and not address.startswith("//")
+        for address in links
     )
     assert not [
         name for _, tag in page.tags for name in tag if name == "style" or name.startswith("on")
@@ -62,7 +63,7 @@ def test_every_page_is_there_and_loads_nothing_from_elsewhere_and_nothing_inline
     assert page.all("style") == []
 
 
-def test_whatever_a_name_holds_it_stands_on_every_page_as_text(tmp_path: Path) -> None:
+def test_a_hostile_name_is_text_on_every_page(tmp_path: Path) -> None:
     broker, bundle = HOSTILE
     fleet(tmp_path / "tables", broker, bundle)
     hostile = client(tmp_path / "tables")
@@ -76,8 +77,8 @@ def test_whatever_a_name_holds_it_stands_on_every_page_as_text(tmp_path: Path) -
         assert {name for name, _ in page.tags} <= {
             name for name, _ in Tags(plain.get(same).text).tags
         }, address
-    told = Tags(hostile.get(link("broker", cluster="eu-1", name=broker)).text)
-    assert shown(broker) in told.text
+    page = Tags(hostile.get(link("broker", cluster="eu-1", name=broker)).text)
+    assert shown(broker) in page.text
 
 
 def test_the_overview_says_what_lbctl_status_says(site: TestClient, tables: Path) -> None:
@@ -87,7 +88,7 @@ def test_the_overview_says_what_lbctl_status_says(site: TestClient, tables: Path
     assert sentence.partition(": ")[2] in text
 
 
-def test_a_long_list_comes_a_page_at_a_time_and_its_links_keep_the_filter(site: TestClient) -> None:
+def test_a_long_list_has_pages_and_its_links_keep_the_filter(site: TestClient) -> None:
     answer = site.get(link("cluster", name="eu-1", text="more-", sort="broker", page=3))
     page = Tags(answer.text)
     names = [tag for tag in page.all("a") if tag.get("class") == "name" and "more-" in tag["href"]]
@@ -97,7 +98,7 @@ def test_a_long_list_comes_a_page_at_a_time_and_its_links_keep_the_filter(site: 
 
 
 @pytest.mark.parametrize(
-    ("address", "status", "said"),
+    ("address", "status", "text"),
     [
         ("/cluster", 400, "name is missing"),
         ("/cluster?name=nowhere", 404, "there is no cluster nowhere: there are eu-1"),
@@ -114,13 +115,13 @@ def test_a_long_list_comes_a_page_at_a_time_and_its_links_keep_the_filter(site: 
     ],
 )
 def test_a_wrong_address_is_answered_with_what_was_expected(
-    site: TestClient, address: str, status: int, said: str
+    site: TestClient, address: str, status: int, text: str
 ) -> None:
     answer = site.get(address)
-    assert (answer.status_code, said in Tags(answer.text).text) == (status, True), answer.text
+    assert (answer.status_code, text in Tags(answer.text).text) == (status, True), answer.text
 
 
-def test_without_tables_the_page_says_how_to_get_some(tmp_path: Path) -> None:
+def test_without_tables_the_page_says_how_to_make_them(tmp_path: Path) -> None:
     empty = client(tmp_path / "none")
     assert "Not up to date." in Tags(empty.get("/").text).text
     answer = empty.get("/cluster?name=eu-1")
@@ -130,7 +131,7 @@ def test_without_tables_the_page_says_how_to_get_some(tmp_path: Path) -> None:
     )
 
 
-def test_it_answers_to_its_own_names_only_and_only_to_those_who_ask(site: TestClient) -> None:
+def test_it_answers_to_its_own_host_names_only_and_to_reads_only(site: TestClient) -> None:
     assert site.get("/", headers={"Host": "evil.example:8090"}).status_code == 421
     assert site.get("/", headers={"Host": "127.0.0.1:8090"}).status_code == 200
     assert site.get("/", headers={"Host": "[::1]:8090"}).status_code == 200
@@ -163,7 +164,7 @@ def test_an_entry_of_a_feed_names_its_cluster(site: TestClient) -> None:
     assert feed["class"] == "feed one-cluster", "a page of one cluster hides what it says already"
 
 
-def test_every_page_names_the_one_zone_of_its_times(
+def test_every_page_names_the_zone_of_its_times(
     site: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lb_stream.console.page.local_zone", lambda: "Europe/Berlin")
@@ -172,13 +173,13 @@ def test_every_page_names_the_one_zone_of_its_times(
     assert page.all("body")[0]["data-zone"] == "Europe/Berlin"
 
 
-def test_the_theme_that_was_chosen_is_there_from_the_first_byte(site: TestClient) -> None:
+def test_the_chosen_theme_is_in_the_first_byte_of_the_page(site: TestClient) -> None:
     (chosen,) = Tags(site.get("/", headers={"Cookie": "theme=dark"}).text).all("html")
     (made_up,) = Tags(site.get("/", headers={"Cookie": 'theme="><b>'}).text).all("html")
     assert chosen.get("data-theme") == "dark" and "data-theme" not in made_up
 
 
-def test_a_page_is_made_once_for_all_who_look_at_the_same(
+def test_a_page_is_made_once_for_all_anonymous_visitors(
     tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
@@ -200,7 +201,7 @@ def test_a_page_is_made_once_for_all_who_look_at_the_same(
     assert made == ["q=b-1", "q=b-1", "q=b-2"]
 
 
-def test_who_has_the_page_already_is_told_so_and_gets_none(site: TestClient) -> None:
+def test_a_visitor_who_has_the_page_gets_status_304(site: TestClient) -> None:
     for address in (link("cluster", name="eu-1"), link("chart", cluster="eu-1")):
         first = site.get(address)
         again = site.get(address, headers={"If-None-Match": first.headers["ETag"]})
@@ -213,7 +214,7 @@ def test_who_has_the_page_already_is_told_so_and_gets_none(site: TestClient) -> 
         assert site.get(address, headers={"If-None-Match": '"another"'}).content
 
 
-def test_a_page_that_was_made_earlier_has_the_time_at_which_it_is_sent(
+def test_a_cached_page_has_the_time_at_which_it_is_sent(
     site: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = []
@@ -224,7 +225,7 @@ def test_a_page_that_was_made_earlier_has_the_time_at_which_it_is_sent(
     assert times == [1_000_000_000_000, 1_000_000_009_000]
 
 
-def test_over_a_demos_tables_the_banner_is_calm_once_it_has_ended(tmp_path: Path) -> None:
+def test_the_banner_of_an_ended_demo_is_calm(tmp_path: Path) -> None:
     fleet(tmp_path / "tables")
     end = {"at_ms": int(time.time() * 1000) + 60_000, "how": "balanced"}
     (tmp_path / "ended.json").write_text(json.dumps(end))

@@ -1,4 +1,4 @@
-"""Proposals on pages: what waits and why, what has become of others, and who may answer."""
+"""Proposals on pages: waiting and past ones, with reasons, and who may approve them."""
 
 from __future__ import annotations
 
@@ -54,21 +54,21 @@ def acts(page: Tags, name: str) -> list[str]:
     return [tag["href"] for tag in page.all("a") if tag["href"].startswith(f"/send/{name}?")]
 
 
-def test_what_waits_is_on_the_page_and_on_the_clusters_with_why_and_what_ended_with_who(
+def test_the_page_has_waiting_proposals_with_reasons_and_past_ones_with_their_operators(
     played: Recorder, site: TestClient
 ) -> None:
     waiting, ended = told(played)
     page = Tags(site.get(PAGE).text)
-    assert all(one["explanation"] in page.text for one in waiting) and waiting
+    assert all(proposal["explanation"] in page.text for proposal in waiting) and waiting
     assert "its topics go tonight" in page.text and BY in page.text
-    decided = [one["decision_id"] for one in ended if one["decision_id"]]
+    decided = [proposal["decision_id"] for proposal in ended if proposal["decision_id"]]
     assert [tag["href"] for tag in page.all("a") if tag["href"].startswith("/decision?")] == [
-        link("decision", id=one) for one in decided
+        link("decision", id=decision_id) for decision_id in decided
     ]
     assert PAGE in site.get(link("cluster", name="demo")).text
 
 
-def test_each_is_answered_by_itself_or_all_at_once(
+def test_proposals_are_approved_one_by_one_or_all_at_once(
     played: Recorder, site: TestClient, sent: list[Command]
 ) -> None:
     page = Tags(site.get(PAGE).text)
@@ -84,7 +84,7 @@ def test_each_is_answered_by_itself_or_all_at_once(
     )
     form = form_on(site, "reject", names[0]) | {"why": " tonight ", "hours": "6"}
     assert site.post("/send/reject", data=form).status_code == 303
-    assert [(one.kind, one.by, one.arguments) for one in sent] == [
+    assert [(command.kind, command.by, command.arguments) for command in sent] == [
         ("approve-proposals", "ann", {"proposals": names}),
         (
             "reject-proposals",
@@ -94,7 +94,7 @@ def test_each_is_answered_by_itself_or_all_at_once(
     ]
 
 
-def test_a_rejection_says_why_and_what_waits_no_more_is_not_answered(
+def test_a_rejection_needs_a_reason_and_a_past_proposal_is_not_approved(
     played: Recorder, site: TestClient
 ) -> None:
     name = ids(played)[0]
@@ -112,6 +112,6 @@ def test_a_rejection_says_why_and_what_waits_no_more_is_not_answered(
     )
 
 
-def test_who_has_not_logged_in_reads_and_answers_nothing(played: Recorder) -> None:
+def test_an_anonymous_visitor_sees_proposals_without_commands(played: Recorder) -> None:
     page = Tags(client(Path(played.root)).get(PAGE).text)
     assert ids(played) and not acts(page, "approve") and not acts(page, "reject")

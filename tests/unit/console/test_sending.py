@@ -1,4 +1,4 @@
-"""Ordering on pages: who may, what is sent, and that nobody else's page can."""
+"""Sending commands from pages: who may, what is sent, and that no other site can."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOVED = "eu-1:1:0"
 
 
 class Topic:
-    """What was sent."""
+    """Records the commands that are sent."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, Command]] = []
@@ -62,7 +62,7 @@ def site(tables: Path, users: Path, topic: Topic) -> TestClient:
 
 
 def form_on(site: TestClient, name: str, **on: str) -> dict[str, Any]:
-    """The fields of the form on the page of an act."""
+    """Return the hidden fields of a form."""
     answer = site.get(link(f"send/{name}", cluster="eu-1", **on))
     assert answer.status_code == 200, answer.text
     return {
@@ -75,7 +75,7 @@ def form_on(site: TestClient, name: str, **on: str) -> dict[str, Any]:
 # --- who may ---
 
 
-def test_without_a_file_of_users_there_is_nothing_to_order_and_nobody_to_log_in(
+def test_without_a_file_of_users_there_are_no_forms_and_no_logins(
     tables: Path, topic: Topic
 ) -> None:
     site = client(tables, send=topic)
@@ -92,7 +92,7 @@ def test_without_a_file_of_users_there_is_nothing_to_order_and_nobody_to_log_in(
         assert answer.status_code == 404
 
 
-def test_who_has_logged_in_gets_a_page_of_their_own_and_nobody_else_gets_it(
+def test_a_page_of_a_user_is_sent_to_no_other_visitor(
     site: TestClient,
 ) -> None:
     address = link("broker", cluster="eu-1", name=BROKER)
@@ -104,7 +104,7 @@ def test_who_has_logged_in_gets_a_page_of_their_own_and_nobody_else_gets_it(
     assert "alice" not in site.get(address).text
 
 
-def test_who_logs_in_gets_a_cookie_that_scripts_and_other_sites_do_not_get_and_goes_on_where_they_were(
+def test_a_login_sets_a_strict_cookie_and_leads_back_to_the_page_before(
     site: TestClient,
 ) -> None:
     answer = log_in(site, "alice", following="/cluster?name=eu-1")
@@ -133,7 +133,7 @@ def test_a_login_leads_to_no_other_site(site: TestClient, following: str) -> Non
     assert log_in(site, "alice", following=following).headers["location"] == "/"
 
 
-def test_a_wrong_password_says_no_more_than_a_wrong_name_and_many_have_to_wait(
+def test_a_wrong_password_is_answered_like_a_wrong_name_and_many_make_the_name_wait(
     site: TestClient,
 ) -> None:
     answers = [log_in(site, name, "wrong") for name in ("alice", "nobody")]
@@ -148,7 +148,7 @@ def test_a_wrong_password_says_no_more_than_a_wrong_name_and_many_have_to_wait(
     assert log_in(site, "root").status_code == 303, "only this name waits"
 
 
-def test_a_viewer_sees_no_orders_and_may_send_none(site: TestClient, topic: Topic) -> None:
+def test_a_viewer_sees_no_commands_and_may_send_none(site: TestClient, topic: Topic) -> None:
     log_in(site, "alice")
     form = form_on(site, "pause")
     log_in(site, "eve")
@@ -161,15 +161,15 @@ def test_a_viewer_sees_no_orders_and_may_send_none(site: TestClient, topic: Topi
     assert topic.sent == []
 
 
-def test_what_takes_an_admin_is_not_an_operators(site: TestClient, topic: Topic) -> None:
+def test_an_operator_may_not_send_what_requires_an_admin(site: TestClient, topic: Topic) -> None:
     for name in ("alice", "root"):
         log_in(site, name)
         answer = site.get(link("send/dry-run", cluster="eu-1"))
         assert answer.status_code == (200 if name == "root" else 403)
     assert site.post("/send/dry-run", data=form_on(site, "dry-run")).status_code == 303
-    assert [(cluster, one.kind, one.by, one.arguments) for cluster, one in topic.sent] == [
-        ("eu-1", "set-config", "root", {"values": {"mode": "observe"}})
-    ]
+    assert [
+        (cluster, command.kind, command.by, command.arguments) for cluster, command in topic.sent
+    ] == [("eu-1", "set-config", "root", {"values": {"mode": "observe"}})]
 
 
 def test_after_logging_out_the_same_cookie_and_form_do_nothing(
@@ -184,7 +184,7 @@ def test_after_logging_out_the_same_cookie_and_form_do_nothing(
     assert topic.sent == [] and "Log in" in site.get("/").text
 
 
-def test_a_user_who_is_taken_out_of_the_file_may_nothing_from_then_on(
+def test_a_user_who_is_removed_from_the_file_may_send_nothing_at_once(
     tables: Path, tmp_path: Path, topic: Topic
 ) -> None:
     path = tmp_path / "users.toml"
@@ -203,7 +203,9 @@ def test_a_user_who_is_taken_out_of_the_file_may_nothing_from_then_on(
 # --- a proxy that names its user ---
 
 
-def test_a_proxys_word_counts_and_nobody_elses(tables: Path, users: Path, topic: Topic) -> None:
+def test_a_user_header_is_accepted_from_a_proxy_only(
+    tables: Path, users: Path, topic: Topic
+) -> None:
     for proxies, code in ((("testclient",), None), (("127.0.0.1",), 401)):
         if code is None:
             access = Access.load(users, "X-User")
@@ -220,7 +222,7 @@ def test_a_proxys_word_counts_and_nobody_elses(tables: Path, users: Path, topic:
     assert topic.sent == []
 
 
-def test_a_header_that_comes_twice_is_nobodys(tables: Path, users: Path, topic: Topic) -> None:
+def test_a_user_header_that_comes_twice_is_ignored(tables: Path, users: Path, topic: Topic) -> None:
     access = Access.load(users, "X-User")
     site = client(
         tables,
@@ -249,7 +251,7 @@ def test_a_header_that_comes_twice_is_nobodys(tables: Path, users: Path, topic: 
         ({}, None, 303),
     ],
 )
-def test_a_form_that_this_console_has_not_made_for_this_session_does_nothing(
+def test_a_form_that_was_not_made_for_this_session_sends_nothing(
     site: TestClient, topic: Topic, headers: dict[str, str], without: str | None, code: int
 ) -> None:
     log_in(site, "alice")
@@ -258,7 +260,7 @@ def test_a_form_that_this_console_has_not_made_for_this_session_does_nothing(
     assert len(topic.sent) == (code == 303)
 
 
-def test_a_proof_of_another_session_does_nothing_and_a_huge_form_is_not_read(
+def test_a_token_of_another_session_sends_nothing_and_a_huge_form_is_not_read(
     site: TestClient, topic: Topic
 ) -> None:
     log_in(site, "root")
@@ -317,7 +319,7 @@ def test_a_proof_of_another_session_does_nothing_and_a_huge_form_is_not_read(
         ("ask-first", {}, {}, "set-config", {"values": {"mode": "approve"}}),
     ],
 )
-def test_each_order_is_a_command_with_the_name_of_who_sent_it(
+def test_each_form_sends_a_command_with_the_name_of_its_sender(
     site: TestClient,
     topic: Topic,
     name: str,
@@ -352,11 +354,13 @@ FORMS: dict[str, tuple[dict[str, str], str, dict[str, Any]]] = {
     "unset": ({"key": "min_brokers"}, "delete-config", {"key": "min_brokers"}),
     "forget": ({}, "forget-cluster", {}),
 }
-"""Act → what is typed in, and the command that is sent."""
+"""Form → what is typed in, the kind of the command, its arguments."""
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_what_is_typed_into_a_form_is_a_command(site: TestClient, topic: Topic, name: str) -> None:
+def test_typed_fields_of_a_form_are_fields_of_the_command(
+    site: TestClient, topic: Topic, name: str
+) -> None:
     typed, kind, arguments = FORMS[name]
     log_in(site, "root")
     answer = site.post(f"/send/{name}", data=form_on(site, name) | typed)
@@ -365,7 +369,7 @@ def test_what_is_typed_into_a_form_is_a_command(site: TestClient, topic: Topic, 
     assert (command.kind, command.arguments) == (kind, arguments)
 
 
-def test_every_act_has_been_tried() -> None:
+def test_every_form_has_a_test() -> None:
     tried = {
         "pause",
         "resume",
@@ -388,7 +392,7 @@ def test_a_form_that_is_sent_twice_is_one_command(site: TestClient, topic: Topic
     log_in(site, "alice")
     form = form_on(site, "pause")
     assert [site.post("/send/pause", data=form).status_code for _ in range(2)] == [303, 303]
-    assert len({one.id for _, one in topic.sent}) == 1, "the balancer does one id once"
+    assert len({command.id for _, command in topic.sent}) == 1, "the balancer does one id once"
     assert form_on(site, "pause")["command_id"] != form["command_id"]
 
 
@@ -406,7 +410,7 @@ def test_a_form_that_is_sent_twice_is_one_command(site: TestClient, topic: Topic
         ("drain", {"broker": BROKER}, {"broker": "x" * 3_000}, "broker: 3000 characters"),
     ],
 )
-def test_a_field_that_can_not_be_is_named(
+def test_an_invalid_field_is_named(
     site: TestClient, topic: Topic, name: str, on: dict[str, str], more: dict[str, str], words: str
 ) -> None:
     log_in(site, "alice")
@@ -414,7 +418,9 @@ def test_a_field_that_can_not_be_is_named(
     assert answer.status_code == 400 and words in Tags(answer.text).text and topic.sent == []
 
 
-def test_what_is_not_there_is_said(site: TestClient, topic: Topic) -> None:
+def test_an_unknown_command_an_unknown_cluster_and_a_silent_kafka_are_errors(
+    site: TestClient, topic: Topic
+) -> None:
     log_in(site, "alice")
     assert site.get(link("send/conquer", cluster="eu-1")).status_code == 404
     assert site.get(link("send/pause", cluster="nowhere")).status_code == 404

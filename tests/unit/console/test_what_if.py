@@ -1,4 +1,4 @@
-"""Pages of what would come of something: the next moves, another present."""
+"""The pages of forecasts: the next moves, and what if."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def present(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
 
 
 def whole(site: TestClient, address: str) -> Tags:
-    """The page when its answer is there."""
+    """Return the page once it has its answer."""
     for _ in range(60):
         answer = site.get(address)
         assert answer.status_code == 200, answer.text
@@ -43,11 +43,11 @@ def test_the_next_moves_are_those_of_lbctl_plan(tmp_path: Path) -> None:
     assert "the cluster's own strategy is ThresholdShedder" in words(page)
     plan = told(tmp_path)
     bundles = [tag["href"] for tag in page.all("a") if tag["href"].startswith("/bundle?")]
-    assert bundles == [link("bundle", cluster="eu", name=one["bundle"]) for one in plan["moves"]]
+    assert bundles == [link("bundle", cluster="eu", name=move["bundle"]) for move in plan["moves"]]
     assert not [tag for tag in page.all("a") if tag["href"].startswith("/send/")]
 
 
-def test_who_may_unload_finds_each_move_with_its_destination_chosen(tmp_path: Path) -> None:
+def test_a_user_who_may_unload_can_send_each_move_with_its_destination(tmp_path: Path) -> None:
     tables = write(tmp_path, SMALL)
     users = tmp_path / "users.toml"
     users.write_text(user_lines("alice", PASSWORD, "operator", {}))
@@ -65,7 +65,7 @@ def test_who_may_unload_finds_each_move_with_its_destination_chosen(tmp_path: Pa
     assert site.get(first).text.count(f"<option selected>{move['to']}</option>") == 1
 
 
-def test_another_strategy_is_played_beside_the_present(present: TestClient) -> None:
+def test_another_strategy_is_simulated_beside_the_present(present: TestClient) -> None:
     address = link(
         "what-if",
         cluster="eu",
@@ -91,14 +91,14 @@ def test_another_strategy_is_played_beside_the_present(present: TestClient) -> N
     )
 
 
-def test_a_drain_is_tried_from_its_brokers_page(present: TestClient) -> None:
+def test_a_drain_is_simulated_from_its_brokers_page(present: TestClient) -> None:
     page = Tags(present.get(link("broker", cluster="eu", name=BROKERS[0])).text)
     (address,) = [tag["href"] for tag in page.all("a") if tag["href"].startswith("/what-if")]
     assert address == link("what-if", cluster="eu", drain=BROKERS[0])
     assert "seconds until drained brokers are empty" in words(whole(present, address))
 
 
-def test_without_anything_to_try_there_is_the_form(present: TestClient) -> None:
+def test_without_a_change_there_is_only_the_form(present: TestClient) -> None:
     page = whole(present, link("what-if", cluster="eu"))
     assert {tag["name"] for kind in ("select", "textarea") for tag in page.all(kind)} == {
         "strategy",
@@ -110,7 +110,7 @@ def test_without_anything_to_try_there_is_the_form(present: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"strategy": "NoSuch"}, "shedding_strategy = 'NoSuch': expected"),
         ({"drain": "z:8080"}, "broker = 'z:8080': expected one of a:8080"),
@@ -120,14 +120,16 @@ def test_without_anything_to_try_there_is_the_form(present: TestClient) -> None:
         ),
     ],
 )
-def test_what_cannot_be_tried_is_said_beside_the_form(
-    present: TestClient, given: dict[str, str], told: str
+def test_an_invalid_change_is_explained_below_the_form(
+    present: TestClient, given: dict[str, str], message: str
 ) -> None:
     page = whole(present, link("what-if", cluster="eu", **given))
-    assert told in words(page) and page.all("textarea")
+    assert message in words(page) and page.all("textarea")
 
 
-def test_lines_that_are_no_settings_and_charts_of_nothing_are_refused(present: TestClient) -> None:
+def test_lines_that_are_no_settings_and_charts_without_a_simulation_are_refused(
+    present: TestClient,
+) -> None:
     answer = present.get(link("what-if", cluster="eu", changes="shed more"))
     assert answer.status_code == 400 and "shed more: expected KEY=VALUE" in Tags(answer.text).text
     assert present.get(link("what-if/chart", cluster="eu", drain="c:8080")).status_code == 404

@@ -1,4 +1,4 @@
-"""Sessions end, proofs belong to one of them, and wrong passwords cost time."""
+"""Sessions end, a CSRF token belongs to one of them, and wrong passwords make a name wait."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ class Clock:
         return self.now
 
 
-def test_a_session_ends_by_itself_when_it_is_not_used_and_after_a_day_and_when_it_is_ended() -> (
-    None
-):
+def test_a_session_ends_when_idle_after_a_day_and_on_logout() -> None:
     clock = Clock()
     sessions = Sessions(clock)
     idle, busy, ended = sessions.begin("alice"), sessions.begin("bob"), sessions.begin("carol")
     sessions.end(ended)
-    assert [sessions.find_user(one) for one in (idle, busy, ended, "", "made up")] == [
+    assert [sessions.find_user(token) for token in (idle, busy, ended, "", "made up")] == [
         "alice",
         "bob",
         None,
@@ -41,19 +39,19 @@ def test_a_session_ends_by_itself_when_it_is_not_used_and_after_a_day_and_when_i
     assert sessions.find_user(busy) is None
 
 
-def test_a_proof_belongs_to_one_session_of_one_process() -> None:
+def test_a_csrf_token_belongs_to_one_session_of_one_process() -> None:
     sessions = Sessions()
-    one, other = sessions.begin("alice"), sessions.begin("alice")
-    assert sessions.is_csrf_token(one, sessions.csrf_token(one))
+    token, other = sessions.begin("alice"), sessions.begin("alice")
+    assert sessions.is_csrf_token(token, sessions.csrf_token(token))
     assert (
-        not sessions.is_csrf_token(one, sessions.csrf_token(other))
-        and not sessions.is_csrf_token(one, "")
-        and not sessions.is_csrf_token(one, "é")
+        not sessions.is_csrf_token(token, sessions.csrf_token(other))
+        and not sessions.is_csrf_token(token, "")
+        and not sessions.is_csrf_token(token, "é")
     )
-    assert not Sessions().is_csrf_token(one, sessions.csrf_token(one))
+    assert not Sessions().is_csrf_token(token, sessions.csrf_token(token))
 
 
-def test_after_some_wrong_passwords_each_further_one_costs_twice_the_wait() -> None:
+def test_after_some_wrong_passwords_each_further_one_doubles_the_wait() -> None:
     clock = Clock()
     attempts, waits = LoginAttempts(clock), []
     for _ in range(FREE_ATTEMPTS + 8):

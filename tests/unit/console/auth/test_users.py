@@ -51,7 +51,7 @@ def test_the_printed_lines_are_a_user_who_logs_in_with_the_password(tmp_path: Pa
         (("[users",), "users.toml"),
     ],
 )
-def test_what_can_not_be_read_names_the_field(
+def test_an_unreadable_file_names_the_field(
     tmp_path: Path, lines: tuple[str, ...], words: str
 ) -> None:
     with pytest.raises(UsersError) as error:
@@ -59,13 +59,13 @@ def test_what_can_not_be_read_names_the_field(
     assert words in str(error.value) and "users.toml" in str(error.value)
 
 
-def test_lines_are_not_made_of_names_and_roles_that_are_none() -> None:
+def test_invalid_names_and_roles_make_no_lines() -> None:
     for name, role in (('a"]\nx', "viewer"), ("alice", "root")):
         with pytest.raises(UsersError):
             user_lines(name, None, role, {})
 
 
-def test_a_changed_file_counts_at_once_and_an_unreadable_one_lets_nobody_act(
+def test_a_changed_file_counts_at_once_and_an_unreadable_one_is_an_error(
     tmp_path: Path,
 ) -> None:
     path = written(tmp_path / "users.toml", user_lines("alice", None, "admin", {}))

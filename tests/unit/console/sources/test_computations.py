@@ -1,4 +1,4 @@
-"""What takes seconds is computed beside the pages: once for all who ask, one at a time."""
+"""Answers that take seconds are computed beside the pages, once, one at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lb_stream.console.sources.computations import (
 from lb_stream.query import QueryError
 
 
-def test_a_question_is_put_once_while_its_answer_is_kept() -> None:
+def test_an_answer_is_computed_once_while_it_is_kept() -> None:
     now_s, asked = [0.0], list[int]()
 
     def compute(_: Callable[[float], None]) -> Any:
@@ -31,7 +31,7 @@ def test_a_question_is_put_once_while_its_answer_is_kept() -> None:
     assert computations.find("a") is None and computations.find_or_start("a", compute).result == 2
 
 
-def test_no_more_answers_are_kept_than_may_be() -> None:
+def test_the_number_of_kept_computations_is_limited() -> None:
     computations = Computations()
     for number in range(MAX_KEPT + 3):
         computations.find_or_start(number, lambda _: 1)
@@ -43,7 +43,7 @@ def test_no_more_answers_are_kept_than_may_be() -> None:
     ]
 
 
-def test_one_is_computed_at_a_time_and_no_more_wait_than_may() -> None:
+def test_one_computation_runs_at_a_time_and_the_number_that_wait_is_limited() -> None:
     go, running, most = threading.Event(), list[int](), list[int]()
 
     def compute(tell: Callable[[float], None]) -> Any:
@@ -55,15 +55,19 @@ def test_one_is_computed_at_a_time_and_no_more_wait_than_may() -> None:
 
     computations = Computations()
     found = [computations.find_or_start(number, compute) for number in range(MAX_OPEN)]
-    assert [one.ended_s for one in found] == [None] * MAX_OPEN and found[0].progress == 0.5
+    assert [computation.ended_s for computation in found] == [None] * MAX_OPEN and found[
+        0
+    ].progress == 0.5
     with pytest.raises(TooManyComputations):
         computations.find_or_start("one more", compute)
     assert computations.find_or_start(0, compute) is found[0]
     go.set()
-    assert all(one.ended.wait(10) for one in found) and max(most) == 1
+    assert all(computation.ended.wait(10) for computation in found) and max(most) == 1
 
 
-def test_what_fails_says_why_and_the_next_one_is_computed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_computation_has_an_error_and_the_next_one_runs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def wrong(_: Callable[[float], None]) -> Any:
         raise QueryError("there is no such cluster")
 

@@ -1,4 +1,4 @@
-"""The console hears what is committed, from a real broker."""
+"""The console publishes what is committed, with a real Kafka broker."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ PATIENCE_S = 120.0
 
 
 @pytest.mark.e2e
-def test_a_committed_decision_is_told_and_one_that_was_aborted_is_not(
+def test_a_committed_decision_is_published_and_an_aborted_one_is_not(
     kafka: EmbeddedKafka, topic_names: TopicSettings, count: Any
 ) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names))
-    told: queue.Queue[dict[str, Any]] = queue.Queue()
+    published: queue.Queue[dict[str, Any]] = queue.Queue()
     follower = TopicFollower(
-        {"bootstrap_servers": kafka.bootstrap}, topic_names.decisions, topic_names.results, told.put
+        {"bootstrap_servers": kafka.bootstrap},
+        topic_names.decisions,
+        topic_names.results,
+        published.put,
     )
     follower.start()
     with closing(
@@ -35,19 +38,21 @@ def test_a_committed_decision_is_told_and_one_that_was_aborted_is_not(
         producer.init_transactions()
         number, end, took_s = 0, time.monotonic() + PATIENCE_S, 0.0
         while (
-            told.empty() and time.monotonic() < end
+            published.empty() and time.monotonic() < end
         ):  # it hears from the topics' ends on, as soon as it has found them
             for committed in (False, True):
                 number += 1
-                one = example_decision(decision_id=f"eu-1:{number}:{int(committed)}")
+                decision = example_decision(decision_id=f"eu-1:{number}:{int(committed)}")
                 producer.begin_transaction()
-                producer.send(topic_names.decisions, key=b"eu-1/b", value=one.to_json().encode())
+                producer.send(
+                    topic_names.decisions, key=b"eu-1/b", value=decision.to_json().encode()
+                )
                 producer.commit_transaction() if committed else producer.abort_transaction()
             begin = time.monotonic()
-            while told.empty() and time.monotonic() < begin + 2:
+            while published.empty() and time.monotonic() < begin + 2:
                 time.sleep(0.01)
             took_s = time.monotonic() - begin
     follower.stop()
-    heard = [told.get_nowait()["id"] for _ in range(told.qsize())]
-    assert heard and all(one.endswith(":1") for one in heard)
+    ids = [published.get_nowait()["id"] for _ in range(published.qsize())]
+    assert ids and all(name.endswith(":1") for name in ids)
     count(f"the console heard of a decision {took_s:.2f} s after it was committed")

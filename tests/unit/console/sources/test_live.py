@@ -1,4 +1,4 @@
-"""What comes over the topics: to those who want it, at once, and none of it harms."""
+"""Records of the topics reach the pages that show them, and bad ones do no harm."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rows(*values: bytes) -> list[Row]:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "what", "text", "heard"),
+    ("cluster", "kinds", "text", "received"),
     [
         ("", "all", "", ["eu-1:42:0", "c-1"]),
         ("eu-1", "moves", "", ["eu-1:42:0"]),
@@ -40,11 +40,14 @@ def rows(*values: bytes) -> list[Row]:
         ("us-1", "all", "", []),
     ],
 )
-def test_an_entry_is_told_to_the_pages_that_show_its_like(
-    cluster: str, what: str, text: str, heard: list[str]
+def test_an_entry_is_sent_to_the_pages_that_show_its_kind(
+    cluster: str, kinds: str, text: str, received: list[str]
 ) -> None:
-    async def told() -> list[str]:
-        hub, listener = Hub(render_entry), Listener(cluster, what, text, asyncio.get_running_loop())
+    async def receive() -> list[str]:
+        hub, listener = (
+            Hub(render_entry),
+            Listener(cluster, kinds, text, asyncio.get_running_loop()),
+        )
         assert hub.add(listener)
         for row in rows(example_decision().to_json().encode(), ANSWER.to_json().encode()):
             hub.publish(row)
@@ -56,11 +59,11 @@ def test_an_entry_is_told_to_the_pages_that_show_its_like(
             json.loads(listener.queue.get_nowait())["id"] for _ in range(listener.queue.qsize())
         ]
 
-    assert asyncio.run(told()) == heard
+    assert asyncio.run(receive()) == received
 
 
-def test_a_page_that_is_far_behind_misses_the_oldest_entries_and_holds_up_nobody() -> None:
-    async def told() -> list[str]:
+def test_a_page_that_is_far_behind_misses_the_oldest_entries_and_blocks_no_other() -> None:
+    async def receive() -> list[str]:
         hub, listener = Hub(lambda row: ""), Listener("", "all", "", asyncio.get_running_loop())
         hub.add(listener)
         for number in range(MAX_QUEUED + 5):
@@ -70,10 +73,10 @@ def test_a_page_that_is_far_behind_misses_the_oldest_entries_and_holds_up_nobody
             json.loads(listener.queue.get_nowait())["id"] for _ in range(listener.queue.qsize())
         ]
 
-    assert asyncio.run(told()) == list(range(5, MAX_QUEUED + 5))
+    assert asyncio.run(receive()) == list(range(5, MAX_QUEUED + 5))
 
 
-def test_what_is_no_decision_is_left_out_and_what_follows_is_told() -> None:
+def test_a_record_that_is_no_decision_is_left_out_and_the_next_ones_are_published() -> None:
     found = rows(
         b"",
         b"{}",
@@ -85,7 +88,7 @@ def test_what_is_no_decision_is_left_out_and_what_follows_is_told() -> None:
     assert [row["id"] for row in found] == ["eu-1:42:0"]
 
 
-def test_an_entry_of_the_stream_looks_as_one_of_the_page_and_is_text() -> None:
+def test_an_entry_of_the_stream_is_like_one_of_the_page_and_its_names_are_text() -> None:
     hostile = example_decision(bundle="<script>x</script>/n/0x0_0x1", source='"><b onclick=x>')
     (row,) = rows(hostile.to_json().encode())
     entry = Tags(render_entry(row))

@@ -13,7 +13,7 @@ def page(text: str) -> CachedPage:
     return CachedPage(text.encode(), "text/html")
 
 
-def test_many_who_ask_at_once_have_one_page_made() -> None:
+def test_concurrent_requests_have_a_page_made_once() -> None:
     pages, made, go = PageCache(10), list[str](), threading.Event()
 
     def make() -> CachedPage:
@@ -34,11 +34,11 @@ def test_many_who_ask_at_once_have_one_page_made() -> None:
     assert made == ["a"] and found == [page("a")] * 8
 
 
-def test_while_a_page_is_made_others_get_that_of_the_look_before_and_then_the_new_one() -> None:
+def test_while_a_page_is_made_others_get_that_of_the_view_before_and_then_the_new_one() -> None:
     before = PageCache(10)
     before.find_or_make("a", lambda: page("old"))
     pages = PageCache(10, before)
-    assert pages.find("a") is None, "somebody has to make it"
+    assert pages.find("a") is None, "the caller has to make it"
     meanwhile: list[CachedPage | None] = []
 
     def make() -> CachedPage:
@@ -49,7 +49,7 @@ def test_while_a_page_is_made_others_get_that_of_the_look_before_and_then_the_ne
     assert meanwhile == [page("old")] and pages.find("a") == page("new")
 
 
-def test_no_page_comes_from_a_look_before_the_one_before() -> None:
+def test_no_page_is_older_than_the_view_before() -> None:
     first = PageCache(10)
     first.find_or_make("a", lambda: page("a"))
     third = PageCache(10, PageCache(10, first))
@@ -58,14 +58,14 @@ def test_no_page_comes_from_a_look_before_the_one_before() -> None:
     assert meanwhile == [None]
 
 
-def test_only_so_many_are_kept_the_newest() -> None:
+def test_the_newest_pages_are_kept() -> None:
     pages = PageCache(2)
     for name in "abc":
         pages.find_or_make(name, lambda name=name: page(name))  # type: ignore[misc]
     assert list(pages.pages) == ["b", "c"]
 
 
-def test_what_could_not_be_made_is_tried_again() -> None:
+def test_a_page_that_could_not_be_made_is_tried_again() -> None:
     pages = PageCache(10)
 
     def fail() -> CachedPage:

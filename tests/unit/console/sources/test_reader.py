@@ -1,4 +1,4 @@
-"""One view at the tables for many requests."""
+"""One view of the tables for many requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lb_stream.store import Store
 from tests.unit.console.site import fleet, settings_of
 
 
-def test_a_question_is_put_once_and_again_when_the_tables_are_looked_at_again(
+def test_a_question_is_asked_once_for_each_view(
     tmp_path: Path,
 ) -> None:
     fleet(tmp_path / "tables")
@@ -42,7 +42,7 @@ def test_a_question_is_put_once_and_again_when_the_tables_are_looked_at_again(
     assert asked == [100.0, 101.0 + MIN_LIFETIME_S]
 
 
-def test_tables_that_come_later_are_found(tmp_path: Path) -> None:
+def test_tables_that_are_written_later_are_found(tmp_path: Path) -> None:
     now = [0.0]
     reader = Reader(
         Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0]
@@ -55,7 +55,7 @@ def test_tables_that_come_later_are_found(tmp_path: Path) -> None:
     assert [cluster.cluster for cluster in reader.current_view().facts.clusters] == ["eu-1"]
 
 
-def test_the_longer_a_look_took_the_longer_it_stays(tmp_path: Path) -> None:
+def test_a_view_that_takes_more_cpu_time_lives_longer(tmp_path: Path) -> None:
     fleet(tmp_path / "tables")
     now = [0.0]
     reader = Reader(
@@ -71,10 +71,10 @@ def test_the_longer_a_look_took_the_longer_it_stays(tmp_path: Path) -> None:
     now[0] = MAX_LIFETIME_S
     assert reader.find_fresh_view() is None
     assert reader.current_view() is not first
-    assert 0 < reader.current_view().cpu_s < 1_000, "what another one took doesn't count"
+    assert 0 < reader.current_view().cpu_s < 1_000, "the CPU time of the view before doesn't count"
 
 
-def test_while_a_look_is_made_the_one_before_is_at_hand_unless_it_is_late(
+def test_while_a_view_is_opened_requests_get_the_one_before_unless_it_is_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet(tmp_path / "tables")
@@ -104,7 +104,7 @@ def test_while_a_look_is_made_the_one_before_is_at_hand_unless_it_is_late(
     assert reader.current_view() is not first
 
 
-def test_pages_of_the_look_before_are_shown_while_new_ones_are_made_unless_nobody_has_watched_for_a_while(
+def test_pages_of_the_view_before_are_sent_while_new_ones_are_made_unless_they_are_late(
     tmp_path: Path,
 ) -> None:
     fleet(tmp_path / "tables")
@@ -123,7 +123,7 @@ def test_pages_of_the_look_before_are_shown_while_new_ones_are_made_unless_nobod
     assert found == [CachedPage(b"old", "text/html"), None]
 
 
-def test_a_look_that_was_replaced_is_gone_with_its_connection(tmp_path: Path) -> None:
+def test_the_connection_of_a_replaced_view_is_closed(tmp_path: Path) -> None:
     fleet(tmp_path / "tables")
     now = [0.0]
     reader = Reader(
@@ -138,7 +138,7 @@ def test_a_look_that_was_replaced_is_gone_with_its_connection(tmp_path: Path) ->
     assert lake() is None
 
 
-def test_of_many_answers_only_so_many_are_kept(tmp_path: Path) -> None:
+def test_the_number_of_kept_answers_is_limited(tmp_path: Path) -> None:
     fleet(tmp_path / "tables")
     view = Reader(
         Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None
