@@ -34,7 +34,7 @@ HIGH, FULL = 0.85, 1.0
 
 
 Figures = dict[str, Any]
-"""Measure → its number, or None where it has no meaning; `violations` is a dictionary of numbers."""
+"""Measure → its number; None: it has no meaning. `violations` is a dictionary of numbers."""
 
 
 @dataclass(frozen=True, slots=True)

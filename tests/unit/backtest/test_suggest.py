@@ -182,8 +182,9 @@ def test_the_same_seed_finds_the_same_and_another_one_something_else() -> None:
 def test_what_is_suggested_does_not_hang_on_how_python_hashes() -> None:
     program = (
         "from tests.unit.backtest.test_suggest import *\n"
-        "space = read_space(BASE)\nprint(json.dumps(describe_suggestion(space, search(space, Plays(), 16, "
-        "1), 'moves', 5)))"
+        "space = read_space(BASE)\n"
+        "found = search(space, Plays(), 16, 1)\n"
+        "print(json.dumps(describe_suggestion(space, found, 'moves', 5)))"
     )
     runs = {
         subprocess.run(

@@ -11,6 +11,8 @@ from lb_stream.settings.load import load, load_settings
 from lb_stream.settings.resolve import cluster_config, resolve
 from tests.support.wordings import check_wording
 
+IMPL = "org.apache.pulsar.broker.loadbalance.impl"
+
 
 def given(
     tmp_path: Path,
@@ -126,7 +128,7 @@ def test_pulsars_keys_are_understood_in_their_own_units(
 def test_a_strategy_may_be_named_by_pulsars_class(tmp_path: Path) -> None:
     loaded = given(
         tmp_path,
-        broker_conf="loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder\n",
+        broker_conf=f"loadBalancerLoadSheddingStrategy={IMPL}.ThresholdShedder\n",
     )
     assert cluster_config(loaded.settings.of_cluster("any")).shedder.name == "ThresholdShedder"
 
@@ -315,7 +317,8 @@ def test_keys_that_mean_nothing_and_stand_at_their_defaults_are_told_of_in_one_l
 ) -> None:
     (warning,) = given(
         tmp_path,
-        broker_conf="loadBalancerResourceQuotaUpdateIntervalMinutes=15\nloadBalancerHostUsageCheckIntervalMinutes=1\n",
+        broker_conf="loadBalancerResourceQuotaUpdateIntervalMinutes=15\n"
+        "loadBalancerHostUsageCheckIntervalMinutes=1\n",
     ).warnings
     assert warning.startswith(
         "loadBalancerHostUsageCheckIntervalMinutes, "
@@ -367,8 +370,10 @@ def test_a_toml_file_that_puts_other_values_over_those_of_the_broker_conf_is_tol
     """A file with every key, defaults and all, made nothing of the cluster's thresholds without a
     word."""
     conf = (
-        "loadBalancerBrokerThresholdShedderPercentage=5\nloadBalancerHistoryResourcePercentage=0.9\nloadBalancerSheddingEnabled=true\n"
-        "loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder\n"
+        "loadBalancerBrokerThresholdShedderPercentage=5\n"
+        "loadBalancerHistoryResourcePercentage=0.9\n"
+        "loadBalancerSheddingEnabled=true\n"
+        f"loadBalancerLoadSheddingStrategy={IMPL}.ThresholdShedder\n"
     )
     toml = (
         "[balancer]\nthreshold_percent = 10\nhistory_ratio = 0.90\nshedding_enabled = "
@@ -399,9 +404,7 @@ def test_settings_of_one_cluster_and_arguments_go_over_a_broker_conf_without_a_w
 
 def test_the_file_to_start_from_replaces_nothing_of_a_broker_conf(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
-    conf.write_text(
-        "loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder\n"
-    )
+    conf.write_text(f"loadBalancerLoadSheddingStrategy={IMPL}.UniformLoadShedder\n")
     loaded = load(Path(__file__).parents[3] / "conf" / "default.toml", conf, (), {})
     assert (
         loaded.settings.balancer["shedding_strategy"].endswith("UniformLoadShedder")

@@ -79,7 +79,8 @@ class Extensible(SimBroker):
     def report(self) -> dict[str, Any]:
         return {
             **super().report(),
-            "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl",
+            "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.extensions."
+            "ExtensibleLoadManagerImpl",
         }
 
 

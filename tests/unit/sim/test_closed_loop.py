@@ -102,9 +102,7 @@ def test_bundles_that_are_too_large_are_split_and_their_children_take_part() -> 
     assert loop.unevenness() <= 1.25
 
 
-def test_what_is_advised_to_be_merged_is_merged_on_command_as_far_as_it_says_and_nothing_else_follows() -> (
-    None
-):
+def test_bundles_of_merge_advice_are_merged_on_command_and_nothing_else_follows() -> None:
     settings = {
         "merge_advice_enabled": True,
         "merge_advice_after_ms": 60_000,

@@ -86,9 +86,7 @@ def test_a_split_bundle_is_no_more_and_its_children_carry_what_it_carried() -> N
     assert report["bundles"] == sorted([SECOND, *children])
 
 
-def test_merged_bundles_are_one_that_carries_what_both_carried_also_when_they_are_split_and_merged_again() -> (
-    None
-):
+def test_a_merged_bundle_carries_what_both_carried_also_after_a_split_and_a_merge() -> None:
     cluster = small_cluster()
     whole = "t/n/0x00000000_0xffffffff"
     cluster.merge(A, [SECOND, FIRST], whole)
@@ -129,9 +127,7 @@ def test_only_neighbours_that_a_broker_serves_are_merged() -> None:
     assert cluster.owners() == {FIRST: A, SECOND: A}
 
 
-def test_without_boundaries_a_bundle_is_split_into_halves_and_what_cannot_be_split_is_an_error() -> (
-    None
-):
+def test_without_boundaries_a_bundle_is_halved_and_an_impossible_split_is_an_error() -> None:
     cluster = small_cluster()
     SimBroker(cluster, A).split(SECOND, [], "topic_count_equally_divide")
     assert [name for name in cluster.owners() if name != FIRST] == [

@@ -162,6 +162,11 @@ def test_an_argument_that_cannot_be_followed_is_refused(argument: str, told: str
     assert refused(None, "drain", "seed=1", argument).startswith(f"--set: {told}")
 
 
+def test_a_number_in_a_list_has_no_keys() -> None:
+    error = refused(None, "drain", "cluster.machines=[1.0]", "cluster.machines.0.x=3")
+    assert error == "--set: cluster.machines.0 = 1.0: expected a table with keys in it"
+
+
 def test_an_unknown_family_names_the_nearest() -> None:
     check_wording(refused(None, "drains"))
     assert refused(None, "../x").startswith("--family: ")

@@ -52,7 +52,8 @@ def test_a_file_gives_a_clusters_settings(tmp_path: Path) -> None:
     assert policy.name == "careful" and policy.resolve().config.shedder.name == "OverloadShedder"
     conf = tmp_path / "broker.conf"
     conf.write_text(
-        "loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder\nother=1\n"
+        "loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder\n"
+        "other=1\n"
     )
     assert read_policy(str(conf)).resolve().config.shedder.name == "UniformLoadShedder"
 

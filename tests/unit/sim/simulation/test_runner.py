@@ -42,7 +42,7 @@ def lines(played: SimulationResult, event: str) -> list[dict[str, Any]]:
     return [line for line in played.lines if line["event"] == event]
 
 
-def test_a_bundle_without_an_owner_is_assigned_when_the_first_reports_are_there_and_acquired_three_seconds_later() -> (
+def test_an_unassigned_bundle_is_assigned_in_the_first_round_and_acquired_three_seconds_later() -> (
     None
 ):
     played = run_simulation(scene([0, 1, 2, -1]), NONE)
@@ -55,9 +55,7 @@ def test_a_bundle_without_an_owner_is_assigned_when_the_first_reports_are_there_
     assert acquired["t"] == decision["t"] + 3.0 and acquired["broker"] == decision["destination"]
 
 
-def test_a_move_is_released_after_two_seconds_and_assigned_in_the_round_that_its_report_causes() -> (
-    None
-):
+def test_a_bundle_is_released_after_two_seconds_and_assigned_when_that_is_reported() -> None:
     played = run_simulation(scene([0] * 6, rates=HOT * 2), EAGER)
     unload, released = lines(played, "decision")[0], lines(played, "released")[0]
     assert (released["t"], released["broker"], released["bundle"]) == (
