@@ -1,7 +1,7 @@
 """The job's program, which `lbctl balance` and jobs/balance.py run.
 
-Reads load reports and commands from Kafka, writes decisions to Kafka and Delta tables, until it is
-stopped. Makes the topics that are missing. Exit codes: 0 ended as asked, 1 failed, 2 a wrong
+The job reads load reports and commands from Kafka, and writes decisions to Kafka and Delta tables,
+until it is stopped. It creates missing topics. Exit codes: 0 ended as asked, 1 failed, 2 a wrong
 setting or topic (found before the stream starts), 3 Spark's JVM had no memory left.
 """
 
@@ -63,7 +63,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--standby",
         action="store_true",
-        help="lead when nobody does; until then stand by, warm, and follow the leader",
+        help="follow the leader, warmed up, and lead once no other job leads",
     )
     options = parser.parse_args()
     if options.standby and (options.once or options.take_over):
@@ -87,7 +87,8 @@ def prepare_topics(settings: Settings, take_over: bool, standby: bool) -> None:
     With `standby`, another job may run. Raises SettingError, TopicMismatch, Refusal, FatalError;
     KafkaUnavailable when Kafka doesn't answer.
     """
-    spark_options(settings)  # what it can't have is said now, not when Spark is there
+    # Wrong options are reported now, and not once Spark is up.
+    spark_options(settings)
     where = settings.kafka.bootstrap_servers
     try:
         absent = require_job_rights(settings)
@@ -112,14 +113,14 @@ def main() -> int:
     """
     options = parse_arguments()
     set_up()
-    logging.getLogger("kafka").setLevel(
-        logging.CRITICAL
-    )  # until somebody has answered: the message below says it once
+    # Until Kafka has answered, the message of `prepare_topics` is enough.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     with StopRequest() as stop:
         try:
             balance(options, stop)
         except Exception as error:
-            if stop:  # errors on the way out are expected
+            # Errors after a request to stop are expected.
+            if stop:
                 return 0
             if (found := describe_error(error)) is None:
                 raise
@@ -160,7 +161,8 @@ def balance(options: argparse.Namespace, stop: StopRequest) -> None:
         else:
             lead(spark, settings, member, options.once, lambda: bool(stop))
     except Stuck as error:
-        os._exit(print_end(str(error), 1))  # an orderly end would wait for the batch, too
+        # An orderly end would wait for the batch, too.
+        os._exit(print_end(str(error), 1))
     finally:
         if stop:
             logging.getLogger("balance").info("stopping")

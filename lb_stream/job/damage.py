@@ -9,6 +9,7 @@ import errno
 import json
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -33,12 +34,16 @@ _DISK = {
 }
 """Error number → the system's text (in Python's, Java's and Rust's errors), and a plain text."""
 
-Fault = tuple[str, str]
-"""A file, and what is wrong with it."""
+
+class Fault(NamedTuple):
+    """A damaged or missing file. `text`: what is wrong with it, after the file's name."""
+
+    path: str
+    text: str
 
 
 class DamagedFile(FatalError):
-    """A file of the checkpoint or of a table can't be read; the text names it and the way back."""
+    """A file of the checkpoint or of a table can't be read; the text names it and the remedy."""
 
 
 class DiskUnusable(FatalError):
@@ -48,36 +53,38 @@ class DiskUnusable(FatalError):
 def find_machine_fault(settings: Settings, error: BaseException) -> FatalError | None:
     """Return the fault of the machine that explains an error; None if none is found."""
     stream = settings.stream
-    texts = [str(one) for one in error_chain(error)]
+    # The disk, by the errors' numbers or texts.
+    errors = list(error_chain(error))
+    texts = [str(cause) for cause in errors]
+    numbers = {getattr(cause, "errno", None) for cause in errors}
     for number, (system_text, plain_text) in _DISK.items():
-        if any(system_text in text for text in texts) or any(
-            getattr(one, "errno", None) == number for one in error_chain(error)
-        ):
-            where = next(
-                (found[1] for text in texts if (found := re.search(r"['\"](/[^'\"]+)['\"]", text))),
-                "",
-            )
+        if number in numbers or any(system_text in text for text in texts):
+            quoted = (re.search(r"['\"](/[^'\"]+)['\"]", text) for text in texts)
+            path = next((f" ({found[1]})" for found in quoted if found), "")
             return DiskUnusable(
-                f"{plain_text}{f' ({where})' if where else ''}: look at stream.checkpoint "
+                f"{plain_text}{path}: look at stream.checkpoint "
                 f"({stream.checkpoint}), stream.tables "
                 f"({stream.tables}) and the folder for temporary files, then start the job again: "
                 "it goes on where it was. To make room: "
                 f"`lbctl tables maintain`, shorter [upkeep] settings"
             )
-    for path, trouble in find_damaged_checkpoint_files(checkpoint_of(stream)):
+    # Files, of the checkpoint first: without it nothing else is read.
+    for fault in find_damaged_checkpoint_files(checkpoint_of(stream)):
         return DamagedFile(
-            f"{path} {trouble}: restore the checkpoint and the tables of one time from a backup, "
+            f"{fault.path} {fault.text}: restore the checkpoint and the tables of one time from a backup, "
             "or start with a new checkpoint: --set "
             "stream.checkpoint=FOLDER. Decisions and their numbers go on then; averages come back "
             "with the next reports"
         )
     for spec in TABLES:
-        for path, trouble in find_damaged_table_files(tables_of(stream), spec):
-            return DamagedFile(f"{path} {trouble}: {_way_back(spec, tables_of(stream))}")
+        for fault in find_damaged_table_files(tables_of(stream), spec):
+            remedy = _explain_remedy(spec, tables_of(stream))
+            return DamagedFile(f"{fault.path} {fault.text}: {remedy}")
     return None
 
 
-def _way_back(spec: TableSpec, root: Store) -> str:
+def _explain_remedy(spec: TableSpec, root: Store) -> str:
+    """Return how a table with a damaged file can be mended."""
     folder = root / spec.name
     if spec.name == ROUNDS.name:
         return (
@@ -97,31 +104,30 @@ def find_damaged_checkpoint_files(checkpoint: Store) -> Iterator[Fault]:
     if last is None:
         return
     batches = (last - 1, last)
-    shards = [
-        f"{DIRECTORY}/{name}" for name in _names(checkpoint / DIRECTORY) if name.endswith(".json")
+    plans = [f"{kind}/{batch}" for batch in batches for kind in ("offsets", "commits")]
+    directories = [
+        f"{DIRECTORY}/{name}"
+        for name in _list_names(checkpoint / DIRECTORY)
+        if name.endswith(".json")
     ]
-    for name in (
-        "metadata",
-        *(f"{kind}/{batch}" for batch in batches for kind in ("offsets", "commits")),
-        *shards,
-    ):
+    for name in ("metadata", *plans, *directories):
         try:
             content = checkpoint.get(name).to_pybytes()
         except FileNotFoundError:
             continue
-        if (trouble := _cut_off(name, content)) is not None:
-            yield str(checkpoint / name), trouble
+        if (text := _find_damage(name, content)) is not None:
+            yield Fault(str(checkpoint / name), text)
 
 
-def _names(folder: Store) -> list[str]:
+def _list_names(folder: Store) -> list[str]:
     return sorted(entry.name for entry in folder.list())
 
 
-def _cut_off(name: str, content: bytes) -> str | None:
-    """Return what is wrong with a file of Spark's or ours; None if nothing is.
+def _find_damage(name: str, content: bytes) -> str | None:
+    """Return what is wrong with a file of the checkpoint; None if nothing is.
 
-    Its lines are a version (in some files), then JSON. A file of offsets has two lines of JSON or
-    more.
+    Its lines are a version (in some files), then JSON. A file of offsets has at least two lines of
+    JSON.
     """
     try:
         lines = content.decode().splitlines()
@@ -131,42 +137,43 @@ def _cut_off(name: str, content: bytes) -> str | None:
         entries = [json.loads(line) for line in lines if line != "-"]
     except ValueError:
         return "is damaged"
-    return "is cut off" if len(entries) < (2 if kind == "offsets" else 1) else None
+    expected = 2 if kind == "offsets" else 1
+    return "is cut off" if len(entries) < expected else None
 
 
 def find_damaged_table_files(root: Store, spec: TableSpec) -> Iterator[Fault]:
     """Yield the files of a table that are missing or damaged."""
     folder = root / spec.name
     log = folder / "_delta_log"
-    for name in _names(log):
-        if (trouble := _trouble_in_log(log, name)) is not None:
-            yield str(log / name), trouble
+    for name in _list_names(log):
+        if (text := _find_log_damage(log, name)) is not None:
+            yield Fault(str(log / name), text)
             return
     try:
-        paths = _paths(root, spec)
+        paths = _list_data_files(root, spec)
     except DeltaError as error:
-        yield str(log), f"can't be read ({str(error).splitlines()[0]})"
+        yield Fault(str(log), f"can't be read ({str(error).splitlines()[0]})")
         return
     for path in paths:
         try:
             with folder.open(path) as source:
                 pq.read_metadata(source)
         except FileNotFoundError:
-            yield str(folder / path), "is gone"
+            yield Fault(str(folder / path), "is gone")
         except (pa.ArrowInvalid, OSError):
-            yield str(folder / path), "is damaged"
+            yield Fault(str(folder / path), "is damaged")
 
 
-def _paths(root: Store, spec: TableSpec) -> list[str]:
+def _list_data_files(root: Store, spec: TableSpec) -> list[str]:
+    """Return the paths of a table's files; none if the table doesn't exist."""
     table = existing_table(root, spec)
-    return (
-        []
-        if table is None
-        else [unquote(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()]
-    )
+    if table is None:
+        return []
+    return [unquote(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()]
 
 
-def _trouble_in_log(log: Store, name: str) -> str | None:
+def _find_log_damage(log: Store, name: str) -> str | None:
+    """Return what is wrong with a file of a Delta log; None if nothing is."""
     try:
         if name.endswith(".checkpoint.parquet"):
             with log.open(name) as source:
@@ -176,7 +183,8 @@ def _trouble_in_log(log: Store, name: str) -> str | None:
         ]:
             return "is empty"
     except FileNotFoundError:
-        return None  # the job or upkeep has just removed it
+        # The job or upkeep has just deleted it.
+        return None
     except (ValueError, pa.ArrowInvalid, OSError):
         return "is damaged"
     return None

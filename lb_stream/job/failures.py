@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 
 from lb_stream.stream.ports import FatalError, StreamError
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
 
 
 class TransientError(StreamError):
-    """A batch has failed for a reason that may be over in a moment.
+    """A batch has failed for a reason that a later attempt may not meet.
 
-    `by_a_record`: it may also be a record that ends whoever reads it. `daemon_lost`: Spark may hold
-    on to a daemon of Python workers that has ended.
+    `by_a_record`: a poison record may be the reason, too. `daemon_lost`: Spark may keep using a
+    daemon of Python workers that has ended.
     """
 
     def __init__(self, message: str, by_a_record: bool = False, daemon_lost: bool = False) -> None:
@@ -35,7 +36,7 @@ _WORKER_GONE = re.compile(
 """Spark's texts when a worker or the daemon that forks them is gone, not when Python raised."""
 
 _DAEMON_LOST = re.compile(r"from \S+'s stdout|UnixDomainSocketAddress\.of\(")
-"""Spark's texts when the daemon has ended while it started; each later worker gives them too."""
+"""Spark's texts when the daemon has ended while it started; each later worker brings them too."""
 
 _EXECUTOR_LATE = re.compile(
     r"unrelated to the running tasks|[Ww]orker lost|Executor heartbeat timed "

@@ -24,10 +24,12 @@ from lb_stream.stream.ports import FatalError, StreamError
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 0.2
-PATIENCE_S = 10.0
-SPARKS_LOG = "WARN"
-"""As conf/log4j2.properties has it."""
+POLL_S = 0.2
+"""How long a standby waits for the leader's ticks before it checks whether to warm up or stop."""
+STOP_GRACE_S = 10.0
+"""How long a stop waits for the warm-up to end."""
+SPARK_LOG_LEVEL = "WARN"
+"""The level in conf/log4j2.properties."""
 
 
 class ShutOut(FatalError):
@@ -44,7 +46,8 @@ def lead(spark: SparkSession, settings: Settings, member: Member, once: bool, st
     try:
         run(spark, settings, member, once, lambda: stop() or member.hand_over is not None)
     except Stuck:
-        raise  # whoever catches it ends the process at once
+        # The caller ends the process at once.
+        raise
     except Exception as error:
         if (shut_out := find_shut_out(settings, member, error)) is None:
             raise
@@ -68,10 +71,10 @@ def stand_by(spark: SparkSession, settings: Settings, member: Member, stop: Stop
     warm_up = WarmUp(spark, settings)
     member.ready = True
     while not stop():
-        if not _called(settings, member, warm_up, stop):
+        if not _wait_for_turn(settings, member, warm_up, stop):
             return
         logger.info("taking over the pipeline %r", settings.stream.pipeline_id)
-        spark.sparkContext.setLogLevel(SPARKS_LOG)
+        spark.sparkContext.setLogLevel(SPARK_LOG_LEVEL)
         try:
             lead(spark, settings, member, False, stop)
         except ShutOut as error:
@@ -79,21 +82,22 @@ def stand_by(spark: SparkSession, settings: Settings, member: Member, stop: Stop
         member.warm = True
 
 
-def _called(settings: Settings, member: Member, warm_up: WarmUp, stop: Stop) -> bool:
+def _wait_for_turn(settings: Settings, member: Member, warm_up: WarmUp, stop: Stop) -> bool:
     """Stand by until it is this job's turn. Returns False if a stop was requested first."""
     logger.info(
         "standing by for the pipeline %r as %s", settings.stream.pipeline_id, member.instance
     )
     page = StandbyPage(settings.stream, member)
     try:
-        while not (called := member.wait_to_lead(LOOK_S)) and not stop():
+        while not (is_to_lead := member.wait_to_lead(POLL_S)) and not stop():
             warm_up.run_if_due(
-                somebody_leads=member.standing.tick is not None and not member.standing.vacant
+                has_leader=member.standing.tick is not None and not member.standing.vacant
             )
             member.warm = member.warm or warm_up.done
-        return called
+        return is_to_lead
     finally:
-        warm_up.cancel(PATIENCE_S if stop() else 0.0)  # whoever is called has no time for it
+        # A job that is to lead doesn't wait for its warm-up to end.
+        warm_up.cancel(STOP_GRACE_S if stop() else 0.0)
         page.stop()
 
 

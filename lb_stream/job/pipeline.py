@@ -43,13 +43,12 @@ logger = logging.getLogger(__name__)
 
 
 def _open(settings: Settings, outbox: Outbox, fenced: bool) -> tuple[RoundLog, Projections]:
-    """Log and tables. Raises LogError when log, tables and Kafka don't belong together."""
+    """Return log and tables. Raises LogError when log, tables and Kafka don't belong together."""
     stream = settings.stream
     tables = Projections(tables_of(stream), stream.pipeline_id)
     outbox.read_watermark(default=0 if tables.newest is None else tables.newest + 1, fenced=fenced)
-    log = RoundLog(
-        tables_of(stream), stream.pipeline_id, checkpoint_of(stream)
-    )  # last: a job that still runs logs, then publishes
+    # The log is opened last: a job that still runs logs first, and publishes then.
+    log = RoundLog(tables_of(stream), stream.pipeline_id, checkpoint_of(stream))
     if outbox.watermark > log.last_seq + 1:
         raise LogError(
             f"{outbox.watermark} batches of the pipeline {stream.pipeline_id!r} have been "
@@ -60,31 +59,31 @@ def _open(settings: Settings, outbox: Outbox, fenced: bool) -> tuple[RoundLog, P
     return log, tables
 
 
-def _starting(settings: Settings, log: RoundLog) -> str:
-    """Where a new checkpoint begins: where the log ends, so that what has been decided on isn't
-    read again. Raises LostRecords."""
-    stream, topics = settings.stream, (settings.topics.reports, settings.topics.commands)
+def _starting_option(settings: Settings, log: RoundLog) -> str:
+    """Return where a new checkpoint begins, as Spark's option startingOffsets.
+
+    It begins where the log ends, so that no record is decided on twice. Raises LostRecords.
+    """
+    stream = settings.stream
+    topics = (settings.topics.reports, settings.topics.commands)
     new = last_batch(checkpoint_of(stream)) is None
     wanted = next_offsets(checkpoint_of(stream))
     if new:
         wanted = log.next_offsets(topics)
     if warning := require_none_lost(settings, wanted, new):
         logger.warning("%s", warning)
-    return (
-        json.dumps(starting_offsets(settings, wanted))
-        if new and log.last_seq >= 0
-        else stream.starting_offsets
-    )
+    if new and log.last_seq >= 0:
+        return json.dumps(starting_offsets(settings, wanted))
+    return stream.starting_offsets
 
 
 def prepare(settings: Settings, backlog: Backlog | None = None) -> tuple[Balancer, str, BatchGuard]:
-    """Fence the publisher before us, open the log, finish what an earlier run has left: all that
-    comes before the first batch.
+    """Fence earlier publishers, open the log, and finish what an earlier run has left.
 
-    `backlog`: how far this job has come, when it only begins its stream anew. Returns the
-    balancer, where a new checkpoint begins to read, and who looks at its batches first. Raises
-    FatalError: LogError when log, tables and Kafka don't belong together, LostRecords when Kafka
-    has deleted what comes next.
+    `backlog`: this job's own, if it only begins its stream anew. Returns the balancer, where a new
+    checkpoint begins to read, and the guard that examines each batch first. Raises FatalError:
+    LogError when log, tables and Kafka don't belong together, LostRecords when Kafka has deleted
+    the next records.
     """
     outbox = Outbox(settings)
     try:
@@ -97,12 +96,16 @@ def prepare(settings: Settings, backlog: Backlog | None = None) -> tuple[Balance
 def _prepare(
     settings: Settings, outbox: Outbox, backlog: Backlog | None
 ) -> tuple[Balancer, str, BatchGuard]:
+    """As `prepare`, which closes the outbox if this fails."""
     stream = settings.stream
-    log, _ = _open(settings, outbox, fenced=False)  # a job that can't run shuts none out that does
-    starting = _starting(settings, log)
-    outbox.fence()  # before the log is read: whoever logs after this can't publish it
+    # Everything is checked before the fence: a job that can't run shuts out none that can.
+    log, _ = _open(settings, outbox, fenced=False)
+    starting = _starting_option(settings, log)
+    # The fence comes before the log is read: what another job logs after it can't be published.
+    outbox.fence()
     crash_point("after_fence")
     log, tables = _open(settings, outbox, fenced=True)
+    # What an earlier run has logged, and not published or projected.
     published = outbox.catch_up(log.since)
     crash_point("in_catch_up")
     projected = tables.catch_up(log.since)
@@ -110,6 +113,7 @@ def _prepare(
         logger.info(
             "finished an earlier run: %d batches published, %d projected", published, projected
         )
+    # This job's epoch, and the first directory of a new checkpoint.
     checkpoint = checkpoint_of(stream)
     epoch = announce_leader(tables_of(stream), stream.pipeline_id, log.last_epoch)
     if last_batch(checkpoint) is None:
@@ -137,15 +141,13 @@ def _prepare(
     )
 
 
-def _as_checkpoint_has_it(spark: SparkSession, settings: Settings) -> Settings:
-    """The settings with the checkpoint's number of partitions.
+def _keep_partitions(spark: SparkSession, settings: Settings) -> Settings:
+    """Return the settings with the checkpoint's number of partitions.
 
-    Spark ignores any other number, and our keys must agree with Spark.
+    Spark ignores any other number, and the keys of shards must agree with Spark.
     """
-    kept, wanted = (
-        state_partitions(checkpoint_of(settings.stream)),
-        settings.stream.shuffle_partitions,
-    )
+    kept = state_partitions(checkpoint_of(settings.stream))
+    wanted = settings.stream.shuffle_partitions
     if kept is None or kept == wanted:
         return settings
     logger.warning(
@@ -161,7 +163,7 @@ def _as_checkpoint_has_it(spark: SparkSession, settings: Settings) -> Settings:
     )
 
 
-def _started(writer: DataStreamWriter, settings: Settings) -> StreamingQuery:
+def _start_query(writer: DataStreamWriter, settings: Settings) -> StreamingQuery:
     """Start the query.
 
     Raises FatalError when another job makes the same new checkpoint at this very moment.
@@ -183,14 +185,17 @@ def start(
 ) -> Running:
     """Start the stream.
 
-    `once`: read what is there now, then end; no clock ticks. `backlog` and FatalError as for
-    `prepare`.
+    `once`: read what is there now, then end, without a clock that ticks. `backlog`: as for
+    `prepare`. Raises FatalError, as `prepare` does.
     """
-    settings = _as_checkpoint_has_it(spark, settings)
+    # All that comes before the first batch.
+    settings = _keep_partitions(spark, settings)
     balancer, starting, guard = prepare(settings, backlog)
+    # The sign that this job leads comes before the query: standbys wait for it.
     if not once:
-        member.lead(balancer.epoch)  # before the query: others are waiting for this sign
+        member.lead(balancer.epoch)
     logger.info("epoch %d leads the pipeline %r", balancer.epoch, settings.stream.pipeline_id)
+    # Who watches the batches.
     share = Share.from_settings(settings.stream)
     monitor = Monitor(
         settings.stream,
@@ -204,6 +209,7 @@ def start(
     reading = limit_batch_size(settings, guard.read_plan.max_records)
     if not once and not guard.read_plan.max_records:
         guard.fairness = Fairness(reading.stream.max_offsets_per_trigger, balancer.backlog)
+    # The query.
     records = read_records(
         spark, reading, spark_options(settings), starting, guard.read_plan.one_at_a_time
     )
@@ -222,7 +228,7 @@ def start(
         writer = writer.trigger(
             processingTime=f"{settings.stream.trigger_interval_ms} milliseconds"
         )
-    running = Running(_started(writer, settings), balancer.outbox, monitor, settings, batches)
+    running = Running(_start_query(writer, settings), balancer.outbox, monitor, settings, batches)
     monitor.start(running.query)
     logger.info(
         "epoch %d, continuing after batch %d of the log", balancer.epoch, balancer.log.last_seq

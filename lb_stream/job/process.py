@@ -17,7 +17,7 @@ from lb_stream.job.submit import submit_command
 GRACE_S = 15.0
 """How long the job may take to finish its batch and end."""
 SECOND_GRACE_S = 3.0
-"""How long the job's remaining processes may take, asked one by one."""
+"""How long the job's remaining processes may take once each has got SIGTERM."""
 
 
 class Job:
@@ -91,18 +91,18 @@ def end_session(
     The driver is asked first: it finishes the current batch and ends Spark itself, within `grace_s`
     unless `hurry` returns True. `reap` collects the leader once it is dead.
     """
-    for number, wait_s, whom in (
+    for number, wait_s, list_targets in (
         (signal.SIGTERM, grace_s, _driver),
         (signal.SIGTERM, SECOND_GRACE_S, _members),
         (signal.SIGKILL, 10.0, _members),
     ):
-        for pid in whom(leader) or _members(leader):
+        for pid in list_targets(leader) or _members(leader):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
         deadline = time.monotonic() + wait_s
-        while (
-            _members(leader) and time.monotonic() < deadline and not (whom is _driver and hurry())
-        ):
+        while _members(leader) and time.monotonic() < deadline:
+            if list_targets is _driver and hurry():
+                break
             reap()
             time.sleep(0.05)
         if not _members(leader):
@@ -119,9 +119,9 @@ def _driver(leader: int) -> list[int]:
 
 
 def _members(leader: int) -> list[int]:
-    """Running processes of a session, by id.
+    """Return the ids of a session's running processes.
 
-    (Spark's Python workers leave the group of the JVM, but not its session.)
+    Spark's Python workers leave the JVM's process group, but not its session.
     """
     if not Path("/proc/self/stat").exists():
         return _members_by_ps(leader)
@@ -134,7 +134,10 @@ def _members(leader: int) -> list[int]:
 
 
 def _members_by_ps(leader: int) -> list[int]:
-    """Where there is no /proc (macOS): the process group; the workers end when their JVM does."""
+    """Return the processes of the group, where there is no /proc (macOS).
+
+    The workers, which it lacks, end when their JVM does.
+    """
     listing = subprocess.run(
         ["ps", "-A", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=False
     ).stdout
@@ -145,7 +148,7 @@ def _members_by_ps(leader: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """State, parent, group, session and so on; empty when the process is gone."""
+    """Return a process's state, parent, group, session and so on; empty when it has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,9 +1,8 @@
-"""Spark's daemon of Python workers (`spark.python.daemon.module`), quiet about workers whose task
-is over.
+"""Spark's daemon of Python workers, without traces of workers whose task is over.
 
-A worker whose task Spark has cancelled, or whose JVM has ended, finds its socket closed, and
-Spark's own daemon then prints a page of trace: at a Ctrl-C that meets a batch, for instance. There
-is nothing in it to mend; that the task has failed Spark says itself.
+It is the module `spark.python.daemon.module`. When Spark cancels a task, or the JVM ends, the
+worker finds its socket closed. Spark's own daemon prints a page of trace then, for instance at a
+Ctrl-C during a batch. The trace says nothing that could be mended: Spark reports failed tasks itself.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from pyspark import daemon
 
 
 def print_exc() -> None:
-    """In place of `traceback.print_exc` in the daemon: nothing for a socket that the other side has
-    closed."""
+    """Print the exception's trace, except for a socket that the other side has closed."""
     if not isinstance(sys.exception(), BrokenPipeError | ConnectionResetError):
         traceback.print_exc()
 

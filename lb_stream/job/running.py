@@ -1,4 +1,4 @@
-"""A stream that has been started: waiting for it, what its end means, stopping it."""
+"""A started stream: waits for it, finds why it has ended, and stops it."""
 
 from __future__ import annotations
 
@@ -23,29 +23,32 @@ from lb_stream.store import checkpoint_of
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.ports import FatalError, Publisher, StreamError
 
-_AWAY = re.compile(
-    r"common\.errors\.(Timeout|Disconnect|Network|Coordinator|BrokerNotAvailable|LeaderNotAvailable)|Cannot "
-    r"fetch record"
+_NO_ANSWER = re.compile(
+    r"common\.errors\."
+    r"(Timeout|Disconnect|Network|Coordinator|BrokerNotAvailable|LeaderNotAvailable)"
+    r"|Cannot fetch record"
 )
-"""What Spark's own Kafka client says, among other things, when nobody answers."""
+"""Texts of Spark's own Kafka client when no broker of Kafka answers."""
 
 _NOT_EMPTY = "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
-"""What Spark says when it finds state although no batch was planned when it looked."""
+"""Spark's text when it finds state although no batch was planned when the query began."""
 
-LOOK_EVERY_S = 0.5
-MAX_MESSAGE_LENGTH, NEW_LINE = 500, "\n"
-PATIENCE_S = 20.0
-"""How long a stop waits for the batch under way.
+POLL_S = 0.5
+"""How often the running batch's time is checked."""
+MAX_MESSAGE_LENGTH = 500
+NEW_LINE = "\n"
+STOP_GRACE_S = 20.0
+"""How long a stop waits for the running batch.
 
-One that is interrupted says so at length, and is run again at the next start.
+A batch that is interrupted logs a long trace, and runs again at the next start.
 """
 
 Stop = Callable[[], bool]
-"""Whether a stop has been asked for: looked at where the job can end in order."""
+"""Returns whether a stop is requested; called where the job can end in order."""
 
 
 def never() -> bool:
-    """No stop is ever asked for."""
+    """Return that no stop is requested."""
     return False
 
 
@@ -60,31 +63,32 @@ class SharedCheckpoint(FatalError):
 
 
 class BatchFailed(RuntimeError):
-    """A failure as one line for Spark, which reads the text with a regular expression that a long
-    trace overflows."""
+    """A batch's failure as one line: a long trace would overflow a regular expression of Spark's."""
 
 
 class Stuck(FatalError):
     """A batch doesn't end.
 
-    Stopping the query wouldn't end either, so whoever catches this ends the process without it.
+    Stopping the query wouldn't end either: the caller ends the process without it.
     """
 
 
 @dataclass(slots=True)
 class WatchedBatches:
-    """The `foreachBatch`, and how it went: Spark's own exception tells a failure as text only."""
+    """The `foreachBatch`, which also keeps a batch's exception: Spark passes on only its text.
+
+    `guard`: examines a batch before it is read. `done`: number of finished batches. `current`:
+    number of the running batch, and when it began (time.monotonic).
+    """
 
     balancer: Balancer
-    guard: BatchGuard | None = None  # who looks at a batch before it is read
+    guard: BatchGuard | None = None
     done: int = 0
     failure: Exception | None = None
-    under_way: tuple[int, float] | None = (
-        None  # number of the batch, when it began (time.monotonic)
-    )
+    current: tuple[int, float] | None = None
 
     def __call__(self, shards: DataFrame, batch_id: int) -> None:
-        self.under_way = batch_id, time.monotonic()
+        self.current = batch_id, time.monotonic()
         try:
             if self.guard is not None:
                 self.guard.require_readable(batch_id)
@@ -95,7 +99,7 @@ class WatchedBatches:
                 f"{type(error).__name__}: {str(error).partition(NEW_LINE)[0][:MAX_MESSAGE_LENGTH]}"
             ) from None
         finally:
-            self.under_way = None
+            self.current = None
         self.done += 1
 
 
@@ -110,26 +114,31 @@ class Running:
     batches: WatchedBatches
 
     def wait(self, stop: Stop = never) -> None:
-        """Wait until the stream ends, or a stop is asked for.
+        """Wait until the stream ends, or a stop is requested.
 
         Raises StreamError, KafkaUnavailable or Replan when it failed for one of their reasons,
         Stuck when a batch doesn't end, else StreamingQueryException.
         """
         try:
-            # takes parts of a second, too
-            while not stop() and not self.query.awaitTermination(LOOK_EVERY_S):  # type: ignore[arg-type]
-                self._look()
+            while not stop():
+                # It takes parts of a second, too.
+                if self.query.awaitTermination(POLL_S):  # type: ignore[arg-type]
+                    return
+                self._require_progress()
         except StreamingQueryException as error:
-            reason, cause = self._reason(error), self.batches.failure or error
+            reason = self._find_reason(error)
+            cause = self.batches.failure or error
             raise reason from (None if cause is reason else cause)
 
-    def _look(self) -> None:
-        """Raise Stuck when a batch takes too long: an error that ends one of Spark's threads leaves
-        others waiting for it for ever."""
-        limit_ms, under_way = self.settings.stream.batch_timeout_ms, self.batches.under_way
-        if under_way is None or not limit_ms:
+    def _require_progress(self) -> None:
+        """Raise Stuck when a batch takes too long.
+
+        An error that ends one of Spark's threads can leave others waiting for it for ever.
+        """
+        limit_ms, current = self.settings.stream.batch_timeout_ms, self.batches.current
+        if current is None or not limit_ms:
             return
-        number, began = under_way
+        number, began = current
         if (time.monotonic() - began) * 1000 > limit_ms:
             raise Stuck(
                 f"batch {number} has not come to an end within {limit_ms / 1000:.0f} s "
@@ -140,16 +149,18 @@ class Running:
                 "stream.max_offsets_per_trigger"
             )
 
-    def _reason(self, error: StreamingQueryException) -> Exception:
-        """The cause of Spark's error: a batch's own exception, records that Kafka has lost
-        meanwhile, or Kafka's absence."""
-        checkpoint, said = self.settings.stream.checkpoint, f"{error}\n{self.batches.failure}"
+    def _find_reason(self, error: StreamingQueryException) -> Exception:
+        """Return the reason of Spark's error; the error itself if none is found."""
+        # The batch's own exception.
         if isinstance(self.batches.failure, StreamError | KafkaUnavailable | Replan):
             return self.batches.failure
-        if (refusal := find_denial(self.settings, said)) is not None:
+        # What the texts say.
+        text = f"{error}\n{self.batches.failure}"
+        if (refusal := find_denial(self.settings, text)) is not None:
             return refusal
-        if "CONCURRENT_STREAM_LOG_UPDATE" in said or self._began_beside_another(said):
-            return SharedCheckpoint(checkpoint)
+        if "CONCURRENT_STREAM_LOG_UPDATE" in text or self._began_beside_another(text):
+            return SharedCheckpoint(self.settings.stream.checkpoint)
+        # Records that Kafka has deleted, a missing right, or no answer.
         try:
             require_none_lost(
                 self.settings,
@@ -158,27 +169,28 @@ class Running:
             )
         except REFUSALS as refused:
             return build_denial(self.settings, refused)
-        except FatalError as stopped:  # lost records, a right that is missing
-            return stopped
+        except FatalError as fatal:
+            return fatal
         except KafkaError as away:
             return KafkaUnavailable(f"Kafka does not answer ({away})")
-        return find_failure(said) or (
-            KafkaUnavailable("Kafka did not answer Spark") if _AWAY.search(said) else error
-        )
+        if (failure := find_failure(text)) is not None:
+            return failure
+        if _NO_ANSWER.search(text):
+            return KafkaUnavailable("Kafka did not answer Spark")
+        return error
 
-    def _began_beside_another(self, said: str) -> bool:
-        """Whether the checkpoint was empty when the query looked, and then held another one's first
-        batch."""
-        return _NOT_EMPTY in said and last_batch(checkpoint_of(self.settings.stream)) is not None
+    def _began_beside_another(self, text: str) -> bool:
+        """Return whether another job has begun the same new checkpoint at the same time."""
+        return _NOT_EMPTY in text and last_batch(checkpoint_of(self.settings.stream)) is not None
 
     def stop(self) -> None:
-        """Let the batch under way come to its end, end the query, release the connections."""
+        """Wait for the running batch, end the query, and release the connections."""
         try:
-            patience = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + STOP_GRACE_S
             while (
                 self.query.isActive
                 and self.query.status["isTriggerActive"]
-                and time.monotonic() < patience
+                and time.monotonic() < deadline
             ):
                 time.sleep(0.1)
             self.query.stop()

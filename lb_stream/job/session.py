@@ -25,12 +25,11 @@ from lb_stream.stream.task.crash import arm
 DAEMON_NUMBER = "LB_DAEMON_NUMBER"
 EXECUTORS = "spark.executor.extraJavaOptions"
 TOKENS_ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
-"""Where Kafka's client in Java may take tokens from: a property of the JVM, without which it takes
-none."""
+"""Property of the JVM with the URLs from which Kafka's Java client may read tokens."""
 
 
 def spark_session(settings: Settings) -> SparkSession:
-    """Get or make the session. Workers run this very Python: another one would lack the packages.
+    """Return the Spark session. Workers run this Python, as another one would lack the packages.
 
     Raises SettingError when executors on other machines could not reach the driver, or the folders.
     """
@@ -65,9 +64,8 @@ def spark_session(settings: Settings) -> SparkSession:
         raise
     if token is not None:
         assert session._jvm is not None
-        session._jvm.java.lang.System.setProperty(
-            TOKENS_ALLOWED, token_url(str(token))
-        )  # this JVM has been started before us
+        # The driver's JVM was started before this program, without the property.
+        session._jvm.java.lang.System.setProperty(TOKENS_ALLOWED, token_url(str(token)))
     require_file_system(session, checkpoint_of(settings.stream))
     return session
 

@@ -15,11 +15,10 @@ from lb_stream.io.local.java import Java, find_java
 from lb_stream.settings.files import CONF
 
 JVM_OPTIONS = (
-    # its work is done while the job stands still; G1's goes on beside it, on cores that Python's
-    # workers need
+    # It collects garbage while the job stands still. G1 does so beside the job, on cores that the
+    # Python workers need.
     "-XX:+UseParallelGC",
-    # else Spark goes on without the thread that it has ended, and a batch waits for that one for
-    # ever
+    # Otherwise Spark goes on without a thread that has ended, and a batch waits for it for ever.
     "-XX:+ExitOnOutOfMemoryError",
     f"-Dlog4j2.configurationFile={(CONF / 'log4j2.properties').as_uri()}",
 )
@@ -27,8 +26,6 @@ QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 DEFAULTS = CONF / "spark-defaults.conf"
 JOB = Path(__file__).with_name("balance.py")
 BACKTEST = Path(__file__).parents[1] / "backtest" / "main.py"
-
-
 PYSPARK = Path(pyspark.__file__).parent
 
 

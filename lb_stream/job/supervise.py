@@ -35,16 +35,18 @@ def run(
 ) -> None:
     """Run the stream until it ends or a stop is requested.
 
-    After a transient failure the stream restarts, after a pause that grows each time: Kafka was
-    away, Python workers or executors ended, a disk didn't answer.
+    After a transient failure the stream restarts, after a pause that grows each time: Kafka didn't
+    answer, Python workers or executors ended, a disk didn't answer. It restarts at once when a
+    batch must be planned anew. It also does so once when an older job, shut out but still running,
+    has written into its checkpoint.
 
-    It restarts at once when a batch must be planned anew, and a single time when an older job,
-    which was shut out but had not ended yet, has written into its checkpoint. Raises FatalError
-    when it can't go on (a damaged file, a full disk, another job that leads), KafkaUnavailable or
-    TransientError when no batch ends for `stream.batch_timeout_ms`. Raises Stuck without stopping
-    the stream: that would take as long as the batch.
+    Raises FatalError when it can't go on (a damaged file, a full disk, another job that leads),
+    KafkaUnavailable or TransientError when no batch ends for `stream.batch_timeout_ms`. Raises
+    Stuck without stopping the stream, which would take as long as the batch.
     """
-    patience, crossed, backlog = Patience(settings.stream.batch_timeout_ms / 1000), False, None
+    patience = Patience(settings.stream.batch_timeout_ms / 1000)
+    has_crossed = False
+    backlog = None
     while not stop():
         running = None
         try:
@@ -54,35 +56,32 @@ def run(
             return
         except Replan as error:
             logger.warning("%s: the stream begins anew", error)
-            backlog = (
-                running.batches.balancer.backlog if running is not None else None
-            )  # nothing has been missed meanwhile
+            # Nothing was missed meanwhile: the job has read as much of its backlog as before.
+            backlog = running.batches.balancer.backlog if running is not None else None
             continue
         except Stuck:
+            # Stopping the stream would wait for the batch, too.
             running = None
             raise
         except Exception as error:
-            reason, backlog = _reason(settings, error), None
-            if isinstance(reason, StreamError | KafkaUnavailable | KafkaError) and not (
-                isinstance(reason, TransientError) and reason.by_a_record
-            ):
+            backlog = None
+            reason = _find_reason(settings, error)
+            if _is_no_records_fault(reason):
                 forgive_last_start(settings)
-            if (
-                isinstance(reason, SharedCheckpoint)
-                and not crossed
-                and is_leader(tables_of(settings.stream), settings.stream.pipeline_id)
-            ):
-                crossed = True
+            # A job that was shut out may write into the checkpoint before it ends. It does so once.
+            if not has_crossed and _is_older_job_at_checkpoint(settings, reason):
+                has_crossed = True
                 logger.warning(
                     "an older job, shut out already, wrote into the checkpoint at the same time: "
                     "the stream begins anew"
                 )
                 continue
-            finished = running is not None and running.batches.done > 0
-            if (
-                not isinstance(reason, KafkaUnavailable | KafkaError | TransientError)
-                or (pause_s := patience.next_pause_s(finished)) is None
-            ):
+            # A transient failure is tried again after a pause, any other one ends the job.
+            pause_s = None
+            if isinstance(reason, KafkaUnavailable | KafkaError | TransientError):
+                finished = running is not None and running.batches.done > 0
+                pause_s = patience.next_pause_s(finished)
+            if pause_s is None:
                 raise reason from (error if reason is not error else error.__cause__)
             if isinstance(reason, TransientError) and reason.daemon_lost:
                 renew_daemon(spark)
@@ -99,8 +98,22 @@ def run(
         require_lead(settings, member)
 
 
+def _is_no_records_fault(reason: Exception) -> bool:
+    """Return whether no record can be to blame for the end of a run."""
+    if isinstance(reason, TransientError):
+        return not reason.by_a_record
+    return isinstance(reason, StreamError | KafkaUnavailable | KafkaError)
+
+
+def _is_older_job_at_checkpoint(settings: Settings, reason: Exception) -> bool:
+    """Return whether a job that this one has shut out has written into the checkpoint."""
+    return isinstance(reason, SharedCheckpoint) and is_leader(
+        tables_of(settings.stream), settings.stream.pipeline_id
+    )
+
+
 def require_lead(settings: Settings, member: Member) -> None:
-    """Raise Fenced when another job has begun to lead while this one, which led, was away."""
+    """Raise Fenced when this job has led, and another job has begun to lead since."""
     stream = settings.stream
     if member.clock.epoch and not is_leader(tables_of(stream), stream.pipeline_id):
         raise Fenced(
@@ -109,7 +122,7 @@ def require_lead(settings: Settings, member: Member) -> None:
         )
 
 
-def _reason(settings: Settings, error: Exception) -> Exception:
+def _find_reason(settings: Settings, error: Exception) -> Exception:
     """Return the reason of a failure: a missing right, a transient failure, a fault of the machine.
 
     Any other error is returned itself.
@@ -132,16 +145,18 @@ def _wait(seconds: float, stop: Stop) -> None:
         time.sleep(min(left, 0.2))
 
 
-def _end(spark: SparkSession, settings: Settings, running: Running | None, asked: bool) -> None:
-    if asked:
+def _end(spark: SparkSession, settings: Settings, running: Running | None, requested: bool) -> None:
+    """Stop the stream; if that was requested, quietly."""
+    if requested:
         forgive_last_start(settings)
-        spark.sparkContext.setLogLevel("OFF")  # what is interrupted says so at length
+        # Spark logs a long trace for everything that is interrupted.
+        spark.sparkContext.setLogLevel("OFF")
     if running is not None:
         running.stop()
 
 
 def describe_ready(settings: Settings) -> str:
-    """Return the job's message once it reads."""
+    """Return the message of a job that has begun to read."""
     kafka, topics, stream = settings.kafka.bootstrap_servers, settings.topics, settings.stream
     return (
         f"ready: reads {topics.reports} and {topics.commands} at {kafka}; tables in "

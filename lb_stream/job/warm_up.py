@@ -1,8 +1,6 @@
-"""Makes a job that stands by warm: the whole stream, on a few of the last records, with a
-checkpoint and tables of its own.
+"""Warms a standby up: runs the whole stream on the last records, with its own checkpoint and tables.
 
-So classes are loaded, code is generated, Python workers run. Done several times at first, as the
-JVM compiles what has run often; then now and then, as idle workers end after a minute.
+Then classes are loaded, code is generated, and Python workers run.
 """
 
 from __future__ import annotations
@@ -32,28 +30,29 @@ from lb_stream.stream.transforms import to_blocks, to_shards
 
 logger = logging.getLogger(__name__)
 
-EVERY_S = 40.0
-AT_FIRST = 8
-"""So often one after another, before that."""
+INTERVAL_S = 40.0
+"""Time between two warm-ups; idle Python workers end after a minute."""
+FIRST_RUNS = 8
+"""Warm-ups that follow one another at once before that: the JVM compiles what has run often."""
 LAST_RECORDS = 60
-"""Of each partition."""
+"""Records of each partition that a warm-up reads."""
+BATCH_RECORDS = 60
+"""Records of a batch, so that there are batches after the first one."""
 PARTITIONS = "spark.sql.shuffle.partitions"
-IN_A_BATCH = 60
-"""Records: a start, and batches after it."""
 
 
 class NoPublisher:
     """A publisher that publishes nothing."""
 
     def publish(self, logged: Logged) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class WarmUp:
-    """Runs beside whoever waits: `keep` begins one when it is due."""
+    """Runs warm-ups in a thread of its own, while the job stands by."""
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self._spark, self._settings = spark, settings
@@ -62,36 +61,33 @@ class WarmUp:
         self._due, self._runs = 0.0, 0
         self.done = False
 
-    def run_if_due(self, somebody_leads: bool) -> None:
-        """Begin one, if it is time for it.
+    def run_if_due(self, has_leader: bool) -> None:
+        """Begin a warm-up if its time has come.
 
-        Where nobody leads this job is about to, and gets warm by that.
+        Without a leader this job is about to lead, which warms it up, too.
         """
-        if (
-            not somebody_leads
-            or time.monotonic() < self._due
-            or (self._thread is not None and self._thread.is_alive())
-        ):
+        is_running = self._thread is not None and self._thread.is_alive()
+        if not has_leader or is_running or time.monotonic() < self._due:
             return
-        self._due = time.monotonic() + EVERY_S
+        self._due = time.monotonic() + INTERVAL_S
         self._stop.clear()
         self._thread = Thread(target=self._run, name="warm-up", daemon=True)
         self._thread.start()
 
-    def cancel(self, patience_s: float) -> None:
-        """End the one under way; it may go on ending after so long."""
+    def cancel(self, wait_s: float) -> None:
+        """Cancel the running warm-up, and wait at most `wait_s` for its end."""
         self._stop.set()
         if self._thread is not None:
-            self._thread.join(timeout=patience_s)
+            self._thread.join(timeout=wait_s)
         self._due = 0.0
 
     def _run(self) -> None:
+        """Run one warm-up, and note when the next one is due."""
         began = time.monotonic()
         try:
             self._stream()
-        except (
-            Exception
-        ) as error:  # whatever it is: a job that isn't warm takes over all the same, only later
+        # Whatever fails here, a job that isn't warm can take over, only more slowly.
+        except Exception as error:
             if not self._stop.is_set():
                 logger.warning(
                     "the warm-up has failed (%s: %s)",
@@ -104,47 +100,48 @@ class WarmUp:
                 logger.info("warm after %.1f s", time.monotonic() - began)
             self.done = True
             self._runs += 1
-            self._due = time.monotonic() + (EVERY_S if self._runs >= AT_FIRST else 0.0)
+            self._due = time.monotonic() + (INTERVAL_S if self._runs >= FIRST_RUNS else 0.0)
 
     def _stream(self) -> None:
-        """Read the last records, decide, log, project; then forget it all."""
+        """Read the last records, decide, log and project, then delete all of it."""
         stream = self._settings.stream
         folder = f"{stream.checkpoint.rstrip('/')}-warm-up-{this_host()}-{os.getpid()}"
+        # The session has the number of partitions of the last checkpoint.
+        partitions = int(self._spark.conf.get(PARTITIONS) or stream.shuffle_partitions)
         changed = {
             "tables": f"{folder}/tables",
             "checkpoint": f"{folder}/checkpoint",
             "crash_at": "",
-            "max_offsets_per_trigger": IN_A_BATCH,
-            "shuffle_partitions": int(
-                self._spark.conf.get(PARTITIONS) or stream.shuffle_partitions
-            ),  # those of the last checkpoint
+            "max_offsets_per_trigger": BATCH_RECORDS,
+            "shuffle_partitions": partitions,
         }
         own = self._settings.model_copy(update={"stream": stream.model_copy(update=changed)})
-        left = Store.at(folder, stream.store_options, "stream.checkpoint")
-        _remove(left)
+        store = Store.at(folder, stream.store_options, "stream.checkpoint")
+        _delete(store)
         try:
-            query = self._started(own)
+            query = self._start_query(own)
             while query.isActive and not self._stop.is_set():
                 query.awaitTermination(0.2)  # type: ignore[arg-type] # takes parts of a second, too
             query.stop()
         finally:
-            _remove(left)
+            _delete(store)
 
-    def _started(self, own: Settings) -> StreamingQuery:
+    def _start_query(self, own: Settings) -> StreamingQuery:
+        """Start the stream with the warm-up's settings."""
         stream = own.stream
         root, checkpoint = tables_of(stream), checkpoint_of(stream)
         write_directory(checkpoint, 0, 1, {})
-        log, tables = (
-            RoundLog(root, stream.pipeline_id, checkpoint),
-            Projections(root, stream.pipeline_id),
-        )
+        log = RoundLog(root, stream.pipeline_id, checkpoint)
+        tables = Projections(root, stream.pipeline_id)
         balancer = Balancer(own, log, NoPublisher(), tables, StartBacklog(checkpoint), epoch=1)
         begin, end = read_offset_bounds(own)
+        # Where it begins to read.
         starting: dict[str, dict[str, int]] = {}
         for (topic, number), offset in end.items():
             starting.setdefault(topic, {})[str(number)] = max(
                 begin[topic, number], offset - LAST_RECORDS
             )
+        # The query.
         records = read_records(self._spark, own, spark_options(own), json.dumps(starting))
         shards = records.transform(to_blocks(own, 1)).transform(to_shards(own, 1))
         writer = (
@@ -159,6 +156,6 @@ class WarmUp:
         )
 
 
-def _remove(folder: Store) -> None:
+def _delete(folder: Store) -> None:
     with suppress(OSError):
         folder.delete_all()

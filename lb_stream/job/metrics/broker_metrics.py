@@ -1,6 +1,6 @@
 """Metrics of single brokers, from the figures that rounds write beside the log.
 
-They have a path of their own: they are many.
+They have a path of their own, because there are many.
 """
 
 from __future__ import annotations
@@ -68,37 +68,41 @@ class BrokerMetrics(Collector):
         made = [
             *(
                 GaugeMetricFamily(
-                    f"pulsar_lb_{name}_usage", "per cent of its limit", labels=[*labels, "metric"]
+                    f"pulsar_lb_{name}_usage",
+                    "usage of the resource, per cent of its limit",
+                    labels=[*labels, "metric"],
                 )
                 for name in USAGES
             ),
             GaugeMetricFamily(
                 "pulsar_lb_resource_usage",
-                "greatest weighted usage, ratio; max_ema: smoothed",
+                "weighted usage of the scarcest resource, ratio; max_ema: smoothed",
                 labels=[*labels, "feature"],
             ),
             GaugeMetricFamily(
                 "pulsar_lb_resource_usage_stats",
-                "of a cluster's smoothed usages, ratio",
+                "average and deviation of a cluster's smoothed usages, ratio",
                 labels=["cluster", "feature", "stat"],
             ),
             GaugeMetricFamily(
-                "lb_stream_broker_alive", "0: taken for dead, or gone", labels=labels
+                "lb_stream_broker_alive", "1: alive; 0: dead or departed", labels=labels
             ),
             GaugeMetricFamily(
                 "lb_stream_broker_active",
-                "1: counts in means and maxima; 0: drained or silent",
+                "1: counts in max and mean usage; 0: draining, drained or silent",
                 labels=labels,
             ),
-            GaugeMetricFamily("lb_stream_broker_bundles", "bundles owned", labels=labels),
+            GaugeMetricFamily(
+                "lb_stream_broker_bundles", "bundles that the broker owns", labels=labels
+            ),
             GaugeMetricFamily(
                 "lb_stream_broker_throughput_bytes_per_second",
-                "as last reported",
+                "throughput in the last load report",
                 labels=[*labels, "direction"],
             ),
             GaugeMetricFamily(
                 "lb_stream_broker_messages_per_second",
-                "as last reported",
+                "message rate in the last load report",
                 labels=[*labels, "direction"],
             ),
         ]
@@ -117,8 +121,8 @@ class BrokerMetrics(Collector):
             )
         families["pulsar_lb_resource_usage"].add_metric([*labels, "max"], broker["usage_ratio"])
         families["lb_stream_broker_bundles"].add_metric(labels, broker["bundles"])
-        for (what, direction), column in FLOWS.items():
-            families[f"lb_stream_broker_{what}_per_second"].add_metric(
+        for (quantity, direction), column in FLOWS.items():
+            families[f"lb_stream_broker_{quantity}_per_second"].add_metric(
                 [*labels, direction], broker[column]
             )
 

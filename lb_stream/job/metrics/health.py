@@ -46,7 +46,7 @@ _read_memory = msgspec.json.Decoder(_HealthMemory).decode
 
 
 class Health:
-    """What the job knows of its own health."""
+    """The job's own facts about its health, and the answers made from them."""
 
     def __init__(self, settings: StreamSettings, epoch: int, memories: MemorySource) -> None:
         self._settings, self._epoch, self._memories = settings, epoch, memories
@@ -64,10 +64,8 @@ class Health:
         """Note a finished batch."""
         self._batch_ms = int(ended_s * 1000)
         for row in logged.rounds.select(["cluster", "now_ms", "error"]).to_pylist():
-            self._errors[row["cluster"]], self._last_ms[row["cluster"]] = (
-                row["error"],
-                row["now_ms"],
-            )
+            self._errors[row["cluster"]] = row["error"]
+            self._last_ms[row["cluster"]] = row["now_ms"]
         for cluster in forgotten_clusters(logged):
             del self._errors[cluster], self._last_ms[cluster]
 
@@ -90,10 +88,11 @@ class Health:
             and (_now_ms() - self._batch_ms <= LATE_MS or not self._settings.tick_interval_ms)
         )
 
-    def _answer(self, well: bool) -> HttpAnswer:
+    def _answer(self, is_ok: bool) -> HttpAnswer:
+        """Return the verdict on the job; the status is what `is_ok` says."""
         found = judge(self._facts()).to_dict()
         return HttpAnswer(
-            200 if well else 503,
+            200 if is_ok else 503,
             "application/json",
             json.dumps(found, ensure_ascii=False).encode() + b"\n",
         )

@@ -8,7 +8,7 @@ Counters count from the start of this process; the tables have the whole history
 from __future__ import annotations
 
 from collections import Counter as Counted
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 import msgspec
@@ -29,6 +29,7 @@ from lb_stream.core.model.memory import Mergeable
 from lb_stream.core.shadow.evaluate import REAL
 from lb_stream.job.metrics.round_figures import MemorySource, RoundFigures
 from lb_stream.job.metrics.spark_progress import (
+    Progress,
     is_batch,
     lag_records,
     read_number,
@@ -76,6 +77,8 @@ SKIPS = {
 """Refusals of a whole shedding pass → Pulsar's word for it."""
 
 _FAILED = frozenset({"refused", "expired", "failed"})
+_ASSIGN_RESULTS = {"confirmed": "Success"} | dict.fromkeys(_FAILED, "Failure")
+"""Outcome of an assignment → Pulsar's word for it."""
 _LATENCIES = {
     "unload": (
         "pulsar_lb_release_latency",
@@ -103,14 +106,14 @@ class _ClusterMemory(msgspec.Struct):
     clashing: int = 0
     dead: list[str] = []
     retry_ms: int = 0
-    suspension: dict[str, Any] | None = None
+    suspension: dict[str, object] | None = None
     mergeable: dict[str, Mergeable] = {}
-    proposals: list[Any] = []
+    proposals: list[object] = []
 
 
 _read_memory = msgspec.json.Decoder(_ClusterMemory).decode
 
-# a second series for each counter, of which nobody asks
+# They would be a second series for each counter, without any use.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -150,44 +153,44 @@ class Metrics:
 
         self.info = Gauge(
             "lb_stream_info",
-            "always 1; the labels tell what runs",
+            "always 1; the labels name the pipeline and the version",
             ["pipeline", "version"],
             registry=own,
         )
         self.epoch = Gauge(
             "lb_stream_epoch",
-            "epoch of the decisions: grows at every start of the job",
+            "epoch of the job, which grows with every start",
             registry=own,
         )
         self.leader = Gauge(
             "lb_stream_leader", "1: this job leads its pipeline; 0: it stands by", registry=own
         )
         self.standbys = Gauge(
-            "lb_stream_standbys", "other jobs that stand by, as the leader hears them", registry=own
+            "lb_stream_standbys", "jobs that stand by, as far as the leader knows", registry=own
         )
         self.batches = Counter("lb_stream_batches_total", "micro-batches finished", registry=own)
-        last = "when the last micro-batch was finished, or the job begun"
+        last = "time when the last micro-batch was finished; at first, when the job began"
         self.last_batch = Gauge("lb_stream_last_batch_timestamp_seconds", last, registry=own)
-        self.batch_seconds = seconds("batch", "a micro-batch as a whole, as Spark measures it")
-        self.phase_seconds = seconds("phase", "one part of a micro-batch", "phase")
-        self.state_seconds = seconds("state", "the state's work, summed over tasks", "part")
+        self.batch_seconds = seconds("batch", "duration of a micro-batch, as Spark measures it")
+        self.phase_seconds = seconds("phase", "duration of a phase of a micro-batch", "phase")
+        self.state_seconds = seconds("state", "time for the state, summed over tasks", "part")
         self.state_rows = Gauge(
-            "lb_stream_state_rows", "keys in the state: shards of clusters", registry=own
+            "lb_stream_state_rows", "keys in the state, which are shards of clusters", registry=own
         )
         self.state_bytes = Gauge(
-            "lb_stream_state_bytes", "memory used by the state store", registry=own
+            "lb_stream_state_bytes", "memory that the state store uses", registry=own
         )
         self.input_records = Counter(
             "lb_stream_input_records_total", "records read from Kafka", registry=own
         )
         self.input_rate = Gauge(
             "lb_stream_input_records_per_second",
-            "records that arrived, of the last micro-batch",
+            "rate at which records arrived, by the last micro-batch",
             registry=own,
         )
         self.processed_rate = Gauge(
             "lb_stream_processed_records_per_second",
-            "records worked off, of the last micro-batch",
+            "rate at which records were processed, by the last micro-batch",
             registry=own,
         )
         self.lag = Gauge(
@@ -199,7 +202,7 @@ class Metrics:
         self.monitoring_errors = Counter(
             "lb_stream_monitoring_errors_total",
             "failures of the monitoring itself",
-            ["what"],
+            ["part"],
             registry=own,
         )
 
@@ -212,26 +215,30 @@ class Metrics:
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"lb_stream_{name}", text, ["cluster"], registry=self.registry)
 
-        self.rounds = counter("rounds", "rounds logged")
+        self.rounds = counter("rounds", "rounds that were logged")
         self.last_round = gauge(
-            "last_round_timestamp_seconds", "record time of the cluster's last logged round"
+            "last_round_timestamp_seconds", "time of the cluster's last round in the log"
         )
         self.decisions = counter(
-            "decisions", "decisions logged", "kind", "reason", "strategy", "dry_run"
+            "decisions", "decisions that were logged", "kind", "reason", "strategy", "dry_run"
         )
-        self.outcomes = counter("outcomes", "decisions that have ended", "kind", "outcome")
-        self.refusals = counter("refusals", "what a rule refused", "rule")
-        self.rejected = counter("rejected_records", "records that could not be taken")
-        self.round_errors = counter("round_errors", "rounds that failed, with nothing decided")
+        self.outcomes = counter("outcomes", "decisions that have an outcome", "kind", "outcome")
+        self.refusals = counter("refusals", "refusals of rules", "rule")
+        self.rejected = counter("rejected_records", "records that were rejected")
+        self.round_errors = counter(
+            "round_errors", "rounds that failed, in which nothing was decided"
+        )
         self.shadow_rounds = counter(
-            "shadow_rounds", "rounds that a shadow looked at, or should have", "shadow", "outcome"
+            "shadow_rounds",
+            "rounds that a shadow should have evaluated, by outcome",
+            "shadow",
+            "outcome",
         )
         self.shadow_decisions = counter(
             "shadow_decisions", "decisions that a shadow would have made", "shadow", "kind"
         )
         of_policies = (
-            "greatest usage of a broker: as reported (policy real), or as a shadow "
-            "predicts it with its own moves"
+            "max usage: as reported (policy real), or as a shadow predicts it with its own moves"
         )
         self.shadow_usage = Gauge(
             "lb_stream_shadow_max_usage_ratio",
@@ -250,20 +257,25 @@ class Metrics:
             )
 
         self.unload_brokers = counter(
-            "unload_broker", "brokers that were asked to unload, once for each round"
+            "unload_broker", "brokers that were asked to unload, counted once in each round"
         )
         self.unload_bundles = counter(
             "unload_bundle", "bundles that were asked to leave their broker"
         )
         self.splits = counter("bundles_split", "bundles that were asked to split")
         self.unload_results = counter(
-            "unload_broker_breakdown", "unloads decided, skipped, failed", "result", "reason"
+            "unload_broker_breakdown",
+            "unloads that were decided, skipped or failed",
+            "result",
+            "reason",
         )
         self.split_results = counter(
-            "bundles_split_breakdown", "splits decided, failed", "result", "reason"
+            "bundles_split_breakdown", "splits that were decided or failed", "result", "reason"
         )
         self.assign_results = counter(
-            "assign_broker_breakdown", "assignments confirmed, failed, of owned bundles", "result"
+            "assign_broker_breakdown",
+            "assignments that were confirmed, failed or superseded",
+            "result",
         )
         self.latencies = {
             kind: Histogram(
@@ -314,7 +326,7 @@ class Metrics:
         for cluster, count in Counted(clusters).items():
             self.rejected.labels(cluster).inc(count)
 
-    def record_progress(self, progress: Mapping[str, Any]) -> None:
+    def record_progress(self, progress: Progress) -> None:
         """Record Spark's progress of a batch; without a batch, only its figures about the input."""
         for topic, records in lag_records(progress).items():
             self.lag.labels(topic).set(records)
@@ -354,9 +366,8 @@ class Metrics:
                 decision["strategy"],
                 str(decision["dry_run"]).lower(),
             ).inc()
-        made = [
-            decision for decision in decisions if not decision["dry_run"]
-        ]  # a dry run asks nobody, and nothing comes of it
+        # A dry run's decisions aren't published, and have no outcome.
+        made = [decision for decision in decisions if not decision["dry_run"]]
         self._open |= {decision["decision_id"]: decision["kind"] for decision in made}
         unloads = [decision for decision in made if decision["kind"] in ("unload", "transfer")]
         self.unload_brokers.labels(cluster, "bundleUnloading").inc(
@@ -379,23 +390,16 @@ class Metrics:
             kind = self._open.pop(outcome["decision_id"], "unknown")
             self.outcomes.labels(cluster, kind, outcome["outcome"]).inc()
             if kind == "assign":
-                result = (
-                    "Failure"
-                    if outcome["outcome"] in _FAILED
-                    else "Success"
-                    if outcome["outcome"] == "confirmed"
-                    else "Skip"
-                )
+                result = _ASSIGN_RESULTS.get(outcome["outcome"], "Skip")
                 self.assign_results.labels(cluster, "assign", result).inc()
-            elif (
-                outcome["outcome"] in _FAILED and kind != "merge"
-            ):  # the reference merges nothing, and has no metric of it
-                metric, what = (
-                    (self.split_results, "bundlesSplit")
-                    if kind == "split"
-                    else (self.unload_results, "bundleUnloading")
-                )
-                metric.labels(cluster, what, "Failure", "Unknown").inc()
+            elif outcome["outcome"] in _FAILED:
+                if kind == "split":
+                    self.split_results.labels(cluster, "bundlesSplit", "Failure", "Unknown").inc()
+                # The reference has no metric of merges, as it merges nothing.
+                elif kind != "merge":
+                    self.unload_results.labels(
+                        cluster, "bundleUnloading", "Failure", "Unknown"
+                    ).inc()
             if outcome["outcome"] == "confirmed" and kind in self.latencies:
                 waited_ms = outcome["took_ms"]
                 if kind == "unload" and outcome.get("released_ms") is not None:
@@ -426,7 +430,7 @@ class Metrics:
 
 
 class _Clusters(Collector):
-    """Gauges of clusters, read on request: a large memory is too much JSON for every batch."""
+    """Gauges of clusters, read on request: parsing large memories takes too long for every batch."""
 
     def __init__(self, memories: MemorySource, figures: RoundFigures) -> None:
         self._memories, self._figures = memories, figures
@@ -434,23 +438,24 @@ class _Clusters(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield a gauge for each cluster and figure."""
-        clusters = GaugeMetricFamily("lb_stream_clusters", "clusters known")
+        # The gauges.
+        clusters = GaugeMetricFamily("lb_stream_clusters", "known clusters")
         pending = GaugeMetricFamily(
             "lb_stream_pending_decisions",
-            "decisions that no report has confirmed yet",
+            "pending decisions: published, and without an outcome yet",
             labels=["cluster", "kind"],
         )
         dead = GaugeMetricFamily(
-            "lb_stream_dead_brokers", "brokers taken for dead, or gone", labels=["cluster"]
+            "lb_stream_dead_brokers", "brokers that are dead or departed", labels=["cluster"]
         )
         clashing = GaugeMetricFamily(
             "lb_stream_self_balancing_brokers",
-            "brokers whose own cluster balances beside published decisions",
+            "brokers of a cluster that balances by itself although decisions are published",
             labels=["cluster"],
         )
         merges = GaugeMetricFamily(
             "lb_stream_merge_advice",
-            "pairs of bundles that people are advised to merge",
+            "pairs of bundles that could be one, by merge advice",
             labels=["cluster"],
         )
         proposals = GaugeMetricFamily(
@@ -458,16 +463,17 @@ class _Clusters(Collector):
         )
         suspended = GaugeMetricFamily(
             "lb_stream_suspended",
-            "1: nothing is decided, for this reason",
+            "1: nothing is decided for the cluster, for this reason",
             labels=["cluster", "reason"],
         )
         brokers = GaugeMetricFamily(
-            "lb_stream_brokers", "brokers known, dead ones included", labels=["cluster"]
+            "lb_stream_brokers", "known brokers, including dead ones", labels=["cluster"]
         )
         bundles = GaugeMetricFamily(
             "lb_stream_bundles", "bundles that have an owner", labels=["cluster"]
         )
-        memories = dict(self._memories())  # the stream goes on meanwhile
+        # Of memories: a copy, as the stream goes on meanwhile.
+        memories = dict(self._memories())
         self._read = {cluster: self._known(cluster, text) for cluster, text in memories.items()}
         clusters.add_metric([], len(memories))
         for cluster, (_, remembered) in self._read.items():
@@ -477,11 +483,12 @@ class _Clusters(Collector):
             dead.add_metric([cluster], len(remembered.dead))
             clashing.add_metric([cluster], remembered.clashing)
             merges.add_metric(
-                [cluster], sum(one.advised_ms > 0 for one in remembered.mergeable.values())
+                [cluster], sum(pair.advised_ms > 0 for pair in remembered.mergeable.values())
             )
             proposals.add_metric([cluster], len(remembered.proposals))
             suspended.add_metric([cluster, "errors"], remembered.retry_ms > 0)
             suspended.add_metric([cluster, "brokers_vanished"], remembered.suspension is not None)
+        # Of the latest loads.
         for cluster, rows in dict(self._figures.loads).items():
             brokers.add_metric([cluster], len(rows))
             owned = pc.sum(rows.filter(rows["alive"])["bundles"]).as_py()

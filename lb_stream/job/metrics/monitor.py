@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -33,7 +33,13 @@ from lb_stream.job.metrics.health import Health
 from lb_stream.job.metrics.job_metrics import Metrics
 from lb_stream.job.metrics.round_figures import MemorySource, RoundFigures
 from lb_stream.job.metrics.server import PATHS, serve_metrics
-from lb_stream.job.metrics.spark_progress import is_batch, lag_records, read_state, spark_phases
+from lb_stream.job.metrics.spark_progress import (
+    Progress,
+    is_batch,
+    lag_records,
+    read_state,
+    spark_phases,
+)
 from lb_stream.store import tables_of
 from lb_stream.stream.ports import Logged
 
@@ -51,17 +57,17 @@ class Query(Protocol):
     """The part of Spark's StreamingQuery that gives its progress."""
 
     @property
-    def lastProgress(self) -> Mapping[str, Any] | None:
-        """The last batch, or the last look for one."""
+    def lastProgress(self) -> Progress | None:
+        """Progress of the last batch, or of the last look that found no input."""
 
     @property
-    def recentProgress(self) -> Sequence[Mapping[str, Any]]:
-        """The last hundred of them."""
+    def recentProgress(self) -> Sequence[Progress]:
+        """The last hundred of them, oldest first."""
 
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """What is known of one batch; `phases` in seconds."""
+    """One batch: its times, its counts, Spark's progress. `phases`: seconds of each."""
 
     batch_id: int
     started_ms: int
@@ -69,11 +75,11 @@ class _Batch:
     ended_s: float = 0.0
     logged: Logged | None = None
     counts: Mapping[str, int | None] = field(default_factory=dict)
-    progress: Mapping[str, Any] | None = None
+    progress: Progress | None = None
 
 
 class Monitor:
-    """A BatchObserver. First `start`, at last `stop`; in between the stream calls the other three.
+    """A BatchObserver. The stream calls `begin`, `done` and `finish` between `start` and `stop`.
 
     `app` names pipeline and checkpoint, known only once Spark has made the checkpoint; `memories`
     gives the log's own, by cluster.
@@ -95,7 +101,7 @@ class Monitor:
         self._batch: _Batch | None = None
         self._finished: deque[_Batch] = deque()
         self._waiting: deque[_Batch] = deque(maxlen=MOST_WAITING)
-        self._progressed: Mapping[str, Any] | None = None
+        self._progress: Progress | None = None
         self._table: Table | None = None
         self._writes = 0
         self._written = time.monotonic()
@@ -106,7 +112,7 @@ class Monitor:
     # What the stream calls.
 
     def begin(self, batch_id: int) -> None:
-        """Note that a batch begins; the one before is over, and Spark has its figures."""
+        """Note that a batch begins; Spark has the progress of the batch before it."""
         self._now = time.perf_counter()
         self._batch = _Batch(batch_id, time.time_ns() // 1_000_000)
         self._wake.set()
@@ -136,9 +142,9 @@ class Monitor:
         self._thread.start()
 
     def stop(self) -> None:
-        """Count and write what is left, then serve no more.
+        """Count and write all finished batches, then end the server.
 
-        Waits for the table for 20 s at most.
+        Waits for the table for at most 20 s.
         """
         self._stopping.set()
         self._wake.set()
@@ -212,12 +218,10 @@ class Monitor:
     def _take_progress(self) -> None:
         """Record Spark's new progress, also of batches that were faster than this thread."""
         last = None if self._query is None else self._query.lastProgress
-        if last is None or last == self._progressed:
+        if last is None or last == self._progress:
             return
-        before, self._progressed = (
-            -1 if self._progressed is None else self._progressed["batchId"],
-            last,
-        )
+        before = -1 if self._progress is None else self._progress["batchId"]
+        self._progress = last
         batches = {batch.batch_id: batch for batch in self._waiting}
         for progress in (*self._missed(before, last["batchId"]), last):
             self.metrics.record_progress(progress)
@@ -225,14 +229,14 @@ class Monitor:
             if is_batch(progress) and progress["batchId"] in batches:
                 batches[progress["batchId"]].progress = progress
 
-    def _missed(self, before: int, last: int) -> list[Mapping[str, Any]]:
+    def _missed(self, before: int, last: int) -> list[Progress]:
         """Return the progress of batches between `before` and `last`."""
         if self._query is None or last <= before + 1:
             return []
         return [
-            one
-            for one in self._query.recentProgress
-            if before < one["batchId"] < last and is_batch(one)
+            progress
+            for progress in self._query.recentProgress
+            if before < progress["batchId"] < last and is_batch(progress)
         ]
 
     def _write(self) -> None:
@@ -260,25 +264,25 @@ class Monitor:
             self._waiting.remove(batch)
 
     @contextmanager
-    def _guarded(self, what: str) -> Iterator[None]:
-        """Run something; log its failure once, count it each time, and let the rest go on."""
+    def _guarded(self, part: str) -> Iterator[None]:
+        """Count each failure of a part of the monitoring, log the first one, and go on."""
         try:
             yield
         except Exception as error:
-            self.metrics.monitoring_errors.labels(what).inc()
-            if what not in self._warned:
-                self._warned.add(what)
+            self.metrics.monitoring_errors.labels(part).inc()
+            if part not in self._warned:
+                self._warned.add(part)
                 logger.warning(
                     "the monitoring lacks something (%s: %s); the stream goes on",
-                    what,
+                    part,
                     error,
                     exc_info=True,
                 )
 
 
-def _row(batch: _Batch) -> dict[str, Any]:
-    """One row of `batches`, without the columns that all rows of a run have in common."""
-    row: dict[str, Any] = {
+def _row(batch: _Batch) -> dict[str, object]:
+    """Return a row of `batches`, without the columns that are the same for all rows of a run."""
+    row: dict[str, object] = {
         "batch_id": batch.batch_id,
         "started_ms": batch.started_ms,
         **batch.counts,

@@ -1,4 +1,4 @@
-"""Figures that rounds write beside the log: newest broker loads, clusters of rejected records.
+"""Figures that rounds write beside the log: latest broker loads, clusters of rejected records.
 
 Read from the small files that a batch's rows of the log name (a row for each broker, for each
 rejected record); no table is queried.
@@ -7,7 +7,6 @@ rejected record); no table is queried.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, REJECTED_REPORTS
 from lb_stream.store import Store
 from lb_stream.stream.ports import Logged, forgotten_clusters
+from lb_stream.stream.rows import FigureFile
 
 MemorySource = Callable[[], Mapping[str, str]]
 """Gives each cluster's memory, canonical JSON."""
@@ -40,7 +40,7 @@ _COLUMNS = [*_OWN, *USAGES.values(), *FLOWS.values()]
 
 
 class RoundFigures:
-    """The newest figures of each cluster.
+    """The latest figures of each cluster.
 
     `loads`: cluster → its brokers in its last round with a new report, sorted by name.
     """
@@ -61,7 +61,9 @@ class RoundFigures:
                 self.loads |= _by_cluster(self._read(BROKER_LOADS, files, _COLUMNS))
         return rejected
 
-    def _read(self, spec: TableSpec, files: Mapping[str, Any], columns: list[str]) -> pa.Table:
+    def _read(
+        self, spec: TableSpec, files: Mapping[str, FigureFile], columns: list[str]
+    ) -> pa.Table:
         content = self._tables.get(f"{spec.name}/{files[spec.name]['path']}")
         return pq.read_table(pa.BufferReader(content), use_threads=False).select(columns)
 

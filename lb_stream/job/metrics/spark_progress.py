@@ -6,17 +6,20 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+Progress = Mapping[str, Any]
+"""Spark's progress of one batch, or of a look that found no input."""
+
 SPARK_PHASES = {
     "offsets": ("latestOffset", "getBatch"),
     "planning": ("queryPlanning",),
     "wal": ("walCommit",),
     "commit": ("commitOffsets",),
 }
-"""Our phase → Spark's phases (milliseconds in `durationMs`)."""
+"""Phase of a batch → Spark's phases (milliseconds in `durationMs`)."""
 
 
-def lag_records(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Return topic → records that were there when the batch was planned and are unread."""
+def lag_records(progress: Progress) -> dict[str, int]:
+    """Return topic → records that were there when the batch was planned and were left unread."""
     behind: dict[str, int] = {}
     for source in progress["sources"]:
         end, latest = _offsets(source["endOffset"]), _offsets(source["latestOffset"])
@@ -28,24 +31,24 @@ def lag_records(progress: Mapping[str, Any]) -> dict[str, int]:
     return behind
 
 
-def is_batch(progress: Mapping[str, Any]) -> bool:
+def is_batch(progress: Progress) -> bool:
     """Return whether the progress is that of a batch, not of a look that found no input."""
     return "addBatch" in progress["durationMs"]
 
 
-def spark_phases(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Return our phase → milliseconds, for the parts of a batch that are Spark's own."""
+def spark_phases(progress: Progress) -> dict[str, int]:
+    """Return phase → milliseconds, for the parts of a batch that are Spark's own."""
     return {
         phase: sum(progress["durationMs"].get(name, 0) for name in names)
         for phase, names in SPARK_PHASES.items()
     }
 
 
-def read_state(progress: Mapping[str, Any]) -> dict[str, int]:
+def read_state(progress: Progress) -> dict[str, int]:
     """Return the state's figures, by column of `batches`; times are sums over tasks."""
     return {
-        ours: sum(operator[theirs] for operator in progress["stateOperators"])
-        for ours, theirs in {
+        column: sum(operator[figure] for operator in progress["stateOperators"])
+        for column, figure in {
             "state_updates_ms": "allUpdatesTimeMs",
             "state_commit_ms": "commitTimeMs",
             "state_rows": "numRowsTotal",
@@ -54,13 +57,13 @@ def read_state(progress: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def read_number(progress: Mapping[str, Any], name: str) -> float:
+def read_number(progress: Progress, name: str) -> float:
     """Return a figure of the progress; 0 where Spark gives none, or an infinite rate."""
     value = progress.get(name)
     return float(value) if isinstance(value, int | float) and value < float("inf") else 0.0
 
 
-def _offsets(text: Any) -> dict[str, dict[str, int]]:
+def _offsets(text: object) -> dict[str, dict[str, int]]:
     """Return Spark's offsets of a Kafka source; empty where it gives none."""
     found = json.loads(text) if isinstance(text, str) and text else text
     return found if isinstance(found, dict) else {}

@@ -1,4 +1,4 @@
-"""Metrics and health of a standby: who leads, and whether the standby hears the leader."""
+"""Metrics and health of a standby: which job leads, and how long it has been silent."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ def standby_metrics(member: Member) -> CollectorRegistry:
     Gauge(
         "lb_stream_leader", "1: this job leads its pipeline; 0: it stands by", registry=registry
     ).set(0)
-    warm = Gauge("lb_stream_standby_warm", "1: it could take over at once", registry=registry)
+    warm = Gauge(
+        "lb_stream_standby_warm", "1: the standby could take over at once", registry=registry
+    )
     warm.set_function(lambda: float(member.warm))
     silent = Gauge(
         "lb_stream_leader_silent_seconds",
-        "since the leader's last tick, as it is heard; -1: not known",
+        "time since the leader's last tick, as the standby received it; -1: not known",
         registry=registry,
     )
     silent.set_function(silent_s)
@@ -44,7 +46,7 @@ def standby_metrics(member: Member) -> CollectorRegistry:
 
 
 class StandbyPage:
-    """Serves a standby's metrics until stopped; nothing where the address is taken or empty."""
+    """Serves a standby's metrics until stopped; serves nothing if the address is taken or empty."""
 
     def __init__(self, settings: StreamSettings, member: Member) -> None:
         self._member = member
@@ -74,7 +76,7 @@ class StandbyPage:
         """The server's URL; None if nothing is served."""
         return None if self._server is None else self._server.url
 
-    def _answer(self, well: bool) -> HttpAnswer:
+    def _answer(self, is_ok: bool) -> HttpAnswer:
         tick, member = self._member.standing.tick, self._member
         leader = (
             None if tick is None else {"instance": tick.record.instance, "epoch": tick.record.epoch}
@@ -87,5 +89,5 @@ class StandbyPage:
             "connection_error": member.connection_error,
         }
         return HttpAnswer(
-            200 if well else 503, "application/json", json.dumps(answer).encode() + b"\n"
+            200 if is_ok else 503, "application/json", json.dumps(answer).encode() + b"\n"
         )

@@ -5,7 +5,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.job.pipeline import _started
+from lb_stream.job.pipeline import _start_query
 from lb_stream.stream.ports import FatalError
 from tests.support.wordings import check_wording
 
@@ -32,11 +32,13 @@ class Writer:
 
 def test_the_one_that_was_late_says_that_another_one_is_there() -> None:
     with pytest.raises(FatalError) as error:
-        _started(Writer("Multiple streaming queries are concurrently using metadata."), Settings())  # type: ignore[arg-type]
+        _start_query(
+            Writer("Multiple streaming queries are concurrently using metadata."), Settings()
+        )  # type: ignore[arg-type]
     check_wording(error.value)
 
 
 def test_any_other_error_stays_as_it_is() -> None:
     with pytest.raises(Raised) as error:
-        _started(Writer("no room on the disk"), Settings())  # type: ignore[arg-type]
+        _start_query(Writer("no room on the disk"), Settings())  # type: ignore[arg-type]
     check_wording(error.value)

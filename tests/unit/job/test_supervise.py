@@ -228,7 +228,9 @@ def test_state_that_came_while_the_first_batch_was_planned_is_another_jobs(
         "[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] The checkpoint location file:/c/state/0 "
         "should be empty on the first batch"
     )
-    assert isinstance(waiting._reason(StreamingQueryException(said)), SharedCheckpoint) is shared
+    assert (
+        isinstance(waiting._find_reason(StreamingQueryException(said)), SharedCheckpoint) is shared
+    )
 
 
 IN_A_TASK = (
@@ -295,11 +297,11 @@ def test_what_spark_says_of_a_trouble_that_passes_is_understood(
     monkeypatch.setattr("lb_stream.job.running.require_none_lost", lambda *_, **__: "")
     monkeypatch.setattr("lb_stream.job.running.next_offsets", lambda _: {})
     waiting = running(Query(1), WatchedBatches(lambda *_: None), 0)  # type: ignore[arg-type]
-    reason = waiting._reason(StreamingQueryException(IN_A_TASK + why))
+    reason = waiting._find_reason(StreamingQueryException(IN_A_TASK + why))
     assert isinstance(reason, TransientError) and reason.by_a_record is by_a_record
     assert re.search(told, str(reason))
     assert isinstance(
-        waiting._reason(StreamingQueryException("ValueError: a fault of ours")),
+        waiting._find_reason(StreamingQueryException("ValueError: a fault of ours")),
         StreamingQueryException,
     )
 
@@ -426,7 +428,7 @@ def test_spark_hears_one_line_of_a_failure_and_the_job_all_of_it() -> None:
 def test_an_end_that_nobody_foresaw_is_not_its_own_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever looked for a fault of the machine behind it walked in a circle, and filled the memory
     with what it found."""
-    monkeypatch.setattr(Running, "_reason", lambda _, error: error)
+    monkeypatch.setattr(Running, "_find_reason", lambda _, error: error)
 
     class Ended(Query):
         def awaitTermination(self, _: float) -> bool:

@@ -41,23 +41,23 @@ def ended(warmer: WarmUp) -> None:
 
 def test_where_nobody_leads_there_is_no_time_for_it(warm_up: Make) -> None:
     warmer, runs = warm_up(lambda _: None)
-    warmer.run_if_due(somebody_leads=False)
+    warmer.run_if_due(has_leader=False)
     assert (runs, warmer.done) == ([], False)
 
 
 def test_it_is_done_several_times_at_first_and_then_now_and_then(warm_up: Make) -> None:
     warmer, runs = warm_up(lambda _: None)
-    for number in range(module.AT_FIRST):
-        warmer.run_if_due(somebody_leads=True)
+    for number in range(module.FIRST_RUNS):
+        warmer.run_if_due(has_leader=True)
         ended(warmer)
         assert warmer.done and len(runs) == number + 1
-    warmer.run_if_due(somebody_leads=True)
+    warmer.run_if_due(has_leader=True)
     ended(warmer)
-    assert len(runs) == module.AT_FIRST
+    assert len(runs) == module.FIRST_RUNS
     warmer.cancel(0.0)  # it has led since
-    warmer.run_if_due(somebody_leads=True)
+    warmer.run_if_due(has_leader=True)
     ended(warmer)
-    assert len(runs) == module.AT_FIRST + 1
+    assert len(runs) == module.FIRST_RUNS + 1
 
 
 def test_one_that_fails_is_told_of_and_tried_again(
@@ -66,10 +66,10 @@ def test_one_that_fails_is_told_of_and_tried_again(
     def fail(_: WarmUp) -> None:
         raise OSError("no such folder\nand a trace")
 
-    monkeypatch.setattr(module, "EVERY_S", 0.0)
+    monkeypatch.setattr(module, "INTERVAL_S", 0.0)
     warmer, runs = warm_up(fail)
     for _ in range(2):
-        warmer.run_if_due(somebody_leads=True)
+        warmer.run_if_due(has_leader=True)
         ended(warmer)
     assert not warmer.done and len(runs) == 2
     assert "the warm-up has failed (OSError: no such folder)" in caplog.text
@@ -86,7 +86,7 @@ def test_one_that_is_broken_off_does_not_count_and_says_nothing(
         raise RuntimeError("interrupted")
 
     warmer, _ = warm_up(wait)
-    warmer.run_if_due(somebody_leads=True)
+    warmer.run_if_due(has_leader=True)
     assert begun.wait(30)
     warmer.cancel(30.0)
     assert not warmer.done and caplog.text == ""
