@@ -15,6 +15,8 @@ from lb_stream.console.auth.users import user_lines
 from lb_stream.console.auth.visitor import COOKIE, Access
 from lb_stream.console.command_forms import COMMAND_FORMS
 from lb_stream.contracts.commands import Command
+from lb_stream.core.commands.base import make
+from lb_stream.query.past.undo import Undo
 from tests.unit.console.site import BROKER, BUNDLE, PASSWORD, Tags, client, fleet, log_in
 
 MOVED = "eu-1:1:0"
@@ -433,7 +435,27 @@ def test_an_unknown_command_an_unknown_cluster_and_a_silent_kafka_are_errors(
     )
 
 
-# --- taking back ---
+# --- undo ---
+
+
+def test_the_form_of_undo_lists_commands_moves_and_what_is_left(
+    site: TestClient, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move = {"bundle": BUNDLE, "from": "b-2:80", "to": BROKER, "decisions": [MOVED]}
+    undo = Undo(
+        "eu-1", [make("undrain-broker", broker=BROKER)], [move], [], [("c-7", "it did nothing")]
+    )
+    monkeypatch.setattr("lb_stream.console.sending.plan_undo", lambda *_: undo)
+    log_in(site, "alice")
+    form = form_on(site, "undo", id=MOVED)
+    text = Tags(site.get(link("send/undo", cluster="eu-1", id=MOVED)).text).text
+    assert "undrain-broker" in text and "Moves back" in text and "c-7: it did nothing" in text
+    answer = site.post("/send/undo", data=form | {"hours": "0"})
+    assert answer.status_code == 303, answer.text
+    assert [command.kind for _, command in topic.sent] == ["undrain-broker", "unload"]
+    assert [command.id for _, command in topic.sent] == [
+        f"{form['command_id']}-{number}" for number in (1, 2)
+    ]
 
 
 def test_a_command_is_shown_by_its_id_with_those_that_were_sent_with_it(site: TestClient) -> None:
