@@ -80,7 +80,7 @@ def add_bundles(shard: Shard, names: Iterable[str], now_ms: int) -> Shard:
     known = shard.bundles["name"].combine_chunks()
     wanted = pc.unique(pa.array(list(names), pa.string()))
     new = wanted.filter(pc.invert(pc.is_in(wanted, value_set=known)))
-    columns = Columns.of(shard.bundles, shard.bundles["owner"].to_numpy(), new)
+    columns = Columns.build(shard.bundles, shard.bundles["owner"].to_numpy(), new)
     columns.writable("owner_since_ms")[len(known) :] = now_ms
     columns.values |= dict.fromkeys(NEWS, np.zeros(len(columns.name), np.bool_))
     table = columns.table()

@@ -1,5 +1,4 @@
-"""The short- and long-term averages of bundles, and the fold of a micro-batch's reports into a
-shard."""
+"""The fold of a micro-batch's reports into a shard: short- and long-term averages of bundles."""
 
 from lb_stream.core.averages.bundles import DEFAULT_RATES, FoldConfig, fold_samples
 from lb_stream.core.averages.fold import fold

@@ -1,11 +1,10 @@
-"""Acknowledgements that name bundles: they show that a bundle has changed hands before a report
-does."""
+"""Acknowledgements that name bundles: they show a change of owner before a report does."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,11 +14,10 @@ from lb_stream.core.model.blocks import Batch, Shard, one_array, with_columns
 
 
 def strip_unexpected_bundle(payload: str, broker: str, asked: Mapping[str, tuple[str, str]]) -> str:
-    """The acknowledgement, without its bundle unless the broker that sent it was asked to act on
-    that bundle.
+    """Return an acknowledgement, without its bundle if its broker was not asked to act on that.
 
-    `asked`: of each decision under way, who was asked and about which bundle. Any sender can claim
-    that a bundle has changed hands.
+    Any sender can claim that a bundle has changed hands. `asked`: pending decision → the broker that
+    was asked, and the bundle.
     """
     ack = json.loads(payload)
     if ack["bundle"] is None or asked.get(ack["decision_id"]) == (broker, ack["bundle"]):
@@ -28,17 +26,17 @@ def strip_unexpected_bundle(payload: str, broker: str, asked: Mapping[str, tuple
 
 
 def follow_acks(shard: Shard, batch: Batch) -> Shard:
-    """Update who owns the bundles that acknowledgements name, before a report shows it.
+    """Return the shard with the owners of bundles that acknowledgements name.
 
-    An acknowledgement counts until its broker's next report in the same batch, and only for bundles
-    that are known. Those of brokers that were not asked have lost their bundles before
-    (`strip_unexpected_bundle`).
+    An acknowledgement counts until its broker's next report in the same batch, and for known bundles
+    only. Brokers that were not asked name none (`strip_unexpected_bundle`).
     """
+    # The acknowledgements, and the rows of their bundles and brokers.
     acks = _read_ownership_acks(batch)
     if not acks:
         return shard
     rows = pc.index_in(
-        pa.array([ack["bundle"] for ack in acks], pa.string()),
+        pa.array([ack.bundle for ack in acks], pa.string()),
         value_set=one_array(shard.bundles["name"]),
     ).to_pylist()
     number = {name: at for at, name in enumerate(shard.brokers["name"].to_pylist())}
@@ -46,40 +44,53 @@ def follow_acks(shard: Shard, batch: Batch) -> Shard:
         name: shard.bundles[name].to_numpy(zero_copy_only=False).copy()
         for name in ("owner", "owner_since_ms", "reported_ms", "gained")
     }
+    # Their owners, one after another.
+    owners, reported_ms = columns["owner"], columns["reported_ms"]
     for ack, row in zip(acks, rows, strict=True):
-        broker = number.get(ack["broker"])
+        broker = number.get(ack.broker)
         if row is None or broker is None:
             continue
-        owner, acquired = int(columns["owner"][row]), ack["outcome"] == "acquired"
-        if (
-            acquired
-            and owner not in (-1, broker)
-            and columns["reported_ms"][row] > ack["append_ms"]
-        ):
-            continue  # somebody else has named it since
-        if owner != broker if acquired else owner == broker:
-            columns["owner"][row] = broker if acquired else -1
-            columns["owner_since_ms"][row] = ack["append_ms"]
+        owner = int(owners[row])
+        if ack.acquired and owner not in (-1, broker) and reported_ms[row] > ack.append_ms:
+            continue  # another broker has named it since
+        if (owner == broker) != ack.acquired:
+            owners[row] = broker if ack.acquired else -1
+            columns["owner_since_ms"][row] = ack.append_ms
             columns["gained"][row] = True
-        if acquired:
-            columns["reported_ms"][row] = max(columns["reported_ms"][row], ack["append_ms"])
+        if ack.acquired:
+            reported_ms[row] = max(reported_ms[row], ack.append_ms)
     return Shard(shard.brokers, with_columns(shard.bundles, columns))
 
 
-def _read_ownership_acks(batch: Batch) -> list[dict[str, Any]]:
-    """The acknowledgements by which a bundle changes hands, in order; those that a later report of
-    their broker follows are left out."""
-    found = []
+class _OwnershipAck(NamedTuple):
+    """An acknowledgement by which a bundle changes hands."""
+
+    broker: str
+    partition: int
+    offset: int
+    append_ms: int
+    bundle: str
+    acquired: bool  # else released
+
+
+def _read_ownership_acks(batch: Batch) -> list[_OwnershipAck]:
+    """Return the acknowledgements by which bundles change hands, in the order in which they count.
+
+    Those that a later report of their broker follows are left out.
+    """
+    found: list[_OwnershipAck] = []
     for event in batch.events.filter(pc.equal(batch.events["kind"], "ack")).to_pylist():
         ack = json.loads(event["payload"])
         if ack.get("bundle") and ack.get("outcome") in ("released", "acquired"):
-            found.append(event | {"bundle": ack["bundle"], "outcome": ack["outcome"]})
+            place = event["broker"], event["partition"], event["offset"], event["append_ms"]
+            found.append(_OwnershipAck(*place, ack["bundle"], ack["outcome"] == "acquired"))
     if not found:
         return []
+    # The last report of each broker that names all of its bundles.
     whole = batch.reports.filter(pc.invert(batch.reports["some_bundles"].fill_null(False)))
     last: dict[tuple[str, int], int] = {}
     for report in whole.select(["name", "partition", "offset"]).to_pylist():
-        place = report["name"], report["partition"]
-        last[place] = max(last.get(place, -1), report["offset"])
-    found.sort(key=lambda ack: (ack["append_ms"], ack["partition"], ack["offset"]))
-    return [ack for ack in found if ack["offset"] > last.get((ack["broker"], ack["partition"]), -1)]
+        reporter = report["name"], report["partition"]
+        last[reporter] = max(last.get(reporter, -1), report["offset"])
+    found.sort(key=lambda ack: (ack.append_ms, ack.partition, ack.offset))
+    return [ack for ack in found if ack.offset > last.get((ack.broker, ack.partition), -1)]

@@ -1,11 +1,14 @@
-"""Reports and signs of life of brokers, taken into the broker table: who lives, which reports
-count, which are new samples."""
+"""Brokers' reports and signs of life, folded into the broker table.
+
+Here it is decided which reports count, and which are new samples.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -23,22 +26,23 @@ from lb_stream.core.model.blocks import (
 from lb_stream.core.model.view import Ints
 
 CLOCK_CORRECTED_MS = 3_600_000
-"""A report whose lastUpdate lies this far or farther behind the broker's previous one is no old
-report: its clock was set back."""
+"""A report is not old if its lastUpdate is at least so much before the broker's last one: then the
+broker's clock was set back."""
+
 SIGNS_OF_LIFE = ("heartbeat", "ack", "goodbye")
 
 
 def has_signs_of_life(batch: Batch) -> bool:
-    """Whether any broker of the cluster was heard.
+    """Whether the batch has a report or sign of life of any broker of the cluster.
 
-    Every shard gets all reports and signs of life, so all shards agree.
+    Every shard gets all of them, so all shards agree.
     """
     if len(batch.reports) or not len(batch.events):
         return len(batch.reports) > 0
     return bool(pc.any(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))).as_py())
 
 
-# What decides about a report; the rest of it is only carried along, as columns.
+# The columns that decide whether a report counts; the others are only carried along.
 _DECISIVE = (
     "name",
     "topic",
@@ -54,10 +58,10 @@ _CARRIED = [field.name for field in REPORT_FIELDS]
 
 
 def _in_order(partition: Ints, offset: Ints, append_ms: Ints) -> Ints:
-    """The order in which records count: that of their append times, then of partition and offset.
+    """Return the order in which records count: by append time, then by partition and offset.
 
-    Within a partition it is the order of the offsets: should the clock that stamps the records run
-    backwards, it stands still here.
+    Within a partition it is the order of offsets: if the clock of the append times runs backwards,
+    it stands still here.
     """
     by_offset = np.lexsort((offset, partition))
     times = append_ms[by_offset]
@@ -67,24 +71,36 @@ def _in_order(partition: Ints, offset: Ints, append_ms: Ints) -> Ints:
     return order
 
 
+class _Report(TypedDict):
+    """The fields of a report, or of a known broker's last one, that decide whether it counts."""
+
+    name: str
+    topic: str
+    partition: int
+    offset: int
+    append_ms: int
+    digest: str
+    start_timestamp_ms: int
+    last_update_ms: int
+    no_load: bool
+
+
 @dataclass(frozen=True, slots=True)
 class TakenReports:
-    """What came of a batch's reports: rows of its reports in the order in which they count, and the
-    refused ones as events."""
+    """The reports of a batch that count: rows in the order in which they count."""
 
     accepted: Ints
-    fresh: Ints  # accepted ones that are new samples
-    loads: Ints  # accepted ones that say what their broker carries
-    refused: pa.Table
-    broker: Ints  # of each accepted one
+    fresh: Ints  # accepted reports that are new samples
+    loads: Ints  # accepted reports with their brokers' loads
+    refused: pa.Table  # the other reports, as events
+    broker: Ints  # of each accepted report: its broker's row
 
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """A batch's reports and, after them, its signs of life: one entry of each column for each
-    record."""
+    """A batch's reports, followed by its signs of life; an entry of each column for each record."""
 
-    broker: Ints  # number of its broker: the row of a known one, new ones behind these
+    broker: Ints  # number of its broker: a known one's row; new brokers follow
     partition: Ints
     append_ms: Ints
     order: Ints  # the records in the order in which they count
@@ -93,7 +109,8 @@ class _Records:
     new_names: pa.Array
 
     @staticmethod
-    def of(known: pa.Table, batch: Batch) -> _Records:
+    def build(known: pa.Table, batch: Batch) -> _Records:
+        """Return the records of a batch; `known`: the broker table."""
         lives = batch.events.filter(
             pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))
         )
@@ -101,10 +118,8 @@ class _Records:
         number = pc.index_in(names, value_set=one_array(known["name"]))
         new_names = pc.unique(names.filter(pc.is_null(number)))
         if len(new_names):
-            number = pc.coalesce(
-                number,
-                pc.add(pc.index_in(names, value_set=new_names), pa.scalar(len(known), pa.int32())),
-            )
+            places = pc.index_in(names, value_set=new_names)
+            number = pc.coalesce(number, pc.add(places, pa.scalar(len(known), pa.int32())))
         partition, offset, append_ms = (
             np.concatenate([batch.reports[name].to_numpy(), lives[name].to_numpy()])
             for name in ("partition", "offset", "append_ms")
@@ -122,22 +137,23 @@ class _Records:
 
 
 def fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, Ints, TakenReports]:
-    """Take reports, heartbeats, acknowledgements and goodbyes into the broker table.
+    """Fold reports, heartbeats, acknowledgements and goodbyes into the broker table.
 
-    Returns it, where each known broker's row is in it (with -1 at the end, for nobody), and what
-    came of the reports.
+    Returns the table, the new row of each known broker (with -1 at the end, for no broker), and
+    the reports that count.
     """
-    records = _Records.of(known, batch)
+    # The reports that count, and each broker's last report of its load: a row of the known brokers
+    # and then of the reports.
+    records = _Records.build(known, batch)
     taken = _take_reports(
         known, batch.reports, records.order[records.order < records.reports], records.broker
     )
     new = len(records.new_names)
-    reported = np.append(
-        np.arange(len(known)), np.full(new, -1)
-    )  # row of the known brokers and then of the reports
-    reported[records.broker[taken.loads]] = len(known) + taken.loads  # the last one stays
+    reported = np.append(np.arange(len(known)), np.full(new, -1))
+    reported[records.broker[taken.loads]] = len(known) + taken.loads  # a broker's last report stays
+    # Signs of life, and the brokers in the order of their names.
     lives = _fold_signs_of_life(known, records, taken)
-    order = np.flatnonzero(reported >= 0)  # without those that have reported nothing yet
+    order = np.flatnonzero(reported >= 0)  # without brokers that have never reported
     if new:
         order = order[pc.sort_indices(lives["name"].take(pa.array(order))).to_numpy()]
         lives = {name: pa.array(column).take(pa.array(order)) for name, column in lives.items()}
@@ -151,11 +167,14 @@ def fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, Ints, TakenRe
     )
 
 
-def _fold_signs_of_life(known: pa.Table, records: _Records, taken: TakenReports) -> dict[str, Any]:
-    """Name, signs of life and news of the known brokers and then the new ones.
+def _fold_signs_of_life(
+    known: pa.Table, records: _Records, taken: TakenReports
+) -> dict[str, pa.Array | NDArray[np.generic]]:
+    """Return columns of the known brokers and then the new ones: names and signs of life.
 
-    A new one's life begins with its first report.
+    A new broker lives from its first report on.
     """
+    # The records of brokers that live by then.
     broker, order, new = records.broker, records.order, len(records.new_names)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
@@ -163,6 +182,7 @@ def _fold_signs_of_life(known: pa.Table, records: _Records, taken: TakenReports)
     np.minimum.at(begins, broker[taken.loads], place[taken.loads])
     lived = order[place[order] >= begins[broker[order]]]
 
+    # When and where each broker was heard last.
     def padded(name: str) -> NDArray[Any]:
         column = known[name].fill_null(-1) if name == "partition" else known[name]
         values = column.to_numpy(zero_copy_only=False)
@@ -174,15 +194,15 @@ def _fold_signs_of_life(known: pa.Table, records: _Records, taken: TakenReports)
     np.maximum.at(seen_ms, broker[lived], records.append_ms[lived])
     reported_ms[broker[taken.loads]] = records.append_ms[taken.loads]
     partition[broker[lived]] = records.partition[lived]
+    # Whether it sends heartbeats, and whether its last record is a goodbye.
     beats, goodbyes, decisive = (np.zeros(len(order), np.bool_) for _ in range(3))
     for flags, kind in ((beats, "heartbeat"), (goodbyes, "goodbye")):
         flags[records.reports :] = pc.equal(records.kind, kind).to_numpy(zero_copy_only=False)
     heartbeats[broker[lived[beats[lived]]]] = True
-    decisive[records.reports :] = decisive[taken.loads] = (
-        True  # a report is no goodbye, and neither is another sign of life
-    )
+    decisive[records.reports :] = decisive[taken.loads] = True  # a report ends a goodbye, too
     last = lived[decisive[lived]]
     left[broker[last]] = goodbyes[last]
+    # Whether it has sent a new sample.
     sampled = np.zeros(len(known) + new, np.bool_)
     sampled[broker[taken.fresh]] = True
     return {
@@ -197,13 +217,12 @@ def _fold_signs_of_life(known: pa.Table, records: _Records, taken: TakenReports)
 
 
 def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints) -> TakenReports:
-    """Which reports count, which are new samples, which are refused.
+    """Find the reports that count, those that are new samples, and those that are refused.
 
-    `order`: their rows; `broker`: row of each one's broker.
-
-    Where a known broker's only report is concerned, as nearly always, that is a comparison of
-    columns.
+    `order`: rows of reports in the order in which they count. `broker`: each record's broker. Only
+    reports of known brokers, one in this batch, are compared as columns: nearly all are so.
     """
+    # The reports that are the only ones of a known broker.
     no_load = reports["no_load"].fill_null(False).to_numpy(zero_copy_only=False).astype(np.bool_)
     broker = broker[: len(reports)]
     alone = (
@@ -211,6 +230,7 @@ def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints)
         if len(broker)
         else no_load
     )
+    # Those of them that are not old, and that differ from the broker's last report.
     rows = np.flatnonzero(alone)
     its = pa.array(broker[rows])
     accepted, fresh = alone.copy(), np.zeros(len(reports), np.bool_)
@@ -231,18 +251,21 @@ def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints)
         at: _describe_min_last_update(int(known["last_update_ms"][int(broker[at])].as_py()))
         for at in rows[~accepted[rows]].tolist()
     }
+    # The others, one after another.
     if len(rows) < len(reports):
         _take_reports_in_order(
             known, reports, order[~alone[order]], broker, accepted, fresh, expected
         )
+    # The refused reports as events.
     refused = order[~accepted[order]]
     events = [
         _build_rejection(report, expected[at])
         for at, report in zip(refused.tolist(), _read_decisive(reports, refused), strict=True)
     ]
     taken = order[accepted[order]]
-    told = pa.Table.from_pylist(events, EVENT_SCHEMA) if events else NO_EVENTS
-    return TakenReports(taken, order[fresh[order]], taken[~no_load[taken]], told, broker[taken])
+    rejected = pa.Table.from_pylist(events, EVENT_SCHEMA) if events else NO_EVENTS
+    loads = taken[~no_load[taken]]
+    return TakenReports(taken, order[fresh[order]], loads, rejected, broker[taken])
 
 
 def _take_reports_in_order(
@@ -254,8 +277,11 @@ def _take_reports_in_order(
     fresh: NDArray[np.bool_],
     expected: dict[int, str],
 ) -> None:
-    """The same, report by report: for new brokers and for brokers with several reports, where each
-    depends on those before it."""
+    """Judge reports one after another, as each may depend on those before it.
+
+    They are of new brokers, and of brokers with several reports. Sets rows of `accepted` and
+    `fresh`, and in `expected` what was expected of a refused report.
+    """
     mine = np.unique(broker[order])
     mine = mine[mine < len(known)]
     last = dict(zip(mine.tolist(), _read_decisive(known, mine), strict=True))
@@ -273,30 +299,36 @@ def _take_reports_in_order(
         last[int(broker[at])] = report
 
 
-def _is_old(before: dict[str, Any], report: dict[str, Any]) -> bool:
-    gap: int = before["last_update_ms"] - report["last_update_ms"]
+def _is_old(before: _Report, report: _Report) -> bool:
+    """Whether a report is older than its broker's last one."""
+    gap = before["last_update_ms"] - report["last_update_ms"]
     return (
         before["start_timestamp_ms"] == report["start_timestamp_ms"]
         and 0 < gap < CLOCK_CORRECTED_MS
     )
 
 
-def _read_decisive(table: pa.Table, rows: Ints) -> list[dict[str, Any]]:
-    """What decides about a report, as objects."""
+def _read_decisive(table: pa.Table, rows: Ints) -> list[_Report]:
+    """Return the fields of these reports that decide whether they count."""
     if not len(rows):
         return []
     given = set(table.column_names)
-    found: list[dict[str, Any]] = (
+    found: list[_Report] = (
         table.select([name for name in _DECISIVE if name in given]).take(pa.array(rows)).to_pylist()
     )
     return found
 
 
 def _broker_table(
-    known: pa.Table, reports: pa.Table, lives: dict[str, Any], reported: Ints
+    known: pa.Table,
+    reports: pa.Table,
+    lives: Mapping[str, pa.Array | NDArray[np.generic]],
+    reported: Ints,
 ) -> pa.Table:
-    """Brokers as given, with what they reported from that row of the known ones and then of the
-    reports."""
+    """Return the broker table; `reported`: the row of each broker's last report.
+
+    Rows of the known brokers come first, then those of the reports.
+    """
     carried = pa.concat_tables([known.select(_CARRIED), reports.select(_CARRIED)]).take(
         pa.array(reported)
     )
@@ -307,15 +339,24 @@ def _broker_table(
 
 
 def _describe_min_last_update(last_update_ms: int) -> str:
+    """Describe the lastUpdate that was expected of a report."""
     return f">= {last_update_ms}, the broker's last report"
 
 
-def _build_rejection(report: dict[str, Any], expected: str) -> dict[str, Any]:
+def _build_rejection(report: _Report, expected: str) -> dict[str, object]:
+    """Return the event that a report was refused, with the field that is wrong."""
     given = (
         ("key", report["name"])
         if report["no_load"]
         else ("lastUpdate", str(report["last_update_ms"]))
     )
     payload = {"field": given[0], "value": given[1], "expected": expected}
-    position = {name: report[name] for name in ("topic", "partition", "offset", "append_ms")}
-    return {"kind": "rejected", "broker": report["name"], "payload": json.dumps(payload)} | position
+    return {
+        "kind": "rejected",
+        "broker": report["name"],
+        "payload": json.dumps(payload),
+        "topic": report["topic"],
+        "partition": report["partition"],
+        "offset": report["offset"],
+        "append_ms": report["append_ms"],
+    }

@@ -1,4 +1,4 @@
-"""Samples of bundles, taken into the bundle table: short and long averages, who owns what."""
+"""Samples of bundles, folded into the bundle table: short- and long-term averages, and owners."""
 
 from __future__ import annotations
 
@@ -25,24 +25,21 @@ from lb_stream.core.model.names import SYSTEM_PATTERN
 from lb_stream.core.model.view import Floats, Ints
 
 DEFAULT_RATES = (50_000.0, 50_000.0, 50.0, 50.0)
-"""What a bundle's averages are before its first sample, in the order of FOUR: 50 000 bytes/s and 50
-msg/s each way."""
+"""A bundle's averages before its first sample, in the order of RATE_COLUMNS: 50,000 bytes/s and
+50 msg/s each way."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoldConfig:
-    """Sizes of the two averages (samples), how long an unnamed bundle and a silent broker are
-    remembered (ms), what is sampled.
+    """The sizes of averages, what counts as a sample, and what is remembered how long."""
 
-    `per_report`: a new report is one sample of each bundle that it names. `reference`: a batch with
-    any new report is one sample of each bundle in every broker's last report, as each update of the
-    reference's leader is.
-    """
-
-    short_samples: int = 10
-    long_samples: int = 1000
-    bundle_retention_ms: int = 300_000
-    broker_retention_ms: int = 86_400_000
+    short_samples: int = 10  # samples of a short-term average
+    long_samples: int = 1000  # samples of a long-term average
+    bundle_retention_ms: int = 300_000  # of bundles that no report names
+    broker_retention_ms: int = 86_400_000  # of silent brokers
+    # per_report: a new report is a sample of each bundle that it names. reference: a batch with any
+    # new report is a sample of each bundle in every broker's last report, as each update of the
+    # reference's leader is.
     sample_mode: Literal["per_report", "reference"] = "per_report"
 
 
@@ -53,11 +50,10 @@ def fold_samples(
     sample: Floats,
     into: Floats,
 ) -> Floats:
-    """One step of the average: ((n-1)·v + s) / n, in that order of operations.
+    """Return one step of an average: ((n-1)·v + s) / n, in this order of operations.
 
-    `n`: samples, this one included, capped; `before`: n-1.
-
-    The result is written `into` an array of its size, which is returned.
+    `n`: number of samples with this one, capped. `before`: n-1. The result is written to `into`,
+    which is returned.
     """
     np.multiply(before, average, out=into)
     into += sample
@@ -66,13 +62,12 @@ def fold_samples(
 
 
 NEWS = ("gained", "appeared")
-"""Columns that say what this very batch has brought: nobody asks for those of the batch before."""
+"""Columns about this batch only: those of the batch before are dropped."""
 
 
 @dataclass(slots=True)
 class Columns:
-    """The bundle columns of a shard as arrays: its owners as given, new bundles appended at the
-    end, its news forgotten.
+    """The bundle columns of a shard as arrays, with new bundles appended at the end.
 
     A column may share the shard's memory: see `writable`.
     """
@@ -81,7 +76,11 @@ class Columns:
     values: dict[str, NDArray]  # type: ignore[type-arg]
 
     @staticmethod
-    def of(bundles: pa.Table, owner: NDArray[np.int32], new_names: pa.Array) -> Columns:
+    def build(bundles: pa.Table, owner: NDArray[np.int32], new_names: pa.Array) -> Columns:
+        """Return the columns of a bundle table with these owners, and no news.
+
+        `new_names`: bundles to append, unassigned and with default averages.
+        """
         added = len(new_names)
         kept = [field.name for field in BUNDLE_SCHEMA if field.name not in ("name", "owner", *NEWS)]
         values = {"owner": owner} | {name: bundles[name].to_numpy() for name in kept}
@@ -102,24 +101,24 @@ class Columns:
         return Columns(pa.concat_arrays([*bundles["name"].chunks, new_names]), values)
 
     def writable(self, name: str) -> NDArray:  # type: ignore[type-arg]
-        """One column that may be changed in place: a copy, if it is the shard's own."""
+        """Return a column that may be changed in place: a copy, if it is the shard's own."""
         if not self.values[name].flags.writeable:
             self.values[name] = self.values[name].copy()
         return self.values[name]
 
     def at(self, rows: Ints) -> Ints | slice:
-        """These rows, different ones, as an index: a slice when they are all."""
+        """Return distinct rows as an index: a slice if they are all rows."""
         return slice(None) if len(rows) == len(self.name) else rows
 
     def put(self, name: str, at: Ints | slice, column: NDArray) -> None:  # type: ignore[type-arg]
-        """Set the rows `at`; a slice is all of them, and then the column itself is taken: nothing
-        is copied."""
+        """Set the rows `at` of a column. A slice means all rows: the array is taken without a copy."""
         if isinstance(at, slice):
             self.values[name] = column
         else:
             self.writable(name)[at] = column
 
     def table(self) -> pa.Table:
+        """Return the columns as a bundle table."""
         columns = [
             self.name if field.name == "name" else pa.array(self.values[field.name], field.type)
             for field in BUNDLE_SCHEMA
@@ -135,8 +134,11 @@ def fold_bundles(
     taken: TakenReports,
     config: FoldConfig,
 ) -> pa.Table:
-    """Take the samples of accepted reports into the bundle table: averages from new samples,
-    ownership from all."""
+    """Fold the samples of accepted reports into the bundle table.
+
+    New samples change averages; all accepted reports change owners. `row_of`: old broker row → new
+    one, with -1 at the end. `brokers`: the new broker table.
+    """
     # Accepted reports in their order, and each sample's place in it.
     reports, broker_of_rank = batch.reports, taken.broker
     append_of_rank = reports["append_ms"].to_numpy()[taken.accepted]
@@ -144,8 +146,8 @@ def fold_bundles(
     rank = np.full(len(reports) + 1, -1, np.int64)  # report row → place in the order, -1: refused
     rank[taken.accepted] = np.arange(len(taken.accepted))
     samples, rank_of = in_rank_order(batch.samples, rank)
-    # Which bundle each sample is of, and who owns it now. Most batches name the same bundles as the
-    # one before: then nothing has to be looked up.
+    # The bundle of each sample, and its owner now. Nearly every batch names the same bundles as the
+    # one before: then no name has to be looked up.
     names = one_array(samples["name"])
     owner = renumber_owners(bundles["owner"].to_numpy(), row_of)
     as_before = (
@@ -155,14 +157,14 @@ def fold_bundles(
     )
     if as_before is not None:
         row, by_bundle = as_before
-        columns = Columns.of(bundles, owner, names[:0])
+        columns = Columns.build(bundles, owner, names[:0])
         append_of_broker = np.zeros(len(brokers), np.int64)
         append_of_broker[broker_of_rank] = append_of_rank
         columns.put("reported_ms", columns.at(row), append_of_broker.take(owner[columns.at(row)]))
     else:
         place = place_in_group(is_first(rank_of))
         row, new_names = find_bundle_rows(names, place, rank_of, broker_of_rank, bundles, owner)
-        columns = Columns.of(bundles, owner, new_names)
+        columns = Columns.build(bundles, owner, new_names)
         if len(taken.accepted):
             columns.writable("place")[row] = place  # the last one stays
             by_bundle = sorted_by_bundle(row, len(columns.name))
@@ -178,13 +180,11 @@ def fold_bundles(
             is_counted[:] = False
             if len(taken.fresh):
                 is_counted[last[last >= 0]] = True
-                _resample(
-                    columns, (last < 0) & ~brokers["left"].to_numpy(zero_copy_only=False), config
-                )
+                left = brokers["left"].to_numpy(zero_copy_only=False)
+                _resample(columns, (last < 0) & ~left, config)
         if not (is_counted[:-1].all() and pc.all(samples["has_stats"]).as_py()):
-            kept = (is_counted[rank_of] & samples["has_stats"].to_numpy(zero_copy_only=False))[
-                by_bundle
-            ]
+            has_stats = samples["has_stats"].to_numpy(zero_copy_only=False)
+            kept = (is_counted[rank_of] & has_stats)[by_bundle]
             row, by_bundle = row[kept], by_bundle[kept]
         _average(columns, row, samples, by_bundle, config)
     table = columns.table()
@@ -199,12 +199,14 @@ def _update_owners(
     append_of_rank: Ints,
     whole: NDArray[np.bool_],
 ) -> None:
-    """Update owners: a broker owns what its report names, until another broker names it or its own
-    next whole report doesn't.
+    """Update owners: a broker owns what it reports, until another broker reports it.
 
-    `row` and `rank` are the samples', sorted by row and then rank: a report's place in the order. A
-    turn is the number of its broker's whole reports up to it; turn 0 is what the shard remembers.
+    It also loses what its next whole report omits. `row` and `rank`: of each sample, sorted by row
+    and then rank, a report's place in the order. `whole`: by rank, whether a report names all
+    bundles. A report's turn is the number of its broker's whole reports up to it; turn 0 is what
+    the shard remembers.
     """
+    # Each report's turn, by rank.
     values = columns.values
     before = values["owner"]
     by_broker = np.argsort(broker_of_rank, kind="stable")
@@ -217,10 +219,10 @@ def _update_owners(
     )
     by_broker = by_broker[whole[by_broker]]
 
+    # Who gains a bundle: another broker than the report before named, or the same one after a
+    # report that did not name it.
     owner, turn = broker_of_rank.take(rank), turn_of_rank.take(rank)
-    again = np.flatnonzero(
-        ~is_first(row)
-    )  # bundles that several reports name: what the one before said
+    again = np.flatnonzero(~is_first(row))  # samples of bundles that an earlier report named, too
     at = slice(None) if len(row) == len(before) and not len(again) else row
     owner_before = before[at].astype(owner.dtype)
     owner_before[again] = owner[again - 1]
@@ -228,7 +230,7 @@ def _update_owners(
     if turns.max() > 1:
         turn_before = np.zeros_like(turn)
         turn_before[again] = turn[again - 1]
-        gains |= turn > turn_before + 1  # or its report in between did not name the bundle
+        gains |= turn > turn_before + 1
     gained = np.flatnonzero(gains)
     since = columns.writable("owner_since_ms")
     since[row[gained]] = append_of_rank[rank[gained]]  # a bundle's last one stays
@@ -236,6 +238,7 @@ def _update_owners(
     after, last_turn = before.copy(), np.zeros(len(before), np.int64)
     after[at], last_turn[at] = owner, turn
 
+    # Who loses a bundle: a broker whose later whole report does not name it.
     lost = np.flatnonzero(np.append(turns, -1).take(after) > last_turn)
     loser = after[lost]
     since[lost] = append_of_rank[by_broker[first_of_broker[loser] + last_turn[lost]]]
@@ -251,10 +254,10 @@ def _average(
     places: Ints,
     config: FoldConfig,
 ) -> None:
-    """Fold samples into their rows: `rows` are sorted, `places` says where in `samples` the sample
-    of each is.
+    """Fold samples into the averages of their bundles.
 
-    A bundle with several samples takes them one after another: wave k holds everybody's k-th.
+    `rows`: of the bundles, sorted. `places`: where in `samples` each one's sample is. A bundle with
+    several samples takes them one after another: wave k has each bundle's k-th sample.
     """
     if not len(rows):
         return
@@ -265,30 +268,31 @@ def _average(
         chosen = slice(None) if wave is None else wave == k
         picked = places[chosen]
         at = slice(None) if len(picked) == len(columns.name) else rows[chosen]
-        block = iter(
-            np.empty((len(sampled) + 2 * len(RATE_COLUMNS), len(picked)))
-        )  # in one piece: large enough for large pages of memory
+        # One block of memory for all columns: large enough for large pages.
+        block = iter(np.empty((len(sampled) + 2 * len(RATE_COLUMNS), len(picked))))
+        # The latest figures.
         taken = {
             name: column.take(picked, out=next(block).view(column.dtype), mode="clip")
             for name, column in sampled.items()
         }
         for name, column in taken.items():
             columns.put(name, at, column)
+        # The two averages.
         for span, most in (("short", config.short_samples), ("long", config.long_samples)):
             n = _count_samples(columns, f"{span}_samples", at, most)
             before = n - 1.0
             for name in RATE_COLUMNS:
                 average = columns.values[f"{span}_{name}"][at]
-                columns.put(
-                    f"{span}_{name}",
-                    at,
-                    fold_samples(n, before, average, taken[f"latest_{name}"], next(block)),
-                )
+                sample, into = taken[f"latest_{name}"], next(block)
+                folded = fold_samples(n, before, average, sample, into)
+                columns.put(f"{span}_{name}", at, folded)
 
 
 def _count_samples(columns: Columns, name: str, at: Ints | slice, most: int) -> Floats | np.float64:
-    """Count one sample more, up to the most; the counts as floats, one number when all are full:
-    arithmetic with it is cheaper."""
+    """Count one more sample, up to `most`, and return the counts as floats.
+
+    One number if all averages are full: arithmetic with it is cheaper.
+    """
     before = columns.values[name][at]
     if bool((before == most).all()):
         return np.float64(most)
@@ -298,8 +302,7 @@ def _count_samples(columns: Columns, name: str, at: Ints | slice, most: int) -> 
 
 
 def _resample(columns: Columns, silent: NDArray[np.bool_], config: FoldConfig) -> None:
-    """Fold the bundles of brokers without a report in this batch once more, with the figures of
-    their last report."""
+    """Fold the last report of brokers without one in this batch once more (mode `reference`)."""
     values = columns.values
     rows = np.flatnonzero(np.append(silent, False)[values["owner"]] & (values["short_samples"] > 0))
     last = pa.table({field.name: values[field.name][rows] for field in STATS_SCHEMA})

@@ -1,10 +1,10 @@
-"""A cluster's view, put together from its shards."""
+"""Build a cluster's view from its shards."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,20 +15,20 @@ from lb_stream.core.model.blocks import RATE_COLUMNS, RESOURCES, Shard, one_arra
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.view import Bools, Brokers, Bundles, ClusterView, Ints, Rates
 
+T = TypeVar("T", bound=np.generic)
 NO_TIMES: Mapping[int, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class NameOrder:
-    """Where the bundles of several shards stand in the view: all names, sorted, and for each shard
-    the rows of its bundles."""
+    """Where the bundles of several shards are in the view."""
 
-    names: pa.StringArray
-    rows: tuple[Ints, ...]
+    names: pa.StringArray  # of all bundles, sorted
+    rows: tuple[Ints, ...]  # of each shard's bundles
 
 
 def name_order(shards: Sequence[pa.ChunkedArray]) -> NameOrder:
-    """Merge the sorted names of several shards."""
+    """Return the order of several shards' bundles, which are sorted by name in each."""
     joined = pa.concat_arrays(
         [chunk for names in shards for chunk in names.chunks] or [pa.array([], pa.string())]
     )
@@ -48,13 +48,13 @@ def view_of(
     order: NameOrder | None = None,
     times: Mapping[int, int] = NO_TIMES,
 ) -> ClusterView:
-    """Put a cluster's shards together: rows sorted by name, broker sums taken over them in that
-    order.
+    """Return a cluster's view: rows sorted by name, brokers' sums added in that order.
 
-    The result doesn't depend on the number or order of the shards. `order`: that of their names, if
-    it is known. `times`: partition → how far it has been read, in append time, where this batch has
-    read anything of it; all others were read to their end before.
+    The view doesn't depend on the number or order of shards. `order`: of their names, if it is
+    known. `times`: partition → up to which append time this batch has read it; the other partitions
+    are read to their end.
     """
+    # Brokers, and owners as their rows.
     shards = list(shards)
     brokers = _all_brokers(shards)
     clock_ms = _clocks(brokers["partition"], times, now_ms)
@@ -68,10 +68,12 @@ def view_of(
             np.append(row.astype(np.int32), np.int32(-1))[owner]
             for row, owner in zip(rows, owners, strict=True)
         ]
+    # Bundles of the only shard.
     if len(shards) == 1:
         columns = dict(zip(shards[0].bundles.schema.names, shards[0].bundles.columns, strict=True))
         bundles = _bundles(one_array(columns["name"]), owners[0], columns.__getitem__)
         return ClusterView(cluster, now_ms, _brokers(brokers, clock_ms, bundles, weights), bundles)
+    # Bundles of several shards.
     known = order or name_order([shard.bundles["name"] for shard in shards])
 
     def merged(name: str) -> pa.ChunkedArray:
@@ -84,6 +86,7 @@ def view_of(
 
 
 def _clocks(partitions: pa.ChunkedArray, times: Mapping[int, int], now_ms: int) -> Ints:
+    """Return up to which time (ms) each broker's partition has been read."""
     rows = (partitions.fill_null(-1) if partitions.null_count else partitions).to_numpy()
     clock_ms = np.full(len(rows), now_ms, np.int64)
     for partition, read_ms in times.items():
@@ -92,9 +95,9 @@ def _clocks(partitions: pa.ChunkedArray, times: Mapping[int, int], now_ms: int) 
 
 
 def _all_brokers(shards: Sequence[Shard]) -> pa.Table:
-    """The brokers of one shard: every shard has seen all that the cluster's brokers sent.
+    """Return the brokers of any shard: every shard gets all records about brokers.
 
-    If a shard has failed, the latest counts.
+    If a shard has failed, the latest row of each broker counts.
     """
     first, *others = (shard.brokers for shard in shards)
     if all(brokers.equals(first) for brokers in others):
@@ -103,13 +106,12 @@ def _all_brokers(shards: Sequence[Shard]) -> pa.Table:
         [("name", "ascending"), ("seen_ms", "descending")]
     )
     names = brokers["name"].to_numpy(zero_copy_only=False)
-    return brokers.filter(
-        pa.array(np.append(True, names[1:] != names[:-1]) if len(names) else np.empty(0, np.bool_))
-    )
+    is_latest = np.append(True, names[1:] != names[:-1])[: len(names)]
+    return brokers.filter(pa.array(is_latest))
 
 
-def _merged(parts: Sequence[NDArray[Any]], rows: Sequence[Ints]) -> NDArray[Any]:
-    """One column of all shards' bundles, from that of each and the rows where its values belong."""
+def _merged(parts: Sequence[NDArray[T]], rows: Sequence[Ints]) -> NDArray[T]:
+    """Return one column of all bundles from each shard's column and the rows of its bundles."""
     column = np.empty(sum(map(len, rows)), parts[0].dtype)
     for part, at in zip(parts, rows, strict=True):
         column[at] = part
@@ -117,17 +119,20 @@ def _merged(parts: Sequence[NDArray[Any]], rows: Sequence[Ints]) -> NDArray[Any]
 
 
 def _bools(column: pa.ChunkedArray) -> Bools:
+    """Return a column of truth values as an array."""
     result: Bools = column.to_numpy(zero_copy_only=False).astype(np.bool_, copy=False)
     return result
 
 
 def _texts(column: pa.ChunkedArray) -> tuple[str, ...]:
+    """Return a column of texts, "" for null."""
     return tuple(text or "" for text in column.to_pylist())
 
 
 def _brokers(
     brokers: pa.Table, clock_ms: Ints, bundles: Bundles, weights: Mapping[str, float]
 ) -> Brokers:
+    """Return the brokers of a view, with sums over their bundles; all of them alive."""
     resources = {
         name: (brokers[f"{name}_usage"].to_numpy(), brokers[f"{name}_limit"].to_numpy())
         for name in RESOURCES
@@ -163,7 +168,7 @@ def _brokers(
 def _bundles(
     names: pa.StringArray, owner: NDArray[np.int32], column: Callable[[str], pa.ChunkedArray]
 ) -> Bundles:
-    """`column`: name of a column → the column, its rows as the names."""
+    """Return the bundles of a view; `column`: name of a column → the column, in the order of names."""
     latest, short, long = (
         Rates(*(column(f"{span}_{value}").to_numpy() for value in RATE_COLUMNS))
         for span in ("latest", "short", "long")

@@ -1,6 +1,6 @@
 """The fold of one micro-batch's reports into a shard.
 
-What is a new sample and which report is an old one: docs/architecture.md "Rulings".
+Which reports are samples, and which are too old: docs/architecture.md "Rulings".
 """
 
 from __future__ import annotations
@@ -17,27 +17,22 @@ from lb_stream.core.model.blocks import NO_EVENTS, Batch, Shard, one_array, with
 
 
 def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[Shard, pa.Table]:
-    """Fold one micro-batch into a shard.
+    """Fold one micro-batch into a shard; return it, and the events of refused reports.
 
-    Reports count in the order of their append time, partition and offset, one by one; the order of
-    the rows given is irrelevant. Returns the shard after the batch and the events of reports that
-    were refused as old (EVENT_SCHEMA). A table of the shard that the batch doesn't change is
-    returned itself: without reports only signs of life and the passing of time can change anything.
+    Reports count in the order of append time, partition and offset; the order of rows does not
+    matter. Refused reports are too old (EVENT_SCHEMA). A table that the batch doesn't change is
+    returned as it is.
     """
+    # Without reports, only signs of life and time can change a table.
     if not len(batch.reports):
         lives = pc.any(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))).as_py()
-        brokers = (
-            fold_brokers(shard.brokers, batch)[0]
-            if lives or pc.any(shard.brokers["sampled"]).as_py()
-            else shard.brokers
-        )
+        brokers, bundles = shard.brokers, shard.bundles
+        if lives or pc.any(brokers["sampled"]).as_py():
+            brokers = fold_brokers(brokers, batch)[0]
         news = pc.any(shard.bundles["gained"]).as_py() or pc.any(shard.bundles["appeared"]).as_py()
-        none = np.zeros(len(shard.bundles), np.bool_)
-        bundles = (
-            with_columns(shard.bundles, {"gained": none, "appeared": none})
-            if news
-            else shard.bundles
-        )
+        if news:
+            none = np.zeros(len(bundles), np.bool_)
+            bundles = with_columns(bundles, {"gained": none, "appeared": none})
         return _drop_expired(follow_acks(Shard(brokers, bundles), batch), now_ms, config), NO_EVENTS
     brokers, row_of, taken = fold_brokers(shard.brokers, batch)
     bundles = fold_bundles(shard.bundles, brokers, row_of, batch, taken, config)
@@ -45,19 +40,18 @@ def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[S
 
 
 def _map_broker_rows(before: pa.ChunkedArray, after: pa.ChunkedArray) -> NDArray[np.int32]:
-    """Old broker row → new broker row, with one entry more at the end so that -1 (nobody) stays
-    -1."""
+    """Return old broker row → new one, with -1 at the end, so that no broker (-1) stays -1."""
     rows = pc.index_in(before, value_set=one_array(after)).fill_null(-1)
     return np.append(rows.to_numpy().astype(np.int32), np.int32(-1))
 
 
 def _drop_expired(shard: Shard, now_ms: int, config: FoldConfig) -> Shard:
-    """Drop bundles that nobody has named, and brokers that have been silent, for their retention
-    time.
+    """Drop bundles without a report, and silent brokers, after their retention times.
 
-    A broker stays much longer than it takes to declare it dead: that is decided with the whole
-    cluster in sight. With it goes its ownership, from which its bundles' own time begins.
+    A broker stays much longer than it takes to be dead, which a round decides. When it is dropped,
+    its bundles are unassigned, and their retention begins.
     """
+    # Silent brokers.
     silent = now_ms - shard.brokers["seen_ms"].to_numpy() >= config.broker_retention_ms
     if silent.any():
         brokers = shard.brokers.filter(pa.array(~silent))
@@ -72,14 +66,14 @@ def _drop_expired(shard: Shard, now_ms: int, config: FoldConfig) -> Shard:
                 shard.bundles, {"owner": owner, "owner_since_ms": since, "gained": gained}
             ),
         )
+    # Bundles that have been unassigned for long.
     gone = shard.bundles["owner"].to_numpy() < 0
     if not gone.any():
         return shard
-    if config.bundle_retention_ms:  # a round must have seen that it is nobody's
+    if config.bundle_retention_ms:  # a round must have seen the bundle unassigned
         gone &= ~shard.bundles["gained"].to_numpy(zero_copy_only=False)
-    expired = gone & (
-        now_ms - shard.bundles["owner_since_ms"].to_numpy() >= config.bundle_retention_ms
-    )
-    return (
-        Shard(shard.brokers, shard.bundles.filter(pa.array(~expired))) if expired.any() else shard
-    )
+    unassigned_ms = now_ms - shard.bundles["owner_since_ms"].to_numpy()
+    expired = gone & (unassigned_ms >= config.bundle_retention_ms)
+    if not expired.any():
+        return shard
+    return Shard(shard.brokers, shard.bundles.filter(pa.array(~expired)))

@@ -1,4 +1,4 @@
-"""Which row of the bundle table each sample belongs to."""
+"""Find the row of the bundle table that each sample belongs to."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from lb_stream.core.model.view import Ints
 
 
 def renumber_owners(owner: NDArray[np.int32], row_of: Ints) -> NDArray[np.int32]:
-    """Owners by their new rows.
+    """Return owners as rows of the new broker table; the same array if no row has changed.
 
-    `row_of`: old broker row → new one, with -1 at the end, for nobody. The same array when all
-    stay.
+    `row_of`: old broker row → new one, with -1 at the end, for unassigned bundles.
     """
     if bool((row_of[:-1] == np.arange(len(row_of) - 1)).all()):
         return owner
@@ -30,24 +29,24 @@ def match_last_batch(
     owner: NDArray[np.int32],
     brokers: int,
 ) -> tuple[Ints, Ints] | None:
-    """The rows of all samples' bundles, sorted, and the sample of each, if every report names what
-    its broker owns, in the old order.
+    """Match the samples with the last batch's, if no bundle changes its owner; None: any may.
 
-    Nearly every batch is so, and then nobody gains or loses anything; None otherwise. All reports
-    must be whole. `names` and `rank`: of each sample, by rank. Comparing names costs a tenth of
-    hashing them; numbers of bundles are compared before.
+    That is so if every report names what its broker owns, in the order of its last report, as in
+    nearly every batch. All reports must be whole. `names`, `rank`: of each sample, by rank. Returns
+    the rows of all samples' bundles, sorted, and the sample of each. Comparing names costs a tenth
+    of hashing them, and counts are compared before.
     """
-    whose = np.add(owner, 1, dtype=np.intp)  # nobody's come first
+    # Each broker's report: where its samples begin, and how many it has. Row 0: no broker.
+    whose = np.add(owner, 1, dtype=np.intp)
     samples = np.bincount(rank, minlength=len(broker_of_rank))  # of each report
-    first, named = (
-        np.full(brokers + 1, -1),
-        np.zeros(brokers + 1, np.int64),
-    )  # of each broker, nobody before them
+    first = np.full(brokers + 1, -1)
+    named = np.zeros(brokers + 1, np.int64)
     first[broker_of_rank + 1], named[broker_of_rank + 1] = np.cumsum(samples) - samples, samples
     reports = first >= 0
     owned = np.bincount(whose, minlength=brokers + 1)
     if np.count_nonzero(reports) < len(broker_of_rank) or bool((owned != named)[reports].any()):
         return None  # a broker has reported twice, or doesn't name as many bundles as it owns
+    # The bundles of these brokers, and where their names must stand among the samples.
     known, place = one_array(bundles["name"]), bundles["place"].to_numpy()
     if len(names) == len(known):
         row = np.arange(len(known))
@@ -61,9 +60,9 @@ def match_last_batch(
 
 
 def in_rank_order(samples: pa.Table, rank: Ints) -> tuple[pa.Table, Ints]:
-    """The samples in the order of their accepted reports, and the rank of each sample's report.
+    """Return the samples of accepted reports in their order, and the rank of each one's report.
 
-    Not copied when they come in that order.
+    `rank`: report row → rank, or -1. The samples are not copied if they are in this order.
     """
     rank_of = rank.take(samples["report"].to_numpy())
     if not len(rank_of) or (rank_of[0] >= 0 and bool((rank_of[1:] >= rank_of[:-1]).all())):
@@ -74,8 +73,7 @@ def in_rank_order(samples: pa.Table, rank: Ints) -> tuple[pa.Table, Ints]:
 
 
 def sorted_by_bundle(row: Ints, bundles: int) -> Ints:
-    """The order that sorts samples by their bundle's row; samples of one bundle keep their
-    order."""
+    """Return the order that sorts samples by their bundle's row, stable."""
     order = np.empty(bundles, np.int64)
     places = np.arange(len(row))
     order[row] = places
@@ -85,14 +83,14 @@ def sorted_by_bundle(row: Ints, bundles: int) -> Ints:
 
 
 def is_first(group: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Where a run of equal values begins."""
+    """Return where runs of equal values begin."""
     first = np.ones(len(group), np.bool_)
     np.not_equal(group[1:], group[:-1], out=first[1:])
     return first
 
 
 def place_in_group(first: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """0, 1, 2 … within each run, from where the runs begin."""
+    """Return 0, 1, 2 … within each run; `first`: where the runs begin."""
     starts = np.flatnonzero(first).astype(np.int32)
     lengths = np.diff(starts, append=np.int32(len(first)))
     return np.arange(len(first), dtype=np.int32) - np.repeat(starts, lengths)
@@ -106,28 +104,25 @@ def find_bundle_rows(
     bundles: pa.Table,
     owner: NDArray[np.int32],
 ) -> tuple[Ints, pa.Array]:
-    """The row of each sample's bundle, and the names not known so far: their rows follow the known
-    ones.
+    """Return the row of each sample's bundle, and new names, whose rows follow the known ones.
 
-    A broker lists its bundles mostly in the order of its last report. So the bundle that was in
+    A broker mostly lists its bundles in the order of its last report. So the bundle that was at
     this `place` of its owner's report is tried first: comparing names costs a tenth of hashing
-    them. What has another name is looked up among all.
+    them. Samples with another name are looked up among all names.
     """
+    # The row at each place of all brokers' last reports, in one list. Group 0: no broker.
     known = one_array(bundles["name"])
     nowhere = len(known)
-    before, group = (
-        bundles["place"].to_numpy(),
-        np.add(owner, 1, dtype=np.intp),
-    )  # nobody's come first
-    owned = np.bincount(
-        group, minlength=broker_of_rank.max(initial=-1) + 2
-    )  # how many each broker has
-    first = np.cumsum(owned) - owned  # of a broker's places in one list of all brokers' places
+    before = bundles["place"].to_numpy()
+    group = np.add(owner, 1, dtype=np.intp)
+    owned = np.bincount(group, minlength=broker_of_rank.max(initial=-1) + 2)  # by each broker
+    first = np.cumsum(owned) - owned  # where a broker's places begin in the list
     row_at = np.full(nowhere + 1, -1, np.int64)
     row_at[_replace_unkept(nowhere, first.take(group) + before, before < owned.take(group))] = (
         np.arange(nowhere)
     )
     row_at[nowhere] = -1
+    # The bundle at each sample's place, if it has the sample's name.
     row = row_at.take(
         _replace_unkept(
             nowhere,
@@ -139,6 +134,7 @@ def find_bundle_rows(
     as_before = pc.equal(known.take(pa.array(row, mask=unknown if unknown.any() else None)), names)
     if as_before.true_count == len(names):
         return row, names.slice(0, 0)
+    # The others, by name.
     others = np.flatnonzero(~as_before.fill_null(False).to_numpy(zero_copy_only=False))
     other_names = names.take(pa.array(others))
     found = pc.index_in(other_names, value_set=known)
@@ -149,5 +145,5 @@ def find_bundle_rows(
 
 
 def _replace_unkept(other: int, values: Ints, kept: NDArray[np.bool_]) -> Ints:
-    """The values, and where they aren't kept the other one: nearly always all are."""
+    """Return the values with `other` where they aren't kept; nearly always all are."""
     return values if kept.all() else np.where(kept, values, other)

@@ -1,9 +1,9 @@
-"""The fold of many small shards in one pass: it costs little more than that of one shard with as
-many bundles.
+"""The fold of many small shards in one pass.
 
-The shards' rows are laid behind one another as if they were one cluster's. Names are told apart by
-the shard's number before them, partitions by adding to them. No row has anything to do with another
-shard's, so that each shard has what its own fold would give it.
+It costs little more than the fold of one shard with as many bundles. The rows of all shards follow
+one another as if they were one cluster's. The shard's number before a name keeps names apart; an
+offset keeps partitions apart. No row affects another shard's rows, so each shard gets what its own
+fold would give it.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from lb_stream.core.model.view import Ints
 
 Folded = tuple[Shard, pa.Table]
 _MARK = 8
-"""Digits of a shard's number before a name: texts of one length sort as their numbers do."""
+"""Digits of a shard's number before a name: texts of equal length sort as numbers do."""
 _LIVES = pa.array(SIGNS_OF_LIFE)
 
 
 def fold_together(
     shards: Sequence[Shard], batches: Sequence[Batch], now_ms: int, config: FoldConfig
 ) -> list[Folded]:
-    """What `fold` returns for each shard, all of different clusters, and its batch.
+    """Return what `fold` returns for each shard and its batch; all shards are of different clusters.
 
-    A shard whose batch has no report or sign of life, or a report that is refused, is folded by
-    itself. So are all in the mode `reference`: there one new report counts for its whole cluster.
+    A shard is folded by itself if its batch has no report or sign of life, or a refused report. So
+    are all shards in mode `reference`, where one new report counts for the whole cluster.
     """
+    # The shards that can be folded together.
     found: list[Folded | None] = [None] * len(shards)
-    joint = (
-        []
-        if config.sample_mode == "reference"
-        else [at for at, batch in enumerate(batches) if has_signs_of_life(batch)]
-    )
+    joint: list[int] = []
+    if config.sample_mode != "reference":
+        joint = [at for at, batch in enumerate(batches) if has_signs_of_life(batch)]
     if len(joint) > 1:
-        members = _JoinedShards.of([shards[at] for at in joint], [batches[at] for at in joint])
+        members = _JoinedShards.join([shards[at] for at in joint], [batches[at] for at in joint])
         folded, refused = fold(members.shard(), members.batch(), now_ms, config)
         alone = {int(name[:_MARK]) for name in pc.unique(refused["broker"]).to_pylist()}
         for number, shard in enumerate(members.apart(folded)):
             if number not in alone:
                 found[joint[number]] = shard, NO_EVENTS
+    # The others, each by itself.
     return [
-        one or fold(shard, batch, now_ms, config)
-        for one, shard, batch in zip(found, shards, batches, strict=True)
+        folded_shard or fold(shard, batch, now_ms, config)
+        for folded_shard, shard, batch in zip(found, shards, batches, strict=True)
     ]
 
 
@@ -65,11 +65,12 @@ class _JoinedShards:
 
     shards: Sequence[Shard]
     batches: Sequence[Batch]
-    brokers: Ints  # where each shard's begin among all brokers, and their number at the end
+    brokers: Ints  # where each shard's brokers begin, and the number of all at the end
     partitions: int  # more than any partition's number
 
     @staticmethod
-    def of(shards: Sequence[Shard], batches: Sequence[Batch]) -> _JoinedShards:
+    def join(shards: Sequence[Shard], batches: Sequence[Batch]) -> _JoinedShards:
+        """Return shards and their batches to be folded as one."""
         begins = np.array([0, *accumulate(len(shard.brokers) for shard in shards)], np.int64)
         tables = [shard.brokers for shard in shards] + [
             table for batch in batches for table in (batch.reports, batch.events)
@@ -79,7 +80,7 @@ class _JoinedShards:
         return _JoinedShards(shards, batches, begins, (most or 0) + 1)
 
     def shard(self) -> Shard:
-        """All shards as one."""
+        """Return all shards as one."""
         brokers = self._marked([shard.brokers for shard in self.shards])
         bundles = self._marked([shard.bundles for shard in self.shards])
         owner = bundles["owner"].to_numpy()
@@ -94,7 +95,7 @@ class _JoinedShards:
         )
 
     def batch(self) -> Batch:
-        """All batches as one: their reports, samples and signs of life."""
+        """Return all batches as one: their reports, samples and signs of life."""
         reports = self._marked([batch.reports for batch in self.batches])
         samples = self._marked([batch.samples for batch in self.batches])
         before = np.cumsum([0, *(len(batch.reports) for batch in self.batches)])[:-1]
@@ -105,12 +106,10 @@ class _JoinedShards:
         return Batch(reports, samples, self._lives())
 
     def apart(self, folded: Shard) -> list[Shard]:
-        """Each shard's own part of what their fold as one has come to."""
+        """Return each shard's own part of the shard that was folded as one."""
         of_broker, of_bundle = self._bounds(folded.brokers), self._bounds(folded.bundles)
-        brokers, bundles = (
-            self._own_brokers(folded.brokers, of_broker),
-            _with_own_owners(folded.bundles, of_broker, of_bundle),
-        )
+        brokers = self._own_brokers(folded.brokers, of_broker)
+        bundles = _with_own_owners(folded.bundles, of_broker, of_bundle)
         appeared = bundles["appeared"].to_numpy(zero_copy_only=False)
         found = []
         for number, shard in enumerate(self.shards):
@@ -121,18 +120,14 @@ class _JoinedShards:
                 own = _with_own_names(own, new)
             else:
                 own = own.set_column(0, BUNDLE_SCHEMA.field(0), shard.bundles["name"])
-                own = (
-                    own
-                    if len(self.batches[number].reports) or not own.equals(shard.bundles)
-                    else shard.bundles
-                )
+                if not len(self.batches[number].reports) and own.equals(shard.bundles):
+                    own = shard.bundles  # the table itself, as it has not changed
             first, last = of_broker[number : number + 2].tolist()
             found.append(Shard(brokers.slice(first, last - first), own))
         return found
 
     def _bounds(self, table: pa.Table) -> Ints:
-        """Where the rows of each shard begin in a table that is sorted by name, and its length at
-        the end."""
+        """Return where each shard's rows begin in a table sorted by name, and its length at the end."""
         names = one_array(table["name"])
         begins = [
             bisect_left(range(len(names)), _mark(number), key=lambda at: str(names[at]))
@@ -141,7 +136,7 @@ class _JoinedShards:
         return np.array([*begins, len(names)], np.int64)
 
     def _own_brokers(self, brokers: pa.Table, bounds: Ints) -> pa.Table:
-        """Brokers with their own names and partitions."""
+        """Return the brokers with their own names and partitions."""
         added = np.repeat(np.arange(len(self.shards)) * self.partitions, np.diff(bounds))
         marked = brokers["partition"].fill_null(-1).to_numpy()
         partition = np.where(marked < 0, marked, marked - added).astype(np.int32)
@@ -149,7 +144,7 @@ class _JoinedShards:
         return _replace_column(brokers, "name", _unmarked(brokers["name"]))
 
     def _marked(self, tables: Sequence[pa.Table], name: str = "name") -> pa.Table:
-        """The tables behind one another, each with names and partitions of its own."""
+        """Return the tables one after another, with names and partitions that differ by shard."""
         joined = pa.concat_tables(tables).combine_chunks()
         lengths = [len(table) for table in tables]
         marks = pa.array([_mark(number) for number in range(len(tables))]).take(
@@ -166,7 +161,7 @@ class _JoinedShards:
         return joined
 
     def _lives(self) -> pa.Table:
-        """All shards' signs of life."""
+        """Return the signs of life of all batches."""
         own = [
             batch.events.filter(pc.is_in(batch.events["kind"], value_set=_LIVES))
             for batch in self.batches
@@ -189,26 +184,29 @@ class _JoinedShards:
 
 
 def _mark(number: int) -> str:
+    """Return a shard's number as it stands before names."""
     return f"{number:0{_MARK}d}"
 
 
 def _unmarked(names: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return names without their shards' numbers."""
     return pc.utf8_slice_codeunits(names, _MARK)
 
 
 def _marked_ack(payload: str, mark: str) -> str:
-    """An acknowledgement that names its bundle as the shard of that number does."""
+    """Return an acknowledgement whose bundle has its shard's number before its name."""
     ack = json.loads(payload)
     return canonical_json(ack | {"bundle": mark + ack["bundle"]}) if ack.get("bundle") else payload
 
 
 def _replace_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Return a table with another column of that name."""
     at = table.schema.get_field_index(name)
     return table.set_column(at, table.schema.field(at), column)
 
 
 def _with_own_owners(bundles: pa.Table, of_broker: Ints, of_bundle: Ints) -> pa.Table:
-    """Bundles with their owners as rows of their own shard's brokers."""
+    """Return the bundles with owners as rows of their own shard's brokers."""
     owner = bundles["owner"].to_numpy()
     begins = np.repeat(of_broker[:-1], np.diff(of_bundle))
     return _replace_column(
@@ -217,9 +215,9 @@ def _with_own_owners(bundles: pa.Table, of_broker: Ints, of_bundle: Ints) -> pa.
 
 
 def _with_own_names(bundles: pa.Table, new: Ints) -> pa.Table:
-    """One shard's bundles with their own names.
+    """Return one shard's bundles with their own names.
 
-    `new`: rows of those that have appeared, whose kind shows in their names.
+    `new`: rows of bundles that have appeared. Their names show whether they are system bundles.
     """
     names = _unmarked(bundles["name"])
     if len(new):

@@ -2,7 +2,8 @@
 
 The contracts reject such figures in reports. Figures that are computed from accepted reports may
 still be so. With a limit of 1e-46, which single precision takes for 0, a usage of 5 is infinite and
-one of 0 is NaN; sums may be beyond MAX_AMOUNT. So every round checks: it costs a sum over each column.
+one of 0 is NaN; sums may be beyond MAX_AMOUNT. So every round checks them: it costs a sum over each
+column.
 """
 
 from __future__ import annotations

@@ -334,7 +334,7 @@ def _find_limit_refusal(state: RoundState, group: Sequence[Proposal]) -> BundleA
 
 
 def _find_overlap_refusal(state: RoundState, group: Sequence[Proposal]) -> BundleAnswer | None:
-    """Return the refusal of a group with a bundle that overlaps another one now; None: none does."""
+    """Return the refusal of a group with a bundle that overlaps another; None: none does."""
     for proposal in group:
         row = int(state.view.bundles.rows_of([proposal.bundle])[0])
         overlapped = state.overlapped

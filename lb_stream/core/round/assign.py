@@ -76,7 +76,7 @@ def count_recent_assignments(state: RoundState) -> tuple[tuple[int, int], ...]:
 
 
 def _is_left_alone(state: RoundState, name: str) -> bool:
-    """Whether a bundle gets no owner now: a lookup is to ask for it, or its namespace is deleted."""
+    """Whether a bundle gets no owner now: a lookup has to ask, or its namespace is deleted."""
     if state.config.balancer.assign_unowned == "on_lookup" and not _has_reservation(state, name):
         return True
     return namespace_of(name) in state.memory.operator_state.deleted

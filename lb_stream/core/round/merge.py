@@ -64,7 +64,7 @@ def advised_pairs(state: RoundState, namespace: str, most: int) -> list[tuple[in
 
 
 def explain_overlap(state: RoundState, row: int) -> BundleAnswer:
-    """Return the refusal of a bundle that overlaps another served one: which one, at which broker."""
+    """Return the refusal of a bundle that overlaps another, and name that and its broker."""
     bundles, brokers = state.inputs.reported.bundles, state.view.brokers.names
     beside = state.overlapped.beside[row]
     text = (

@@ -58,7 +58,8 @@ def decide_commands(state: RoundState, commands: Iterable[Received]) -> None:
             raise TypeError(f"{command.kind} makes no decisions")
         if suspended is not None:
             reason = suspended.rule.replace("_", " ")
-            text = f"nothing is decided while brokers are silent ({reason}): {named(suspended.subjects)}"
+            brokers = named(suspended.subjects)
+            text = f"nothing is decided while brokers are silent ({reason}): {brokers}"
             answers = [BundleAnswer("refused", text, suspended.rule)]
         else:
             answers = command.decide(OperatorMoves(state, str(received.head["by"])))
@@ -67,7 +68,7 @@ def decide_commands(state: RoundState, commands: Iterable[Received]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OperatorMoves:
-    """What a command that makes decisions works with: the round's bundles, and what it may decide."""
+    """The round as a command that makes decisions sees it: its bundles, and what it may decide."""
 
     state: RoundState
     by: str  # who sent the command
@@ -92,7 +93,7 @@ class OperatorMoves:
         return _unknown_namespace(namespace)
 
     def find_bundle(self, namespace: str, given: str) -> int | BundleAnswer:
-        """Return the row of a bundle that is given by its range, or the refusal if there is none."""
+        """Return the row of a bundle by its range, or the refusal if there is none."""
         return _find_bundle(self.state, namespace, given)
 
     def reachable_brokers(self) -> dict[str, int]:
@@ -221,7 +222,7 @@ def _unknown_namespace(namespace: str) -> BundleAnswer:
 
 
 def _find_bundle(state: RoundState, namespace: str, given: str) -> int | BundleAnswer:
-    """Return the row of a bundle that is given by its range, or the refusal if there is none."""
+    """Return the row of a bundle by its range, or the refusal if there is none."""
     bundles = state.view.bundles
     try:
         parsed = parse_bundle(f"{namespace}/{given.lower()}")
@@ -244,7 +245,7 @@ def _find_bundle(state: RoundState, namespace: str, given: str) -> int | BundleA
 
 
 def _pending(state: RoundState, row: int) -> BundleAnswer | None:
-    """Return the refusal of a bundle with a pending decision or a queued move; None: it has none."""
+    """Return the refusal of a bundle with a pending decision or queued move; None: none."""
     busy = state.describe_busy(state.view.bundles.name(row))
     return None if busy is None else BundleAnswer("refused", busy, "in_flight")
 

@@ -253,7 +253,7 @@ Planned = tuple[Group, list[Proposal]]
 
 
 def _propose_moves(state: RoundState, fork: RoundState, shed: Stage) -> None:
-    """Run the shedder on the fork; its plan replaces the one that waits, unless that serves as well.
+    """Run the shedder on the fork, and keep the better one of its plan and the waiting one.
 
     While the shedder does not run, or waits for something itself, its plan stays as it is. Moves
     that keep anti-affinity groups apart are judged in every pass.
@@ -276,9 +276,9 @@ def _propose_moves(state: RoundState, fork: RoundState, shed: Stage) -> None:
 
 
 def _is_due(state: RoundState) -> bool:
-    """Whether the shedding interval has passed since the last pass, for a shedder that paces itself.
+    """Whether the shedding interval has passed since the last pass.
 
-    A plan costs time to make, and people read it.
+    A shedder that paces itself would plan in every batch: a plan costs time, and people read it.
     """
     last = state.memory.last_shed_ms
     return last is None or state.now_ms - last >= state.config.balancer.shedding_interval_ms

@@ -1,4 +1,4 @@
-"""The last stage of a round: its ownership records, and the memory that the next one begins with."""
+"""The last stage of a round: its ownership records, and the memory for the next round."""
 
 from __future__ import annotations
 

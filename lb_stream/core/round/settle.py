@@ -34,7 +34,7 @@ from lb_stream.core.round.state import RoundInputs, RoundState
 
 
 def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
-    """End decisions by reports, acknowledgements and time; return the round before its first one."""
+    """End decisions by reports, acks and time; return the round before its first decision."""
     memory, config, alive = seen.memory, seen.config.balancer, seen.alive
     now_ms = alive.view.now_ms
     # The outcomes of earlier decisions, and the ownership records that follow from them.
@@ -81,7 +81,7 @@ def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
 
 
 def count_preallocated(state: RoundState) -> None:
-    """Show placement the bundles that were placed and not reported yet, unless the view has them."""
+    """Show placement the bundles that were placed and not reported, unless the view has them."""
     config, inputs = state.config.balancer, state.inputs
     if not config.count_pending_moves:
         placed = counted_assignments(

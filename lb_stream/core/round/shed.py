@@ -54,7 +54,7 @@ def observe_loads(state: RoundState) -> None:
 
 
 def count_loads(state: RoundState) -> None:
-    """Show placement the loads of brokers as the shedder knows them, with pending moves, if it does."""
+    """Show placement the shedder's own loads of brokers, with pending moves, if it keeps any."""
     strategy, reported = state.config.shedder, state.inputs.reported
     traits = traits_of(strategy)
     if traits.loads is not None:
@@ -65,7 +65,7 @@ def count_loads(state: RoundState) -> None:
 
 
 def observe_moves(state: RoundState, outcomes: Iterable[Outcome]) -> None:
-    """Show a shedder that learns moves' costs how long confirmed moves left their bundles unassigned.
+    """Show a shedder that learns costs how long confirmed moves left their bundles unassigned.
 
     If no report showed the bundle unassigned, it was so for no longer than its move took.
     """
@@ -299,7 +299,7 @@ def _takers(state: RoundState) -> Callable[[int], Rows]:
 
 
 def _exchanges(proposals: Iterable[Unload]) -> Iterator[list[Unload]]:
-    """Yield the proposals in their order, those of one exchange together; nearly all stand alone."""
+    """Yield the proposals in order, those of one exchange together; nearly all stand alone."""
     group: list[Unload] = []
     for proposal in proposals:
         group.append(proposal)
@@ -529,7 +529,7 @@ class _Repair:
         return _Repair(state, namespaces, rule, place_of, served, holds, stays)
 
     def part(self) -> None:
-        """Move namespaces away from each place that serves several, until it serves one if possible."""
+        """Move namespaces away from places that serve several, until each serves one if possible."""
         shared = np.flatnonzero((self.served > 0).sum(axis=0) > 1).tolist()
         if not shared:
             return
@@ -550,7 +550,7 @@ class _Repair:
         return others
 
     def _move_away(self, member: int, place: int, eligible: Bools) -> list[Refusal]:
-        """Decide moves of all bundles that a namespace has at a place; return refusals if one can't go."""
+        """Decide moves of all bundles that a namespace has at a place; return refusals if any."""
         # Its bundles there, if all of them may move.
         state, bundles, room = self.state, self.state.view.bundles, MoveBudget.build(self.state)
         mine = np.arange(len(bundles))[bundles.rows_of_namespace(self.namespaces[member])]

@@ -352,6 +352,6 @@ def _decide(state: RoundState, row: int, reason: int, explain: Explain) -> Refus
 
 
 def _may_leave(state: RoundState, row: int, owner: int) -> bool:
-    """Whether policies allow a bundle at another broker, and its anti-affinity group lets it leave."""
+    """Whether policies allow another broker, and the anti-affinity group lets the bundle leave."""
     allowed = state.candidates.allowed(row, state.targets)
     return bool((allowed != owner).any()) and state.candidates.unload_helps(row, owner, allowed)

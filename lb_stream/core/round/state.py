@@ -275,7 +275,8 @@ class RoundState:
         for waiting in self.responder.operator_state.waiting:
             if bundle in waiting.queued:
                 command_id = waiting.command["id"]
-                return f"{bundle}: its move by the command {command_id} is queued until limits allow it"
+                move = f"its move by the command {command_id}"
+                return f"{bundle}: {move} is queued until limits allow it"
         return None
 
     def queued_moves(self) -> list[Pending]:
@@ -400,7 +401,7 @@ class RoundState:
 
 
 def _ranked_last_by(score: float) -> str | None:
-    """Return the filter that a strategy's score stands for: infinite or NaN; None: it is a score."""
+    """Return the filter that an infinite or NaN score stands for; None: it is a score."""
     if isinf(score):
         return FilteredBy.OVERLOADED.name
     return FilteredBy.NO_LOAD_DATA.name if isnan(score) else None
