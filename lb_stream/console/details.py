@@ -97,7 +97,7 @@ def bundle_page(request: Request) -> Response:
 def _build_entries(decisions: Iterable[Row]) -> tuple[Row, ...]:
     """Build entries of the feed from decisions."""
     return tuple(
-        feed.with_explanation(
+        feed.add_explanation(
             {"entry": "decision", "id": row["decision_id"], **row, "at_ms": row["issued_ms"]}
         )
         for row in decisions

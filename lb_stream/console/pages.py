@@ -196,7 +196,7 @@ def history_page(request: Request) -> Response:
         find=find,
         stream=stream,
         before_ms=before_ms,
-        has_older=len(entries) == feed.ENTRIES,
+        has_older=len(entries) == feed.MAX_ENTRIES,
     )
 
 

@@ -21,7 +21,7 @@ from lb_stream.console.sources.computations import (
 from lb_stream.core.commands.base import WhatIf
 from lb_stream.core.shedding.base import shedder, traits_of
 from lb_stream.query.past.tables import build_lake_query, load_recent_history
-from lb_stream.query.present.next_moves import DEFAULT, find_next_moves
+from lb_stream.query.present.next_moves import DEFAULT_STRATEGY, find_next_moves
 from lb_stream.query.screens import brokers
 from lb_stream.query.screens.over_time import Chart, Line
 from lb_stream.sim.scenario.from_history import LoadHistory
@@ -66,7 +66,7 @@ def plan_page(request: Request) -> Response:
     page, cluster = Page(request), address.require_text(request, "cluster")
     page.require_cluster_facts(cluster)
     planning = [name for name in shedder.names if traits_of(shedder[name]).chooses_destination]
-    strategies = sorted(planning, key=lambda name: name != DEFAULT)
+    strategies = sorted(planning, key=lambda name: name != DEFAULT_STRATEGY)
     strategy = address.read_choice(request, "strategy", strategies)
     max_moves = address.read_choice(request, "moves", MOVES)
     reader = reader_of(request)

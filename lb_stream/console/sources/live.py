@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import MOVES, read_decision
 from lb_stream.query.lake import Row
-from lb_stream.query.screens.feed import with_explanation
+from lb_stream.query.screens.feed import add_explanation
 
 if TYPE_CHECKING:
     from kafka.consumer.fetcher import ConsumerRecord
@@ -185,7 +185,7 @@ def parse_decision_row(value: bytes) -> Row:
         "detail": None,
         "took_ms": None,
     }
-    return with_explanation(row)
+    return add_explanation(row)
 
 
 def _parse_result_row(value: bytes) -> Row:

@@ -1,5 +1,4 @@
-"""The best next moves of a cluster as its tables have it now, for an operator who wants to do them
-by hand."""
+"""Find the best next moves of a cluster, for an operator who wants to make them by hand."""
 
 from __future__ import annotations
 
@@ -30,60 +29,57 @@ if TYPE_CHECKING:
     from lb_stream.query.lake import Lake, Row
 
 
-DEFAULT = "LeastMoves"
+DEFAULT_STRATEGY = "LeastMoves"
 _NO_LIMIT = 10**9
-_BY_HAND: Mapping[str, object] = {
-    **{
-        "enabled": True,
-        "shedding_enabled": True,
-        "shedding_interval_ms": 0,
-        "split_enabled": False,
-    },
+_MANUAL_SETTINGS: Mapping[str, object] = {
+    "enabled": True,
+    "shedding_enabled": True,
+    "shedding_interval_ms": 0,
+    "split_enabled": False,
     "merge_advice_enabled": False,
-    **dict.fromkeys(
-        ("max_moves_in_flight", "max_moves_in_flight_per_broker", "max_moves_per_minute"), _NO_LIMIT
-    ),
+    "max_moves_in_flight": _NO_LIMIT,
+    "max_moves_in_flight_per_broker": _NO_LIMIT,
+    "max_moves_per_minute": _NO_LIMIT,
     "least_moves_max_moves_into_broker": _NO_LIMIT,
-    **{"max_moved_mb_per_minute": None, "placement_strategy": "LeastLongTermMessageRate"},
+    "max_moved_mb_per_minute": None,
+    "placement_strategy": "LeastLongTermMessageRate",
 }
-"""Settings under which the strategy is asked: a balancer that is switched off, or must not do much
-at a time, is no reason not to plan."""
-_ABOUT_MOVES = ("operators", "suspension", "limits", "policies", "strategy")
+"""Settings over the cluster's own: moves are also planned where balancing is switched off, or where
+limits allow few at a time."""
+_MOVE_PLACES = ("operators", "suspension", "limits", "policies", "strategy")
 
 Usages = tuple[float, float, float | None, float | None]
-"""Of one move: the source's before and after it, then the destination's."""
+"""Usages around a move: the source's before and after it, then the destination's."""
 
 
 @dataclass(frozen=True, slots=True)
 class NextMoves:
-    """What a strategy would do next.
+    """The moves that a strategy would make next.
 
-    Usages are by its own measure, or, where it doesn't tell, by the load model of moves in flight.
+    Usages are the strategy's own, or else those of the view with pending moves applied.
     """
 
     cluster: str
     strategy: str
     own_strategy: str  # the cluster's
-    dry_run: bool  # the cluster's brokers are told nothing
+    dry_run: bool  # whether the cluster's decisions are published
     at_ms: int
-    groups: tuple[
-        tuple[Row, ...], ...
-    ]  # of moves, in order: what belongs together, nearly always a single one
-    planned: int  # moves of the whole plan, of which these are the first
-    fewest: int | None  # that there must be at least
-    fullest: str | None  # the broker that is most above an even load after these moves
-    max_over_even_before: float | None  # usage ÷ an even load, the greatest
+    groups: tuple[tuple[Row, ...], ...]  # in order; moves of a group belong together, mostly one
+    planned: int  # the number of moves of the whole plan, of which these are the first
+    fewest: int | None  # the lowest number of moves that reaches the strategy's aim
+    fullest: str | None  # the broker that is most above the even load after these moves
+    max_over_even_before: float | None  # the highest ratio of usage to even load
     max_over_even_after: float | None
-    reasons: tuple[str, ...]  # why that is not lower
-    unsure: str  # what the strategy doesn't know well yet
+    reasons: tuple[str, ...]  # why max_over_even_after is not lower
+    unsure: str  # loads that the strategy doesn't know well yet, as a text
 
     @property
     def moves(self) -> tuple[Row, ...]:
-        """All of them, in order."""
+        """Return all moves in order."""
         return tuple(move for group in self.groups for move in group)
 
     def to_dict(self) -> Row:
-        """As JSON-able fields."""
+        """Return the fields as JSON can hold them."""
         fields = {name: getattr(self, name) for name in self.__slots__ if name != "groups"}
         return fields | {"moves": self.moves}
 
@@ -91,38 +87,37 @@ class NextMoves:
 def find_next_moves(
     lake: Lake, cluster: str | None, tried: Mapping[str, object], most: int
 ) -> NextMoves:
-    """The first moves that a strategy would make now, `most` of them at most.
+    """Return the first moves that a strategy would make now, at most `most`.
 
-    `tried`: settings to ask it with, over the cluster's.
-
-    What it remembers is the logged memory if it is the cluster's own strategy; else it begins
-    without any, and waits for nothing. Raises QueryError (exit code 2) for an unknown cluster or a
-    strategy that names no destinations, SettingError for a setting.
+    `tried`: settings over the cluster's own, such as the strategy. The cluster's own strategy has
+    its logged memory; another one begins without memory, and waits for nothing.
+    Raises QueryError (exit code 2) for an unknown cluster, or a strategy that names no
+    destinations; SettingError for a setting.
     """
+    # the round that the strategy would make
     require_cluster(lake, cluster)
     here = require_single_cluster_in(lake, cluster)
-    config, memory = _asked(here, normalise_names(tried))
+    config, memory = _resolve_trial(here, normalise_names(tried))
     view = load_present_view(lake, here.cluster, config.balancer.weights, here.now_ms)
     made = decide(view, memory, Inbox(), config)
-    mine = [
+    # its moves: all of the plan, and the first ones, which are shown
+    planned = [
         decision
         for decision in made.decisions
         if decision.kind in MOVES and decision.strategy == config.shedder.name
     ]
     bundles = made.view.bundles
     proposals = {bundles.name(proposal.bundle): proposal for proposal in made.proposed.proposals}
-    groups = tuple(_first(mine, proposals, most))
+    groups = tuple(_group_moves(planned, proposals, most))
     shown = [decision for group in groups for decision in group]
-    steps = list(_steps(made, [proposals[decision.bundle] for decision in shown]))
-    rows = iter(
-        [
-            _row(decision, proposals[decision.bundle].cost, usages)
-            for decision, usages in zip(shown, steps, strict=True)
-        ]
-    )
-    before, after, fullest = _max_over_even(
-        made, [proposals[decision.bundle] for decision in shown], steps
-    )
+    shown_proposals = [proposals[decision.bundle] for decision in shown]
+    # usages before and after each
+    steps = list(_find_usages(made, shown_proposals))
+    rows = {
+        decision.decision_id: _build_move(decision, proposals[decision.bundle].cost, usages)
+        for decision, usages in zip(shown, steps, strict=True)
+    }
+    before, after, fullest = _find_max_over_even(made, shown_proposals, steps)
     facts = made.proposed.plan
     return NextMoves(
         cluster=here.cluster,
@@ -130,30 +125,26 @@ def find_next_moves(
         own_strategy=here.config.shedder.name,
         dry_run=here.config.balancer.dry_run,
         at_ms=view.now_ms,
-        groups=tuple(
-            tuple(
-                next(rows) | ({"why_not": "part of an exchange"} if len(group) > 1 else {})
-                for _ in group
-            )
-            for group in groups
-        ),
-        planned=len(mine),
+        groups=tuple(_build_group([rows[move.decision_id] for move in group]) for group in groups),
+        planned=len(planned),
         fewest=None if facts is None else facts.fewest,
         fullest=fullest,
         max_over_even_before=before,
         max_over_even_after=after,
-        reasons=tuple(_reasons(made, config.shedder.name, len(shown), len(mine), after)),
+        reasons=tuple(
+            _explain_remaining(made, config.shedder.name, len(shown), len(planned), after)
+        ),
         unsure="" if facts is None else facts.unsure,
     )
 
 
-def _asked(here: ClusterState, tried: Mapping[str, object]) -> tuple[ClusterConfig, Memory]:
-    """The settings and the memory that the strategy is asked with."""
-    wanted = str(tried.get("shedding_strategy", DEFAULT))
+def _resolve_trial(here: ClusterState, tried: Mapping[str, object]) -> tuple[ClusterConfig, Memory]:
+    """Return the settings and the memory with which the strategy decides."""
+    wanted = str(tried.get("shedding_strategy", DEFAULT_STRATEGY))
     settings = without_approval(
         {
             **apply_overrides(here.given, here.operator_state.settings),
-            **_BY_HAND,
+            **_MANUAL_SETTINGS,
             "shedding_strategy": wanted,
         }
     )
@@ -183,10 +174,10 @@ def _asked(here: ClusterState, tried: Mapping[str, object]) -> tuple[ClusterConf
     )
 
 
-def _first(
+def _group_moves(
     decisions: Sequence[Decision], proposals: Mapping[str, Unload], most: int
 ) -> Iterator[tuple[Decision, ...]]:
-    """The first of them in their order, what belongs together as one."""
+    """Yield the first moves in their order, in groups of those that belong together."""
     group: list[Decision] = []
     for decision in decisions:
         group.append(decision)
@@ -199,8 +190,8 @@ def _first(
         group = []
 
 
-def _steps(made: Round, moves: Sequence[Unload]) -> Iterator[Usages]:
-    """Of each move in turn, as the strategy tells or, else, as loads follow moves in flight."""
+def _find_usages(made: Round, moves: Sequence[Unload]) -> Iterator[Usages]:
+    """Yield the usages around each move: the strategy's, or else by applying it to the view."""
     view = made.view
     for move in moves:
         if move.usages is not None:
@@ -213,7 +204,14 @@ def _steps(made: Round, moves: Sequence[Unload]) -> Iterator[Usages]:
         yield float(before[move.source]), float(after[move.source]), *there
 
 
-def _row(decision: Decision, cost: float | None, usages: Usages) -> Row:
+def _build_group(moves: list[Row]) -> tuple[Row, ...]:
+    """Return moves that belong together, which says why no other destination was chosen."""
+    if len(moves) == 1:
+        return tuple(moves)
+    return tuple(move | {"why_not": "part of a swap"} for move in moves)
+
+
+def _build_move(decision: Decision, cost: float | None, usages: Usages) -> Row:
     others = [
         candidate
         for candidate in decision.explain.candidates
@@ -233,7 +231,9 @@ def _row(decision: Decision, cost: float | None, usages: Usages) -> Row:
         "gain": usages[0] - usages[1],
         "second": None if second is None else second.broker,
         "second_usage": None if second is None else second.score,
-        "why_not": _why_not(decision, usages[3], None if second is None else second.score),
+        "why_not": _explain_destination(
+            decision, usages[3], None if second is None else second.score
+        ),
         **dict(
             zip(
                 ("source_before", "source_after", "destination_before", "destination_after"),
@@ -245,24 +245,26 @@ def _row(decision: Decision, cost: float | None, usages: Usages) -> Row:
     }
 
 
-def _why_not(decision: Decision, usage: float | None, other: float | None) -> str:
-    """Why the second-best destination was not taken, where its usage doesn't say so, or why there
-    is none."""
+def _explain_destination(decision: Decision, usage: float | None, other: float | None) -> str:
+    """Say why the second-best destination was not chosen, or why there is none.
+
+    Empty where its usage, which is higher, says so.
+    """
     if other is None:
-        return "nobody else has room" if decision.explain.candidates else ""
-    return "takes more moves in all" if usage is not None and other < usage else ""
+        return "no other broker has room" if decision.explain.candidates else ""
+    return "needs more moves in all" if usage is not None and other < usage else ""
 
 
-def _max_over_even(
+def _find_max_over_even(
     made: Round, moves: Sequence[Unload], steps: Sequence[Usages]
 ) -> tuple[float | None, float | None, str | None]:
-    """The greatest usage against an even load, before and after these moves, and whose it is
-    then."""
+    """Return the highest ratio of usage to even load, before and after, and its broker after."""
     facts, brokers = made.proposed.plan, made.view.brokers
-    there = made.view.active
-    if not there.any():
+    active = made.view.active
+    if not active.any():
         return None, None, None
-    usage: Floats = np.where(there, brokers.usage if facts is None else facts.usage, np.nan)
+    # usages of active brokers before the moves, the even load, and usages after the moves
+    usage: Floats = np.where(active, brokers.usage if facts is None else facts.usage, np.nan)
     mean = float(np.nanmean(usage))
     even = np.full(len(brokers), mean) if facts is None else facts.even
     after = usage.copy()
@@ -272,16 +274,17 @@ def _max_over_even(
             after[move.destination] = destination
     if not np.nanmax(usage) > 0:
         return None, None, None
+    # the ratios of both to the even load
     with np.errstate(divide="ignore", invalid="ignore"):
-        before, then = usage / even, after / even
-    fullest = int(np.nanargmax(then))
-    return float(np.nanmax(before)), float(then[fullest]), brokers.names[fullest]
+        ratio_before, ratio_after = usage / even, after / even
+    fullest = int(np.nanargmax(ratio_after))
+    return float(np.nanmax(ratio_before)), float(ratio_after[fullest]), brokers.names[fullest]
 
 
-def _reasons(
+def _explain_remaining(
     made: Round, strategy: str, shown: int, planned: int, greatest: float | None
 ) -> Iterator[str]:
-    """Why the greatest usage is not lower."""
+    """Yield why the highest usage is not lower."""
     facts = made.proposed.plan
     if shown < planned:
         first = "" if shown else ", and the first ones belong together"
@@ -289,23 +292,26 @@ def _reasons(
     about_moves = [
         _describe_refusal(refusal)
         for refusal in made.refusals
-        if place_of_rule(refusal.rule) in _ABOUT_MOVES
+        if place_of_rule(refusal.rule) in _MOVE_PLACES
     ]
     yield from about_moves
     if facts is not None and greatest is not None and greatest <= facts.trigger:
-        yield f"nobody is above {facts.trigger:g} of an even load" + (" then" if shown else "")
+        then = " then" if shown else ""
+        yield f"no broker is above {facts.trigger:g} times the even load{then}"
     elif not planned and not about_moves:
-        yield f"{strategy} sees nobody to relieve under these settings"
+        yield f"{strategy} finds no broker to relieve with these settings"
 
 
-def _describe_refusal(refused: Refusal) -> str:
-    seen = figure(refused.greatest, refused.unit) if refused.greatest is not None else ""
-    limit = f"limit {figure(refused.limit, refused.unit)}" if refused.limit is not None else ""
-    until = f"until {clock(refused.until_ms)}" if refused.until_ms is not None else ""
-    beside = ", ".join(filter(None, (seen, limit, until)))
-    of = refused.broker or refused.namespace or ", ".join(refused.subjects[:3])
-    return (
-        (f"{of}: " if of else "")
-        + explain_refusal(refused.rule)
-        + (f" ({beside})" if beside else "")
-    )
+def _describe_refusal(refusal: Refusal) -> str:
+    """Say whom a refusal concerns, why, and with what figures."""
+    figures = []
+    if refusal.greatest is not None:
+        figures.append(figure(refusal.greatest, refusal.unit))
+    if refusal.limit is not None:
+        figures.append(f"limit {figure(refusal.limit, refusal.unit)}")
+    if refusal.until_ms is not None:
+        figures.append(f"until {clock(refusal.until_ms)}")
+    subject = refusal.broker or refusal.namespace or ", ".join(refusal.subjects[:3])
+    prefix = f"{subject}: " if subject else ""
+    suffix = f" ({', '.join(figures)})" if figures else ""
+    return f"{prefix}{explain_refusal(refusal.rule)}{suffix}"

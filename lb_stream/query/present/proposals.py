@@ -1,5 +1,4 @@
-"""What waits for an operator's approval, and what has become of what has: one read model for `lbctl
-proposals` and the console."""
+"""Load proposals that wait for approval, and those that have ended."""
 
 from __future__ import annotations
 
@@ -37,13 +36,14 @@ _ENDED = (
 
 
 def load_waiting_proposals(lake: Lake, cluster: str | None = None) -> list[Row]:
-    """The proposals that wait, as each cluster's memory has them: splits, then plans in order.
+    """Return the proposals that wait, from each cluster's memory: splits, then plans in order.
 
-    Columns of the table `proposals` and `outcome` as below, `explain` unpacked, with the best
-    candidates only, and `explanation`: why, in words.
+    A row has the columns of the table `proposals`, `explanation` (why, as a text), and `outcome`
+    and `outcome_reason` as those of `load_ended_proposals`. Its `explain` is a dict with the best
+    candidates only.
     """
     rows = [
-        _waiting(now, proposal)
+        _build_waiting(now, proposal)
         for now in read_cluster_states(lake, cluster)
         for proposal in now.memory.proposals
     ]
@@ -51,9 +51,9 @@ def load_waiting_proposals(lake: Lake, cluster: str | None = None) -> list[Row]:
 
 
 def summarise_plans(waiting: Iterable[Row]) -> list[Row]:
-    """The plans among proposals that wait, with the max usage before and after all of their moves.
+    """Return the plans of waiting proposals, with the max usage before and after all their moves.
 
-    Rows have `plan`, `cluster`, `moves` (how many), `ids`, `max_usage`, `usage_after`.
+    A row has `plan`, `cluster`, `moves` (their number), `ids`, `max_usage`, `usage_after`.
     """
     found: dict[str, Row] = {}
     for row in waiting:
@@ -68,22 +68,22 @@ def summarise_plans(waiting: Iterable[Row]) -> list[Row]:
 
 
 def is_worse_alone(row: Row) -> bool:
-    """Whether a step of a plan would, approved alone, make the busiest broker busier than it is."""
+    """Return whether a step of a plan, approved alone, would raise the max usage."""
     alone, now = row["usage_alone"], row["max_usage"]
     return row["plan"] is not None and alone is not None and now is not None and bool(alone > now)
 
 
 def load_ended_proposals(lake: Lake, cluster: str | None, last: int) -> list[Row]:
-    """The last that wait no more, the newest at the end: as above, with all candidates that the log
-    has told.
+    """Return the last `last` proposals that no longer wait, the newest at the end.
 
-    `outcome`: of the decision; empty: none yet, or none made. `outcome_reason`: why the decision
-    was not carried out.
+    Rows are as those of `load_waiting_proposals`, with all candidates. `outcome`: of the decision;
+    empty: it has none yet, or there is no decision. `outcome_reason`: why the decision was not
+    carried out.
     """
-    return [_with_explanation(row) for row in records(run(lake, _ENDED, [cluster, last]))]
+    return [_add_explanation(row) for row in records(run(lake, _ENDED, [cluster, last]))]
 
 
-def _waiting(now: ClusterState, proposal: Proposal) -> Row:
+def _build_waiting(now: ClusterState, proposal: Proposal) -> Row:
     row = {
         name: getattr(proposal, name) for name in PROPOSALS.schema.names if hasattr(proposal, name)
     }
@@ -97,7 +97,7 @@ def _waiting(now: ClusterState, proposal: Proposal) -> Row:
     }
 
 
-def _with_explanation(row: Row) -> Row:
+def _add_explanation(row: Row) -> Row:
     explain = json.loads(row["whole"] or "{}")
     kept = {name: value for name, value in row.items() if name not in ("whole", "log_seq")}
     return kept | {

@@ -1,5 +1,4 @@
-"""The view of a cluster out of the tables: each broker's last load, each bundle's averages, and
-what history knows beside."""
+"""Build a cluster's view from the tables: brokers' last loads, bundles' averages, and history."""
 
 from __future__ import annotations
 
@@ -50,46 +49,51 @@ _CLIENTS = f"""
 def load_present_view(
     lake: Lake, cluster: str, weights: Mapping[str, float], now_ms: int = 0
 ) -> ClusterView:
-    """A cluster as its last round with a report saw it, not before `now_ms`.
+    """Return a cluster's view of its last round with a report, at `now_ms` or later.
 
-    Without `broker_history` limits are unknown, and usages known as ratios only; without
-    `bundle_history` nothing is known of clients. Raises QueryError when no round has seen a broker.
+    Without `broker_history` limits are unknown, and usages known as ratios only. Without
+    `bundle_history` clients are unknown. Raises QueryError where no round has seen a broker.
     """
     brokers, bundles, limits, clients = (
         records(run(lake, query, [cluster])) for query in (_BROKERS, _BUNDLES, _LIMITS, _CLIENTS)
     )
     if not brokers:
         raise QueryError(f"no round of {cluster} has seen a broker yet")
-    known = {row["broker"]: row for row in limits}, {row["bundle"]: row for row in clients}
-    return view_of(
-        cluster, [_shard(brokers, bundles, *known)], max(brokers[0]["now_ms"], now_ms), weights
-    )
+    broker_limits = {row["broker"]: row for row in limits}
+    bundle_clients = {row["bundle"]: row for row in clients}
+    shard = _build_shard(brokers, bundles, broker_limits, bundle_clients)
+    return view_of(cluster, [shard], max(brokers[0]["now_ms"], now_ms), weights)
 
 
-def _shard(
+def _build_shard(
     brokers: list[Row], bundles: list[Row], limits: Mapping[str, Row], clients: Mapping[str, Row]
 ) -> Shard:
-    rows = {row["broker"]: place for place, row in enumerate(brokers)}
-    known = [
+    """Return one shard with all brokers and bundles.
+
+    `limits`: broker → its row of broker_history. `clients`: bundle → its row of bundle_history.
+    """
+    places = {row["broker"]: place for place, row in enumerate(brokers)}
+    broker_rows = [
         {
             "name": row["broker"],
             "heartbeats": False,
             "left": False,
             "sampled": True,
             "persistent_topics": True,
-        }
-        | {
             "non_persistent_topics": True,
             "seen_ms": row["seen_ms"],
             "reported_ms": row["reported_ms"],
         }
-        | _resources(row, limits.get(row["broker"], {}))
+        | _build_resources(row, limits.get(row["broker"], {}))
         | {name: value for name, value in row.items() if name in BROKER_SCHEMA.names}
         for row in brokers
     ]
-    named = [
-        {"name": row["bundle"], "reported_ms": row["now_ms"], "gained": False, "appeared": False}
-        | {
+    bundle_rows = [
+        {
+            "name": row["bundle"],
+            "reported_ms": row["now_ms"],
+            "gained": False,
+            "appeared": False,
             "system": is_system_bundle(row["bundle"]),
             "producers": 0,
             "consumers": 0,
@@ -102,15 +106,17 @@ def _shard(
             if name in BUNDLE_SCHEMA.names and value is not None
         }
         | {name: value for name, value in row.items() if name in BUNDLE_SCHEMA.names}
-        | {"owner": rows.get(row["owner"], -1)}
+        | {"owner": places.get(row["owner"], -1)}
         for place, row in enumerate(bundles)
     ]
-    blocks = zip((known, named), (BROKER_SCHEMA, BUNDLE_SCHEMA), strict=True)
-    return Shard(*(pa.Table.from_pylist(block, schema) for block, schema in blocks))
+    return Shard(
+        pa.Table.from_pylist(broker_rows, BROKER_SCHEMA),
+        pa.Table.from_pylist(bundle_rows, BUNDLE_SCHEMA),
+    )
 
 
-def _resources(load: Row, limits: Mapping[str, float]) -> dict[str, float]:
-    """What a broker uses and has of each resource; of 100 where its limit isn't known."""
+def _build_resources(load: Row, limits: Mapping[str, float]) -> dict[str, float]:
+    """Return usage and limit of each resource; the limit is 100 where it isn't known."""
     found: dict[str, float] = {}
     for name in RESOURCES:
         limit = limits.get(f"{name}_limit") or 0.0

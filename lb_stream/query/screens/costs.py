@@ -1,4 +1,4 @@
-"""What moves have cost, as a long list."""
+"""List what moves have cost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COST_SORTS = {
 def list_costs(
     lake: Lake, cluster: str, since_ms: int, by: str, each: str, wanted: ListRequest
 ) -> ListPage:
-    """A page of the rows of `move_costs` (`lb_stream.query.costs`), the dearest first."""
+    """Return a page of the rows of `query.costs.load_move_costs`, the dearest first."""
     return load_page(
         lake, build_cost_query(by, each), [cluster, since_ms], wanted, "whose", COST_SORTS
     )

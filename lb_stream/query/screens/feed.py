@@ -1,5 +1,4 @@
-"""What has happened: decisions and operators' commands in one stream, the newest first; and what is
-under way."""
+"""List decisions and operators' commands together, the newest first; and pending decisions."""
 
 from __future__ import annotations
 
@@ -12,10 +11,10 @@ from lb_stream.query.wording import explain_outcome, explain_rule
 if TYPE_CHECKING:
     from lb_stream.query.lake import Lake
 
-ENTRIES = 40
-MOST_PENDING = 100
+MAX_ENTRIES = 40
+MAX_PENDING = 100
 ENTRY_KINDS = ("all", "moves", "decisions", "commands")
-"""Choices of entries."""
+"""Which entries can be asked for."""
 
 _DECISIONS = f"""
     SELECT 'decision' AS entry, decision_id AS id, decisions.cluster, decisions.seq,
@@ -29,7 +28,7 @@ _DECISIONS = f"""
           lower(concat_ws(' ', decision_id, decisions.bundle, source, destination, rule)), $4
       ))
     ORDER BY issued_ms DESC, decisions.seq DESC,
-        TRY_CAST(string_split(decision_id, ':')[-1] AS INT) DESC LIMIT {ENTRIES}
+        TRY_CAST(string_split(decision_id, ':')[-1] AS INT) DESC LIMIT {MAX_ENTRIES}
 """
 _COMMAND = """
     SELECT 'command' AS entry, id, cluster, max(seq) AS seq, any_value(at_ms) AS at_ms,
@@ -44,9 +43,9 @@ _COMMANDS = f"""
     {_COMMAND}
     WHERE ($1 IS NULL OR cluster = $1) AND ($2 IS NULL OR at_ms < $2) AND $3 IN ('all', 'commands')
       AND ($4 = '' OR contains(lower(concat_ws(' ', id, kind, "by", arguments, text)), $4))
-    GROUP BY id, cluster ORDER BY at_ms DESC LIMIT {ENTRIES}
+    GROUP BY id, cluster ORDER BY at_ms DESC LIMIT {MAX_ENTRIES}
 """
-_ORDERED = f"""
+_SENT_TOGETHER = f"""
     {_COMMAND} WHERE cluster = $1 AND (id = $2 OR regexp_replace(id, '-[0-9]+$', '') = $2)
     GROUP BY id, cluster
 """
@@ -55,7 +54,7 @@ _PENDING = f"""
            expires_ms, explain
     FROM decisions ANTI JOIN outcomes USING (decision_id)
     WHERE NOT dry_run AND cluster = $1 AND list_contains($2, decision_id)
-    ORDER BY issued_ms, decision_id LIMIT {MOST_PENDING}
+    ORDER BY issued_ms, decision_id LIMIT {MAX_PENDING}
 """
 
 
@@ -67,31 +66,31 @@ def list_entries(
     kinds: str = "all",
     text: str = "",
 ) -> tuple[Row, ...]:
-    """The newest entries, before a time if one is given.
+    """Return the newest entries, before a time if one is given.
 
-    `entry` decision: `why` in words, `outcome_reason`: why it was not carried out; command: `by`,
-    `arguments`, `text`.
-    `kinds`: one of ENTRY_KINDS. `outcome` None: still open.
+    An entry whose `entry` is decision has `why` (a text) and `outcome_reason` (why it was not
+    carried out); a command has `by`, `arguments` and `text`. `outcome` is None while a decision is
+    pending. `kinds`: one of ENTRY_KINDS. `text`: only entries that contain it.
     """
-    asked = [cluster, before_ms, kinds, text.lower()]
-    rows = [row for query in (_DECISIONS, _COMMANDS) for row in records(run(lake, query, asked))]
-    return tuple(map(_feed_row, sorted(rows, key=lambda row: -(row["at_ms"] or 0))[:ENTRIES]))
+    parameters = [cluster, before_ms, kinds, text.lower()]
+    rows = [
+        row for query in (_DECISIONS, _COMMANDS) for row in records(run(lake, query, parameters))
+    ]
+    newest = sorted(rows, key=lambda row: -(row["at_ms"] or 0))[:MAX_ENTRIES]
+    return tuple(map(_complete_entry, newest))
 
 
-def _feed_row(row: Row) -> Row:
+def _complete_entry(row: Row) -> Row:
     if row["entry"] == "command":
         return row | {"arguments": json.loads(row["arguments"] or "{}")}
-    return with_explanation(row)
+    return add_explanation(row)
 
 
-def with_explanation(row: Row) -> Row:
-    """A decision (its `explain` as JSON text, or unpacked) with `why` in words, without its
-    figures."""
-    explain = (
-        json.loads(row["explain"] or "{}")
-        if isinstance(row["explain"], str)
-        else row["explain"] or {}
-    )
+def add_explanation(row: Row) -> Row:
+    """Return a decision with `why` and `outcome_reason` in place of `explain` (JSON, or a dict)."""
+    explain = row["explain"] or {}
+    if isinstance(explain, str):
+        explain = json.loads(explain)
     fields = {name: value for name, value in row.items() if name != "explain"}
     reason = explain_outcome(row) if "outcome" in row else ""
     why = explain_rule(row["rule"], row["source"], explain)
@@ -99,12 +98,11 @@ def with_explanation(row: Row) -> Row:
 
 
 def list_command_entries(lake: Lake, cluster: str, name: str) -> tuple[Row, ...]:
-    """Entries of the command of this id, or of those that were sent together under it (`name`-1,
-    `name`-2, …)."""
-    rows = records(run(lake, _ORDERED, [cluster, name]))
-    return tuple(map(_feed_row, sorted(rows, key=lambda row: (len(row["id"]), row["id"]))))
+    """Return the entries of a command, or of commands sent together: `name`-1, `name`-2, …"""
+    rows = records(run(lake, _SENT_TOGETHER, [cluster, name]))
+    return tuple(map(_complete_entry, sorted(rows, key=lambda row: (len(row["id"]), row["id"]))))
 
 
 def list_pending(lake: Lake, cluster: str, ids: list[str]) -> tuple[Row, ...]:
-    """The decisions of these ids that no outcome has ended, the oldest first."""
-    return tuple(map(with_explanation, records(run(lake, _PENDING, [cluster, ids]))))
+    """Return those of these decisions that are pending, the oldest first."""
+    return tuple(map(add_explanation, records(run(lake, _PENDING, [cluster, ids]))))

@@ -1,5 +1,4 @@
-"""A long list, one page of it at a time: DuckDB counts, sorts and cuts, so that the page costs the
-same however long the list is."""
+"""Load one page of a long list: DuckDB counts, sorts and cuts it."""
 
 from __future__ import annotations
 
@@ -17,8 +16,10 @@ PAGE_ROWS = 50
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """Which part of a list: names that contain `text`, sorted by `sort` (empty: as the list would
-    be), the page from 1."""
+    """Which part of a list is wanted: names that contain `text`, sorted by `sort`, page `page`.
+
+    `sort` empty: the list's own order. Pages count from 1.
+    """
 
     text: str = ""
     sort: str = ""
@@ -27,7 +28,7 @@ class ListRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """One page of a list. `total`: rows of all pages; `sort`: the column that it is sorted by."""
+    """One page of a list. `total`: the number of rows of all pages; `sort`: the column in use."""
 
     rows: tuple[Row, ...]
     total: int
@@ -36,7 +37,7 @@ class ListPage:
 
     @property
     def pages(self) -> int:
-        """How many there are, at least one."""
+        """Return the number of pages, at least 1."""
         return max(1, -(-self.total // PAGE_ROWS))
 
 
@@ -48,12 +49,10 @@ def load_page(
     name: str,
     sorts: Mapping[str, str],
 ) -> ListPage:
-    """A page of what `query` finds.
+    """Return a page of a query's rows; the last page where there are fewer.
 
-    `name`: its column that `wanted.text` is looked for in; `sorts`: column → ORDER BY, the first
-    counts.
-
-    A page behind the last one is the last one.
+    `name`: the column that is searched for `wanted.text`. `sorts`: column → its ORDER BY; the first
+    one is the list's own order.
     """
     sort = wanted.sort if wanted.sort in sorts else next(iter(sorts))
     texts = [*parameters, wanted.text.lower()]

@@ -1,5 +1,4 @@
-"""Who causes the load: bundles, namespaces and tenants of a cluster, or of one broker, by their
-short-term averages."""
+"""List bundles, namespaces and tenants of a cluster or a broker by their short-term averages."""
 
 from __future__ import annotations
 
@@ -40,8 +39,8 @@ GROUP_SORTS = {
 }
 
 
-def _loads(lake: Lake, cluster: str) -> str:
-    """The query of what each of a cluster's bundles carries; the cluster is $1."""
+def _build_loads_query(lake: Lake, cluster: str) -> str:
+    """Return the query for the load of each of a cluster's bundles; the cluster is its $1."""
     return _LOADS.format(bundles=build_loaded_bundles_query(lake, cluster))
 
 
@@ -54,12 +53,12 @@ def list_bundles(
     namespace: str | None = None,
     tenant: str | None = None,
 ) -> ListPage:
-    """A page of the bundles that meet all conditions, the heaviest first.
+    """Return a page of the bundles that meet all conditions, the heaviest first.
 
-    `share`: of the traffic of all that meet them.
+    `share`: of the traffic of all bundles that meet them.
     """
     query = f"""
-        SELECT *, {_SHARE} FROM ({_loads(lake, cluster)})
+        SELECT *, {_SHARE} FROM ({_build_loads_query(lake, cluster)})
         WHERE ($2 IS NULL OR owner = $2) AND ($3 IS NULL OR namespace = $3)
           AND ($4 IS NULL OR tenant = $4)"""
     return load_page(
@@ -70,8 +69,10 @@ def list_bundles(
 def list_groups(
     lake: Lake, cluster: str, by: str, wanted: ListRequest, *, tenant: str | None = None
 ) -> ListPage:
-    """A page of a cluster's namespaces (`by` "namespace") or tenants ("tenant"), the heaviest
-    first. `share`: of all together."""
+    """Return a page of a cluster's namespaces or tenants, the heaviest first.
+
+    `by`: namespace or tenant. `share`: of the traffic of all of them.
+    """
     if by not in ("namespace", "tenant"):
         raise ValueError(f"by {by!r}: expected namespace or tenant")
     query = f"""
@@ -81,7 +82,7 @@ def list_groups(
                    sum(topics)::BIGINT AS topics, sum(bytes_per_s) AS bytes_per_s,
                    sum(msgs_per_s) AS msgs_per_s,
                    sum(long_bytes_per_s) AS long_bytes_per_s
-            FROM ({_loads(lake, cluster)}) WHERE $2 IS NULL OR tenant = $2 GROUP BY {by}
+            FROM ({_build_loads_query(lake, cluster)}) WHERE $2 IS NULL OR tenant = $2 GROUP BY {by}
         )"""
     return load_page(lake, query, [cluster, tenant], wanted, "name", GROUP_SORTS)
 
@@ -89,11 +90,11 @@ def list_groups(
 def find_group(
     lake: Lake, cluster: str, *, namespace: str | None = None, tenant: str | None = None
 ) -> Row | None:
-    """A namespace's or a tenant's figures, and its share of the cluster's traffic.
+    """Return a namespace's or a tenant's load, and its share of the cluster's traffic.
 
-    None: no bundle of it is known.
+    None: none of its bundles is known.
     """
-    loads = _loads(lake, cluster)
+    loads = _build_loads_query(lake, cluster)
     query = f"""
         SELECT count(*) AS bundles, count(DISTINCT owner) AS brokers,
                sum(topics)::BIGINT AS topics, sum(bytes_per_s) AS bytes_per_s,
@@ -105,20 +106,22 @@ def find_group(
 
 
 def list_broker_shares(lake: Lake, cluster: str, namespace: str) -> tuple[Row, ...]:
-    """Which brokers a namespace loads, the one with most of it first: its bundles there, its
-    traffic, its share of the broker's."""
+    """Return the brokers that serve a namespace, the one with most of its traffic first.
+
+    A row has the namespace's bundles and traffic there, and its share of the broker's traffic.
+    """
     query = f"""
         SELECT owner AS broker, count(*) FILTER (WHERE namespace = $2) AS bundles,
                sum(bytes_per_s) FILTER (WHERE namespace = $2) AS bytes_per_s,
                sum(bytes_per_s) FILTER (WHERE namespace = $2) / nullif(sum(bytes_per_s), 0) AS share
-        FROM ({_loads(lake, cluster)})
+        FROM ({_build_loads_query(lake, cluster)})
         WHERE owner IS NOT NULL GROUP BY owner HAVING bundles > 0
         ORDER BY bytes_per_s DESC NULLS LAST, owner LIMIT 50"""
     return tuple(records(run(lake, query, [cluster, namespace])))
 
 
 def find_bundle_load(lake: Lake, cluster: str, name: str) -> Row | None:
-    """One bundle now; None: no report names it, or it was split, merged or deleted."""
-    query = f"SELECT * FROM ({_loads(lake, cluster)}) WHERE bundle = $2"
+    """Return a bundle's load now; None: no report names it, or it was split, merged or deleted."""
+    query = f"SELECT * FROM ({_build_loads_query(lake, cluster)}) WHERE bundle = $2"
     rows = records(run(lake, query, [cluster, name]))
     return rows[0] if rows else None

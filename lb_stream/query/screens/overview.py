@@ -1,5 +1,4 @@
-"""All clusters at a glance: how evenly each is loaded now, and how much it has moved lately, beside
-what `status_facts` says of it."""
+"""Load a row for each cluster: how evenly it is loaded now, and its recent moves."""
 
 from __future__ import annotations
 
@@ -43,12 +42,13 @@ _MOVES = f"""
 
 
 def load_overview(lake: Lake, facts: Sequence[ClusterFacts]) -> tuple[Row, ...]:
-    """A row for each cluster of `facts`, which it holds as `facts`.
+    """Return a row for each cluster of `facts`. A figure is None where it isn't known.
 
-    usage_max, usage_mean: ratios of the active brokers; max_over_mean: of their throughput, as
-    `lbctl monitor` has it; bytes_per_s and msgs_per_s: of all living ones together; moves: begun
-    within the hour before the last round, without those that were refused or expired. None where
-    nothing is known.
+    - `facts`: the cluster's own.
+    - `usage_max`, `usage_mean`: ratios, of active brokers.
+    - `max_over_mean`: of active brokers' throughput, as in `lbctl monitor`.
+    - `bytes_per_s`, `msgs_per_s`: of all alive brokers together.
+    - `moves`: begun in the hour before the last round, without refused and expired ones.
     """
     only = [facts[0].cluster] if len(facts) == 1 else []
     rows = build_last_loads_query(lake, only[0]) if only else LAST_LOADS

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from lb_stream.query.lake import Lake
 
 MOST = 20
-"""Of each kind."""
+"""Names of each kind at most."""
 
 _QUERIES = {
     "cluster": "SELECT DISTINCT cluster, cluster AS name FROM rounds WHERE "
@@ -31,17 +31,12 @@ _QUERIES = {
 
 
 def find_by_name(lake: Lake, text: str) -> dict[str, tuple[Row, ...]]:
-    """Kind → `cluster` and `name` of each that matches, in their order; kinds without one are left
-    out. Of each MOST at most."""
+    """Return kind → rows of `cluster` and `name` that match, for each kind with any."""
     if not text.strip():
         return {}
-    asked = [text.strip().lower()]
-    found = {
-        kind: tuple(
-            records(
-                run(lake, f"SELECT * FROM ({query}) ORDER BY name, cluster LIMIT {MOST}", asked)
-            )
-        )
-        for kind, query in _QUERIES.items()
-    }
-    return {kind: rows for kind, rows in found.items() if rows}
+    found: dict[str, tuple[Row, ...]] = {}
+    for kind, query in _QUERIES.items():
+        first = f"SELECT * FROM ({query}) ORDER BY name, cluster LIMIT {MOST}"
+        if rows := records(run(lake, first, [text.strip().lower()])):
+            found[kind] = tuple(rows)
+    return found

@@ -21,7 +21,7 @@ from lb_stream.console.serve import ConsoleServer
 from lb_stream.console.sources.reader import Reader
 from lb_stream.contracts.commands import Command
 from lb_stream.contracts.decisions import example_decision
-from lb_stream.query.screens.feed import with_explanation
+from lb_stream.query.screens.feed import add_explanation
 from lb_stream.store import Store
 from tests.support.browser import PASSWORD, PATIENCE_MS, SHOTS, launched, needs_chromium, shoot
 from tests.unit.console.site import BROKER, BUNDLE, addresses, fleet, settings_of
@@ -195,7 +195,7 @@ def test_a_published_decision_appears_on_the_page_and_the_keys_and_the_theme_wor
     decision = example_decision(
         decision_id="eu-1:2:0", bundle="<b>shop</b>/new/0x0_0x1"
     ).model_dump(mode="json")
-    row = with_explanation(
+    row = add_explanation(
         decision
         | {
             "entry": "decision",

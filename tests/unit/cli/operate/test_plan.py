@@ -30,7 +30,7 @@ from tests.support.wordings import check_wording
 
 
 """An even load is four bundles for each."""
-EVEN = f"nobody is above {LeastMovesConfig().least_moves_trigger_ratio:g} of an even load"
+EVEN = f"no broker is above {LeastMovesConfig().least_moves_trigger_ratio:g} times the even load"
 
 
 def test_moves_are_shown_with_cost_gain_second_best_and_what_they_come_to(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_the_first_moves_of_a_longer_plan_say_what_is_left(tmp_path: Path) -> No
 def test_the_moves_of_an_exchange_stay_together(tmp_path: Path) -> None:
     tables = write(tmp_path)
     found = told(tables)
-    assert [one["why_not"] for one in found["moves"]] == ["part of an exchange"] * 4 and found[
+    assert [one["why_not"] for one in found["moves"]] == ["part of a swap"] * 4 and found[
         "fewest"
     ] == 2
     assert any(Refuses.NO_ROOM.sentence in reason for reason in found["reasons"])
@@ -207,7 +207,7 @@ def test_another_strategy_that_names_destinations_can_be_asked(tmp_path: Path) -
     assert told(tables)["strategy"] == "LeastMoves"
     idle = told(tables, "--set", "shedding_strategy=TransferShedder", "--set", "target_std=0.5")
     assert not idle["moves"] and idle["reasons"] == [
-        "TransferShedder sees nobody to relieve under these settings"
+        "TransferShedder finds no broker to relieve with these settings"
     ]
 
 
