@@ -25,6 +25,11 @@ BESIDE = 15
 COLOURS = 8
 """Lines that have a colour of their own (classes c0 … c7); more of them are drawn grey."""
 
+_MINUTES = (60, 120, 300, 600, 900, 1_800)
+_HOURS = (3_600, 7_200, 10_800, 21_600, 43_200, 86_400)
+_TIME_STEPS_S = (1, 2, 5, 10, 15, 30, *_MINUTES, *_HOURS)
+"""Steps of a time axis, up to a day."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -38,11 +43,9 @@ class Scale:
     def __call__(self, value: float) -> float:
         """Return a value's position, pixels."""
         span = self.high - self.low
-        return (
-            self.start
-            if span == 0
-            else self.start + (value - self.low) / span * (self.end - self.start)
-        )
+        if span == 0:
+            return self.start
+        return self.start + (value - self.low) / span * (self.end - self.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +66,8 @@ NO_OVERLAY = Overlay()
 
 def time_scale(times_ms: Sequence[int]) -> Scale:
     """Return the scale of times, which all charts of a cluster share."""
-    return Scale(
-        times_ms[0],
-        times_ms[-1] if times_ms[-1] > times_ms[0] else times_ms[0] + 1,
-        LEFT,
-        WIDTH - RIGHT,
-    )
+    begin_ms = times_ms[0]
+    return Scale(begin_ms, max(times_ms[-1], begin_ms + 1), LEFT, WIDTH - RIGHT)
 
 
 def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
@@ -177,11 +176,11 @@ def _paths(
         if value is not None:
             stretches[-1].append((x(at_ms), y(value)))
     return [
-        f'<polyline points="{" ".join(f"{px:.1f},{py:.1f}" for px, py in some)}"/>'
-        if len(some) > 1
-        else f'<circle cx="{some[0][0]:.1f}" cy="{some[0][1]:.1f}" r="2.5"/>'
-        for some in stretches
-        if some
+        f'<polyline points="{" ".join(f"{px:.1f},{py:.1f}" for px, py in stretch)}"/>'
+        if len(stretch) > 1
+        else f'<circle cx="{stretch[0][0]:.1f}" cy="{stretch[0][1]:.1f}" r="2.5"/>'
+        for stretch in stretches
+        if stretch
     ]
 
 
@@ -261,20 +260,17 @@ def scatter_chart(
     )
     parts.append(_upright(up, y.start / 2))
     colour = {name: f"c{at}" if at < COLOURS else "rest" for at, name in enumerate(points)}
-    for name, some in points.items():
+    for name, named in points.items():
         dots = [
-            f'<circle cx="{x(to):.1f}" cy="{y(at):.1f}" '
+            f'<circle cx="{x(across_at):.1f}" cy="{y(up_at):.1f}" '
             f'r="{3 if number else 6}"><title>{in_html(text)}</title></circle>'
-            for number, (to, at, text) in enumerate(some)
+            for number, (across_at, up_at, text) in enumerate(named)
         ]
         parts.append(
             f'<g class="line {colour[name]}" data-name="{in_html(name)}">{"".join(dots)}</g>'
         )
-    for name, at in _spread(
-        {name: y(some[0][1]) for name, some in points.items() if colour[name] != "rest"},
-        TOP,
-        y.start,
-    ).items():
+    ends = {name: y(named[0][1]) for name, named in points.items() if colour[name] != "rest"}
+    for name, at in _spread(ends, TOP, y.start).items():
         place = f'x="{WIDTH - RIGHT + 8}" y="{at + 4:.1f}"'
         parts.append(
             f'<text class="name {colour[name]}" '
@@ -367,28 +363,8 @@ def time_axis(
         form = "%H:%M:%S"
     elif end - begin < 86_400_000:
         form = "%H:%M"
-    steps = (
-        1,
-        2,
-        5,
-        10,
-        15,
-        30,
-        60,
-        120,
-        300,
-        600,
-        900,
-        1800,
-        3600,
-        7200,
-        10_800,
-        21_600,
-        43_200,
-        86_400,
-    )
     step = 1000 * next(
-        (seconds for seconds in steps if (end - begin) / 1000 / seconds <= 6),
+        (seconds for seconds in _TIME_STEPS_S if (end - begin) / 1000 / seconds <= 6),
         -(-(end - begin) // 6_000 // 86_400) * 86_400 or 86_400,
     )
     parts = []

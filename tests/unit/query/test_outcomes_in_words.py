@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lb_stream.cli.monitor.dashboard import render
-from lb_stream.cli.report.page import _decisions, _marks
+from lb_stream.cli.report.page import _build_decisions, _build_marks
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OUTCOMES, OWNERSHIP, ROUNDS
 from lb_stream.core.model.memory import Memory
@@ -154,8 +154,8 @@ def test_every_list_and_feed_names_the_reason(tmp_path: Path, outcome: str) -> N
     assert describe_outcome(of_round) == f"{outcome} in 55.9 s: {REASON}"
     said = {
         "monitor": "\n".join(line.plain for line in render(seen, 400, 60)),
-        "report": _decisions(figures).replace("&#x27;", "'"),
-        "picture": str(_marks(figures)["unload"]),
+        "report": _build_decisions(figures).replace("&#x27;", "'"),
+        "picture": str(_build_marks(figures)["unload"]),
         "undo": str(undo.left),
         "console": client(tables).get("/cluster?name=eu-1").text.replace("&#39;", "'"),
         "decision": client(tables).get("/decision?id=eu-1:42:0").text.replace("&#39;", "'"),

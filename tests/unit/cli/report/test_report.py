@@ -387,7 +387,10 @@ def test_one_cluster_or_a_part_of_the_time_only(troubled: Path, tmp_path: Path) 
         f"stream.tables={troubled}",
         cwd=tmp_path,
     )
-    assert (result.code, "no round of nowhere is in the log: eu-1, us-1" in result.err) == (2, True)
+    assert (
+        result.code,
+        "--cluster nowhere: expected one that the log has: eu-1, us-1" in result.err,
+    ) == (2, True)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--json", "--out", "x.html")])
