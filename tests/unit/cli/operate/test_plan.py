@@ -69,7 +69,7 @@ def test_moves_are_shown_with_cost_gain_second_best_and_what_they_come_to(tmp_pa
         pytest.approx(2.0),
         pytest.approx(1.0),
     )
-    assert found["reasons"] == [f"{EVEN} then"] and "no report of 20% of the cpu" in found["unsure"]
+    assert found["reasons"] == [f"{EVEN} then"] and "20%" in found["unsure"]
     assert "taken to have no owner for 5 s" in found["unsure"]
 
 
