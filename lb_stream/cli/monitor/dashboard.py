@@ -154,7 +154,9 @@ def _shared_end(names: Sequence[str]) -> str:
         or _is_bare(shared)
     ):
         shared = shared[1:]
-    return shared if len(names) > 1 else shared[shared.rfind(":") :] if ":" in shared else ""
+    if len(names) > 1:
+        return shared
+    return shared[shared.rfind(":") :] if ":" in shared else ""
 
 
 def _is_bare(end: str) -> bool:
@@ -287,17 +289,24 @@ def _build_broker_line(name: str, row: Row, columns: BrokerColumns, unicode: boo
     state = row.get("state") or ("" if row["alive"] else "dead")
     if state:
         name = f"{name[: max(1, columns.name - len(state) - 1)]} {state}"
-    style = "red" if not row["alive"] else "yellow" if state else ""
-    line = Text(_fit_name(name, columns.name, unicode), style)
+    state_colour = "yellow" if state else ""
+    colour = state_colour if row["alive"] else "red"
+    line = Text(_fit_name(name, columns.name, unicode), colour)
     for resource, _ in RESOURCES:
         ratio = row[f"{resource}_ratio"] or 0.0
-        colour = "red" if ratio >= HOT_RATIO else "yellow" if ratio >= WARM_RATIO else "green"
-        line.append(" ").append(draw_bar(ratio, columns.bar, unicode), colour)
+        line.append(" ").append(draw_bar(ratio, columns.bar, unicode), _choose_colour(ratio))
         line.append(f" {min(999, round(100 * ratio)):>3}")
     for span in columns.spans:
         value = (row[span] or 0.0) / (1e6 if span.endswith(BYTES) else 1.0)
         line.append(f"{_format_number(value):>{columns.figure}}")
     return line.append(f" {row['bundles'] or 0:>7}")
+
+
+def _choose_colour(ratio: float) -> str:
+    """Return the colour of a usage ratio."""
+    if ratio >= HOT_RATIO:
+        return "red"
+    return "yellow" if ratio >= WARM_RATIO else "green"
 
 
 # --- the sections below ---
