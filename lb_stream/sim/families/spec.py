@@ -34,7 +34,7 @@ def _chosen(value: object) -> int | str | list[str]:
 
 
 Chosen = Annotated[int | str | list[str], PlainValidator(_chosen)]
-"""Brokers: a number, which the seed draws; or "all"; or their names."""
+"""Brokers: a number of them, which the seed chooses; "all"; or a list of names."""
 
 
 class MoveSpec(_Part):
@@ -42,63 +42,80 @@ class MoveSpec(_Part):
 
     release_s: float = key(2.0, "from a decision to the release", unit="s", ge=0)
     acquire_s: float = key(3.0, "from a decision to the acquisition", unit="s", ge=0)
-    reconnect_s: float = key(2.0, "what each client loses beside that", unit="s", ge=0)
+    reconnect_s: float = key(
+        2.0, "time that each client loses beside that, to reconnect", unit="s", ge=0
+    )
 
 
 class ClusterSpec(_Part):
     """Brokers, and how many bundles there are."""
 
-    brokers: int = key(12, "brokers, also those that come later", ge=1, le=MOST_BROKERS)
+    brokers: int = key(
+        12, "number of brokers, with those that come up later", ge=1, le=MOST_BROKERS
+    )
     machines: list[Annotated[float, Field(ge=1e-6, le=1e6)]] = key(
-        [1.0], "sizes of the machines, dealt to the brokers in turn", min_length=1
+        [1.0], "sizes of machines, given to the brokers in turn", min_length=1
     )
     bandwidth_gbit_per_s: float = key(
-        2.5, "network of a machine of size 1, each way", ge=1e-6, le=1e6
+        2.5, "bandwidth of a machine of size 1, in each direction", ge=1e-6, le=1e6
     )
     bundles_per_broker: int = key(
         40, "bundles for each broker that is up at the start", ge=1, le=MOST_BUNDLES_PER_BROKER
     )
-    bundles_per_namespace: int = key(8, "bundles of a namespace", ge=1, le=MOST_BUNDLES_PER_BROKER)
-    tenants: int = key(5, "tenants, to whom namespaces are dealt in turn", ge=1, le=10_000)
+    bundles_per_namespace: int = key(
+        8, "number of bundles of a namespace", ge=1, le=MOST_BUNDLES_PER_BROKER
+    )
+    tenants: int = key(
+        5, "number of tenants; namespaces are given to them in turn", ge=1, le=10_000
+    )
 
 
 class KindSpec(_Part):
-    """A kind of bundles: what their messages are like."""
+    """A kind of bundles: sizes of messages, and fan-out."""
 
     share: float = key(
-        1.0, "this kind's part of the bundles, relative to the other kinds' parts", ge=1e-6, le=1e6
+        1.0,
+        "share of the bundles that are of this kind, relative to other kinds' shares",
+        ge=1e-6,
+        le=1e6,
     )
     message_bytes: list[Annotated[float, Field(ge=1e-6, le=1e9)]] = key(
-        [256.0, 512.0, 1024.0, 2048.0], "sizes, dealt by chance", min_length=1
+        [256.0, 512.0, 1024.0, 2048.0],
+        "sizes of messages; each bundle gets one at random",
+        min_length=1,
     )
     fan_out: list[Annotated[float, Field(ge=0, le=1e6)]] = key(
-        [1.0, 1.0, 2.0, 3.0], "messages out for each one in", min_length=1
+        [1.0, 1.0, 2.0, 3.0],
+        "messages out for each message in; each bundle gets one at random",
+        min_length=1,
     )
 
 
 class LoadSpec(_Part):
     """How much load there is, and how it is spread over bundles."""
 
-    usage: float = key(0.45, "usage of brokers that share the load evenly", ge=1e-6, le=100)
-    sizes: Literal["equal", "lognormal", "zipf"] = key("lognormal", "how unlike bundles are")
+    usage: float = key(0.45, "usage of brokers if they share the load evenly", ge=1e-6, le=100)
+    sizes: Literal["equal", "lognormal", "zipf"] = key(
+        "lognormal", "distribution of bundles' sizes"
+    )
     spread: float = key(
-        0.5, "standard deviation of the logarithm; for zipf the exponent", ge=0, le=5
+        0.5, "lognormal: standard deviation of the logarithm; zipf: the exponent", ge=0, le=5
     )
     largest: list[Annotated[float, Field(ge=1e-6, le=1e6)]] = key(
-        [], "bundles of these sizes beside: 1 is what an average broker carries"
+        [], "sizes of the largest bundles; 1 is the load of an average broker"
     )
     jitter: float = key(
-        0.02, "standard deviation of each bundle's own ups and downs; 0: none", ge=0, le=2
+        0.02, "standard deviation of the random change of each bundle's load; 0: none", ge=0, le=2
     )
     kinds: list[KindSpec] = key([KindSpec()], "kinds of bundles", min_length=1)
 
 
 class Diurnal(_Part):
-    """Each tenant's load follows a sine; their days are shifted against each other."""
+    """Each tenant's load follows a sine; tenants have different phases."""
 
     kind: Literal["diurnal"]
     period_s: float = key(7_200.0, "length of a day", unit="s", ge=1e-6)
-    amplitude: float = key(0.6, "part of the mean that comes and goes", ge=0, le=1)
+    amplitude: float = key(0.6, "amplitude, as a part of the mean", ge=0, le=1)
 
 
 class FlashCrowd(_Part):
@@ -106,28 +123,28 @@ class FlashCrowd(_Part):
 
     kind: Literal["flash_crowd"]
     from_s: float = key(900.0, "when it begins", unit="s", ge=0)
-    to_s: float = key(1_800.0, "when it is over", unit="s", ge=0)
-    namespaces: int = key(3, "how many namespaces", ge=1)
-    times: float = key(7.0, "how many times their load", ge=0, le=1e6)
+    to_s: float = key(1_800.0, "when it ends", unit="s", ge=0)
+    namespaces: int = key(3, "number of namespaces", ge=1)
+    times: float = key(7.0, "factor on their load", ge=0, le=1e6)
 
 
 class DriftingHot(_Part):
-    """Other bundles are hot from time to time."""
+    """One set of bundles after another is hot."""
 
     kind: Literal["drifting_hot"]
     every_s: float = key(600.0, "how long each set of bundles is hot", unit="s", ge=1)
-    share: float = key(0.05, "part of the bundles that is hot", ge=1e-6, le=1)
-    times: float = key(10.0, "how many times their load", ge=0, le=1e6)
+    share: float = key(0.05, "share of the bundles that are hot", ge=1e-6, le=1)
+    times: float = key(10.0, "factor on their load", ge=0, le=1e6)
 
 
 class Growth(_Part):
-    """The load of bundles that start at some brokers grows evenly, and stays so."""
+    """The load of bundles that start at some brokers grows evenly, and then stays high."""
 
     kind: Literal["growth"]
-    brokers: Chosen = key(3, "whose bundles")
-    from_s: float = key(600.0, "when they begin to grow", unit="s", ge=0)
-    to_s: float = key(1_800.0, "when they are grown", unit="s", ge=0)
-    times: float = key(1.5, "how many times their load in the end", ge=0, le=1e6)
+    brokers: Chosen = key(3, "brokers whose bundles grow")
+    from_s: float = key(600.0, "when the growth begins", unit="s", ge=0)
+    to_s: float = key(1_800.0, "when the growth ends", unit="s", ge=0)
+    times: float = key(1.5, "factor on their load at the end", ge=0, le=1e6)
 
 
 Shape = Annotated[Diurnal | FlashCrowd | DriftingHot | Growth, Field(discriminator="kind")]
@@ -137,13 +154,16 @@ class StartSpec(_Part):
     """Where bundles are when the scenario begins."""
 
     placement: Literal["balanced", "random", "equal_counts", "by_tenant", "by_kind"] = key(
-        "balanced", "how they lie"
+        "balanced", "how bundles are placed"
     )
     own_share: float = key(
-        0.8, "by_tenant, by_kind: part of the bundles that lies with its own", ge=0, le=1
+        0.8,
+        "by_tenant, by_kind: share of the bundles that start beside others of their tenant or kind",
+        ge=0,
+        le=1,
     )
     hot: Chosen = key(0, "balanced: brokers that carry more than the others")
-    hot_times: float = key(2.0, "how many times as much", ge=1e-6, le=1e6)
+    hot_times: float = key(2.0, "balanced: factor on the load of these brokers", ge=1e-6, le=1e6)
 
 
 class NoiseSpec(_Part):
@@ -152,7 +172,10 @@ class NoiseSpec(_Part):
     bundles: float = key(0.03, "on each bundle's load; 0: none", ge=0, le=2)
     cpu: float = key(0.02, "on each broker's cpu; 0: none", ge=0, le=2)
     lasting_s: float = key(
-        0.0, "how long an error lasts; 0: until the next noise step", unit="s", ge=0
+        0.0,
+        "time within which the autocorrelation of noise falls to 1/e; 0: there is none",
+        unit="s",
+        ge=0,
     )
 
 
@@ -160,26 +183,26 @@ class EventSpec(_Part):
     """An event at brokers. A broker whose first event is `up` is down at the start."""
 
     kind: EventKind
-    t_s: float = key(600.0, "when", unit="s", ge=0)
-    brokers: Chosen = key(1, "to whom")
-    every_s: float = key(0.0, "how long after one broker the next one's turn comes", unit="s", ge=0)
+    t_s: float = key(600.0, "time of the event", unit="s", ge=0)
+    brokers: Chosen = key(1, "brokers of the event")
+    every_s: float = key(0.0, "time from one broker's event to the next one's", unit="s", ge=0)
     for_s: float = key(
         0.0,
-        "when it is undone: crash and leave by up, drain by undrain, slow by factor 1; 0: never",
+        "time until it is undone: crash and leave by up, drain by undrain, slow by factor 1; 0: never",
         unit="s",
         ge=0,
     )
-    factor: float | None = key(None, "of slow: on the cpu's capacity", ge=1e-6, le=1e6)
+    factor: float | None = key(None, "kind slow: factor on the cpu's capacities", ge=1e-6, le=1e6)
 
 
 class FaultSpec(_Part):
     """A fault at brokers for a while."""
 
     kind: FaultKind
-    brokers: Chosen = key(1, "at whom")
+    brokers: Chosen = key(1, "brokers of the fault")
     from_s: float = key(0.0, "when it begins", unit="s", ge=0)
-    to_s: float | None = key(None, "when it is over; not given: never", unit="s", ge=1e-6)
-    delay_s: float | None = key(None, "of stale_reports: how old their figures are", unit="s", ge=0)
+    to_s: float | None = key(None, "when it ends; not given: never", unit="s", ge=1e-6)
+    delay_s: float | None = key(None, "kind stale_reports: age of the figures", unit="s", ge=0)
 
 
 class IsolationSpec(_Part):
@@ -187,15 +210,17 @@ class IsolationSpec(_Part):
 
     tenant: str
     primary: Chosen = key(3, "the tenant's own brokers")
-    secondary: Chosen = key(0, "those that help out")
-    min_available: int = key(1, "fewest primaries that need no help", ge=0)
+    secondary: Chosen = key(0, "brokers that help out")
+    min_available: int = key(
+        1, "number of primary brokers below which the secondary ones help out", ge=0
+    )
 
 
 class BudgetSpec(_Part):
     """A budget of moves for each namespace of a tenant."""
 
     tenant: str
-    moves_per_hour: int = key(2, "most moves in an hour", ge=0)
+    moves_per_hour: int = key(2, "maximum moves in any hour", ge=0)
 
 
 class PoliciesSpec(_Part):
@@ -203,35 +228,40 @@ class PoliciesSpec(_Part):
 
     isolation: list[IsolationSpec] = key([], "tenants with brokers of their own")
     anti_affinity: list[Annotated[int, Field(ge=2)]] = key(
-        [], "groups of so many namespaces that keep apart from each other"
+        [], "sizes of anti-affinity groups, in namespaces"
     )
-    pinned_namespaces: int = key(0, "namespaces whose bundles stay", ge=0)
+    pinned_namespaces: int = key(0, "number of namespaces whose bundles must stay", ge=0)
     budgets: list[BudgetSpec] = key([], "tenants with a budget of moves")
 
 
 class Spec(_Part):
-    """The whole file."""
+    """All keys of the file."""
 
-    name: str = key("scenario", "what it is called", min_length=1)
-    why: str = key("", "what situation this is, and what a good policy does in it")
-    seed: int = key(1, "another seed, another scenario of the same kind", ge=0)
+    name: str = key("scenario", "name of the scenario", min_length=1)
+    why: str = key("", "the situation, and what a good policy does in it")
+    seed: int = key(
+        1, "seed of all random choices: another seed gives another scenario of the same kind", ge=0
+    )
     tick_s: float = key(10.0, "length of a tick", unit="s", ge=1e-6)
     ticks: int = key(360, "length of the scenario", unit="ticks", ge=1, le=100_000)
-    load_step_ticks: int = key(3, "loads change every so often", unit="ticks", ge=1)
-    noise_step_ticks: int = key(3, "what is mismeasured changes every so often", unit="ticks", ge=1)
-    noise_unit: float = key(0.005, "how finely noise is written", ge=1e-3, le=1)
-    report_interval_s: float = key(30.0, "a broker's own rhythm of reports", unit="s", ge=1e-6)
-    report_delay_s: float = key(1.0, "how long a report is on its way", unit="s", ge=0)
-    judge_from_s: float = key(0.0, "the disturbance begins", unit="s", ge=0)
+    load_step_ticks: int = key(3, "ticks after which loads change", unit="ticks", ge=1)
+    noise_step_ticks: int = key(3, "ticks after which noise changes", unit="ticks", ge=1)
+    noise_unit: float = key(0.005, "resolution of noise in the files", ge=1e-3, le=1)
+    report_interval_s: float = key(30.0, "time between a broker's own reports", unit="s", ge=1e-6)
+    report_delay_s: float = key(1.0, "time that a report takes to arrive", unit="s", ge=0)
+    judge_from_s: float = key(0.0, "when the disturbance begins", unit="s", ge=0)
     settled_from_s: float | None = key(
-        None, "it should be over; not given: after half of the scenario", unit="s", ge=0
+        None,
+        "when the disturbance should be over; not given: after half of the scenario",
+        unit="s",
+        ge=0,
     )
     move: MoveSpec = key(MoveSpec(), "how long a move takes")
     cluster: ClusterSpec = key(ClusterSpec(), "brokers and bundles")
-    load: LoadSpec = key(LoadSpec(), "how much load, and how it is spread")
+    load: LoadSpec = key(LoadSpec(), "amount and distribution of load")
     shapes: list[Shape] = key([], "how load changes over time: each multiplies it")
     start: StartSpec = key(StartSpec(), "where bundles are at the start")
-    noise: NoiseSpec = key(NoiseSpec(), "what brokers mismeasure")
-    events: list[EventSpec] = key([], "what happens to brokers")
-    faults: list[FaultSpec] = key([], "what goes wrong")
-    policies: PoliciesSpec = key(PoliciesSpec(), "rules that hold")
+    noise: NoiseSpec = key(NoiseSpec(), "measurement noise")
+    events: list[EventSpec] = key([], "events of brokers")
+    faults: list[FaultSpec] = key([], "faults of brokers")
+    policies: PoliciesSpec = key(PoliciesSpec(), "rules of the scenario")
