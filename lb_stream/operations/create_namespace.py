@@ -51,7 +51,11 @@ class CreateNamespace(StateCommand):
     bundles: Annotated[
         int | None,
         option("--bundles", "-b", metavar="N"),
-        Field(ge=1, le=MOST_BUNDLES, description="How many; else namespace_default_bundles."),
+        Field(
+            ge=1,
+            le=MOST_BUNDLES,
+            description="How many bundles. Default: the setting namespace_default_bundles.",
+        ),
     ] = None
     instead = "a namespace stays: lbctl namespaces delete removes it if it has no topics"
 

@@ -53,7 +53,7 @@ class DeclareDead(StateCommand):
     broker: Annotated[
         BrokerName | None,
         option("--broker", metavar="BROKER"),
-        Field(description="This one only; else all that have been silent for too long."),
+        Field(description="Only this broker. Default: all that are silent for too long."),
     ] = None
     brokers = ("broker",)
     instead = (

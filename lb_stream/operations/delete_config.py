@@ -53,7 +53,7 @@ class DeleteConfig(SettingsCommand):
         Field(
             min_length=1,
             max_length=LONGEST_WORD,
-            description="The key, under Pulsar's name or ours.",
+            description="The key, by Pulsar's name or this project's.",
         ),
     ]
 

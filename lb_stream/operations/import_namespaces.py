@@ -43,7 +43,7 @@ class ImportNamespaces(StateCommand):
     content: Annotated[
         ClusterNamespaces,
         argument("FILE", is_json_file=True),
-        Field(description="What `lbctl agent namespaces` prints; - reads it from stdin."),
+        Field(description="A file with the output of `lbctl agent namespaces`; - is stdin."),
     ]
     instead = "an import isn't taken back: import what was there before"
 

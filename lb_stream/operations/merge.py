@@ -42,7 +42,10 @@ class Merge(MoveCommand):
     bundles: Annotated[
         list[Range],
         option("--bundle", "-b", metavar="RANGE"),
-        Field(max_length=2, description="0xLLLLLLLL_0xHHHHHHHH; two neighbours."),
+        Field(
+            max_length=2,
+            description="A bundle's range, 0xLLLLLLLL_0xHHHHHHHH; given for both neighbours.",
+        ),
     ] = []
     advised: Annotated[
         int | None,
@@ -50,7 +53,7 @@ class Merge(MoveCommand):
         Field(
             ge=1,
             le=MOST_MERGES,
-            description="Instead: N of the pairs that merge-advice shows, at most.",
+            description="Instead of a bundle: merge N of the pairs that merge-advice shows.",
         ),
     ] = None
     about = "pairs of bundles are merged"

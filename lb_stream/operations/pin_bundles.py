@@ -42,7 +42,7 @@ class OneBundle(Form):
     for_ms: Annotated[
         int,
         option("--for", metavar="TIME", parse=parse_span, default="1h"),
-        Field(description="How long, e.g. 30m, 2h, 1d; 0s: no longer."),
+        Field(description="How long it is pinned: 30m, 2h, 1d; 0s ends the pin."),
     ]
 
     def fields(self) -> dict[str, Any]:

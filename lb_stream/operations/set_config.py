@@ -37,7 +37,7 @@ class Pairs(Form):
         list[str],
         argument("KEY VALUE"),
         Field(
-            description="The key, under Pulsar's name or ours, and its new value; of several all "
+            description="Keys, by Pulsar's names or this project's, each with its new value. All "
             "are set, or none."
         ),
     ]
@@ -58,27 +58,31 @@ class MoveLimitsForm(Form):
     max_moves_in_flight: Annotated[
         int | None,
         option("--in-flight", metavar="N"),
-        Field(ge=0, description="Moves in progress at one time."),
+        Field(ge=0, description="How many moves may be pending at a time."),
     ] = None
     max_moves_in_flight_per_broker: Annotated[
         int | None,
         option("--in-flight-per-broker", metavar="N"),
-        Field(ge=0, description="... out of one broker."),
+        Field(ge=0, description="How many moves from one broker may be pending at a time."),
     ] = None
     max_moves_per_minute: Annotated[
         int | None,
         option("--per-minute", metavar="N"),
-        Field(ge=0, description="Moves in a minute."),
+        Field(ge=0, description="How many moves may begin in a minute."),
     ] = None
     max_moved_mb_per_minute: Annotated[
         float | None,
         option("--mb-per-minute", metavar="MB/S"),
-        Field(ge=0, description="Traffic of the bundles that move in a minute."),
+        Field(ge=0, description="How much traffic the bundles may have that move in a minute."),
     ] = None
     dwell_s: Annotated[
         float | None,
         option("--dwell", metavar="S"),
-        Field(ge=0, description="How long a bundle stays where it came to before it is shed."),
+        Field(
+            ge=0,
+            description="The grace period: how long a bundle stays after a move before it "
+            "may be shed.",
+        ),
     ] = None
 
     def fields(self) -> dict[str, Any]:
@@ -96,7 +100,10 @@ class Mode(Form):
     mode: Annotated[
         Literal["observe", "approve", "act"],
         argument("observe|approve|act"),
-        Field(description="Decisions are logged only; wait for approval; go out."),
+        Field(
+            description="observe: decisions are logged; approve: they wait for approval; act: "
+            "they are published."
+        ),
     ]
 
     def fields(self) -> dict[str, Any]:

@@ -38,49 +38,62 @@ class OnePolicy(Form):
     namespace: Annotated[
         str | None,
         argument("[TENANT/NAMESPACE]"),
-        Field(description="The namespace, for its group."),
+        Field(description="The namespace whose group is set."),
     ] = None
     group: Annotated[
         str | None,
         option("--anti-affinity-group", "-g", metavar="GROUP"),
-        Field(description='Keep it apart from the others of the group; "": of none.'),
+        Field(description='The namespace\'s anti-affinity group; "": none.'),
     ] = None
     isolation: Annotated[
         str | None,
         option("--isolation", metavar="POLICY"),
-        Field(description="Set the isolation policy of this name."),
+        Field(description="The name of the isolation policy that is set."),
     ] = None
     namespaces: Annotated[
         list[str] | None,
         option("--namespaces", metavar="REGEX"),
-        Field(description="... for these namespaces; may be given again."),
+        Field(
+            description="The policy's namespaces, a regular expression; may be given several times."
+        ),
     ] = None
     primary: Annotated[
         list[str] | None,
         option("--primary", metavar="REGEX"),
         Field(
-            description="... who use these hosts or, with a colon, host:port; may be given again."
+            description="The policy's primary brokers: a regular expression for hosts or, with a "
+            "colon, for host:port; may be given several times."
         ),
     ] = None
     secondary: Annotated[
         list[str] | None,
         option("--secondary", metavar="REGEX"),
-        Field(description="... and these when too few of them are there."),
+        Field(
+            description="The policy's secondary brokers, which are used if too few primary ones "
+            "are alive."
+        ),
     ] = None
     min_available: Annotated[
         int,
         option("--min-available", metavar="N"),
-        Field(ge=0, description="... that is, fewer than N."),
+        Field(
+            ge=0,
+            description="How many primary brokers must be alive; with fewer, secondary "
+            "ones are used, too.",
+        ),
     ] = 1
     remove_isolation: Annotated[
         list[str] | None,
         option("--remove-isolation", metavar="POLICY"),
-        Field(description="Take an isolation policy away."),
+        Field(description="Remove the isolation policy with this name."),
     ] = None
     failure_domain: Annotated[
         list[str] | None,
         option("--failure-domain", metavar="BROKER=DOMAIN"),
-        Field(description="Put a broker into a domain; BROKER= takes it out. May be given again."),
+        Field(
+            description="Put a broker into a failure domain; BROKER= removes it from its "
+            "domain. May be given several times."
+        ),
     ] = None
 
     def fields(self) -> dict[str, Any]:

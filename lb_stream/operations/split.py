@@ -57,13 +57,14 @@ class Split(MoveCommand):
     bundle: Annotated[
         Range | None,
         option("--bundle", "-b", metavar="RANGE"),
-        Field(description="0xLLLLLLLL_0xHHHHHHHH, LARGEST or HOT."),
+        Field(description="A bundle's range, 0xLLLLLLLL_0xHHHHHHHH, or LARGEST, or HOT."),
     ] = None
     bundle_type: Annotated[
         Literal["LARGEST", "HOT"] | None,
         option("--bundle-type", "-bt", metavar="TYPE"),
         Field(
-            description="LARGEST: with most topics; HOT: with most traffic. Instead of a bundle."
+            description="Instead of a bundle: LARGEST, the bundle with the most topics, or HOT, that "
+            "with the most traffic."
         ),
     ] = None
     topic: Annotated[
@@ -71,20 +72,20 @@ class Split(MoveCommand):
         option("--topic", metavar="TOPIC"),
         Field(
             max_length=LONGEST_TOPIC,
-            description="The bundle that this topic is in. Instead of a bundle.",
+            description="Instead of a bundle: the bundle that this topic is in.",
         ),
     ] = None
     algorithm: Annotated[
         Word | None,
         option("--split-algorithm-name", "-san", metavar="NAME"),
-        Field(description="How; else the cluster's own algorithm."),
+        Field(description="The split algorithm. Default: the cluster's."),
     ] = None
     boundaries: Annotated[
         list[int],
         option("--split-boundaries", "-sb", metavar="N,N…", parse=parse_numbers),
         Field(
             max_length=MOST_BOUNDARIES,
-            description="Where, for specified_positions_divide: hashes, decimal or 0x…",
+            description="Hashes at which to split, decimal or 0x…, for specified_positions_divide.",
         ),
     ] = []
     unload: Annotated[

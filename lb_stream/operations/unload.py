@@ -59,18 +59,22 @@ class UnloadBundles(MoveCommand):
     bundle: Annotated[
         Range | None,
         option("--bundle", "-b", metavar="RANGE"),
-        Field(description="0xLLLLLLLL_0xHHHHHHHH; else every bundle of the namespace."),
+        Field(
+            description="A bundle's range, 0xLLLLLLLL_0xHHHHHHHH. Default: all bundles of the "
+            "namespace."
+        ),
     ] = None
     destination: Annotated[
         BrokerName | None,
         option("--destination", "-d", metavar="BROKER"),
-        Field(description="Who takes it; only with a bundle."),
+        Field(description="The broker that gets the bundle; only with a bundle."),
     ] = None
     queue: Annotated[
         bool | None,
         option("--queue"),
         Field(
-            description="What limits on moves have no room for waits for it; else it is refused."
+            description="Let moves beyond the limits wait until there is room, instead of a "
+            "refusal."
         ),
     ] = None
     brokers = ("destination",)

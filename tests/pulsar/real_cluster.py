@@ -69,7 +69,7 @@ def agents(bed: Bed, pipeline: Pipeline, **settings: object) -> Iterator[subproc
         process = subprocess.Popen(command, cwd=PROJECT, stdout=log, stderr=log)
     try:
         wait_until(
-            lambda: process.poll() is not None or "speaking for" in agent_log(pipeline),
+            lambda: process.poll() is not None or "runs in cluster" in agent_log(pipeline),
             "the agents to be there",
             60,
         )

@@ -67,7 +67,12 @@ def register(app: typer.Typer) -> None:
 def backtest(
     policy: Policies,
     tables: Annotated[
-        str, typer.Option("--tables", metavar="FOLDER", help="The job's tables; results go there.")
+        str,
+        typer.Option(
+            "--tables",
+            metavar="FOLDER",
+            help="The folder of the job's tables, in which results are written, too.",
+        ),
     ] = ".lb/tables",
     reports: Annotated[
         Path | None,
@@ -79,11 +84,13 @@ def backtest(
     from_: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="TIME", help="As 2026-11-21T13:00; default: where history begins."
+            "--from",
+            metavar="TIME",
+            help="Begin, as 2026-11-21T13:00. Default: where history begins.",
         ),
     ] = None,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Default: where history ends.")
+        str | None, typer.Option("--to", metavar="TIME", help="End. Default: where history ends.")
     ] = None,
     window: Annotated[
         float,
@@ -102,7 +109,7 @@ def backtest(
     html: Annotated[
         Path | None,
         typer.Option(
-            "--html", metavar="FILE", help="A page with pictures, which needs nothing else."
+            "--html", metavar="FILE", help="Write a page with pictures, as one HTML file."
         ),
     ] = None,
     suggest: suggestion.Suggest = False,

@@ -58,7 +58,11 @@ Search = Annotated[
 Trials = Annotated[
     int,
     typer.Option(
-        "--trials", metavar="NUMBER", help="Policies to try.", min=2, rich_help_panel=_PANEL
+        "--trials",
+        metavar="NUMBER",
+        help="How many policies are tried.",
+        min=2,
+        rich_help_panel=_PANEL,
     ),
 ]
 Seed = Annotated[
@@ -75,7 +79,7 @@ ChooseBy = Annotated[
     Choose,
     typer.Option(
         "--choose",
-        help="Choose the policy of the front with the least of this.",
+        help="By which measure a policy of the front is chosen: the one with the least.",
         rich_help_panel=_PANEL,
     ),
 ]

@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
 
 def commands(
     last: Annotated[
-        int, typer.Option("--last", "-n", metavar="N", help="How many commands.", min=0)
+        int, typer.Option("--last", "-n", metavar="N", help="How many commands are shown.", min=0)
     ] = 20,
     command_id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="Only the command with this id.")

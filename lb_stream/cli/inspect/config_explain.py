@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 Keys = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[KEY]...", help="Only these keys, by our names or Pulsar's. Default: all."
+        metavar="[KEY]...",
+        help="Only these keys, by this project's names or Pulsar's. Default: all.",
     ),
 ]
 All = Annotated[
     bool,
     typer.Option(
         "--all",
-        help="Also settings that were not given and that no chosen strategy reads.",
+        help="Also show settings that were not given and that no chosen strategy reads.",
     ),
 ]
 

@@ -78,7 +78,7 @@ def decisions(
     ] = False,
     last: Annotated[
         int,
-        typer.Option("--last", "-n", metavar="N", help="How many past decisions.", min=0),
+        typer.Option("--last", "-n", metavar="N", help="How many past decisions are shown.", min=0),
     ] = 20,
     cluster: Cluster = None,
     config: ConfigFile = None,

@@ -89,7 +89,7 @@ def explain(
             "-n",
             metavar="N",
             min=1,
-            help="With --bundle and --broker: how many decisions.",
+            help="With --bundle and --broker: how many decisions are shown.",
         ),
     ] = 10,
     cluster: Cluster = None,

@@ -35,12 +35,14 @@ def register(app: typer.Typer) -> None:
 
 
 def cost(
-    by: Annotated[By, typer.Option("--by", help="Whose moves are added up.")] = "tenant",
-    each: Annotated[Each, typer.Option("--each", help="Over which span of time (UTC).")] = "week",
+    by: Annotated[By, typer.Option("--by", help="By what moves are grouped.")] = "tenant",
+    each: Annotated[
+        Each, typer.Option("--each", help="Into which spans of time (UTC) moves are grouped.")
+    ] = "week",
     since: Annotated[
         str,
         typer.Option(
-            "--since", metavar="TIME", help="Only moves of this long until now, e.g. 12h, 28d."
+            "--since", metavar="TIME", help="Only moves of this time until now: 12h, 28d."
         ),
     ] = "28d",
     cluster: Cluster = None,
@@ -83,9 +85,11 @@ def describe_unknown(rows: Sequence[Row]) -> str:
     """Describe for how many moves clients and traffic are unknown; empty if for none."""
     moves = sum(row["moves"] for row in rows)
     unknown = moves - sum(row["known"] for row in rows)
-    if not unknown:
-        return ""
-    return f"bundle_history lacks clients and traffic of {unknown} of {moves} moves."
+    return (
+        f"bundle_history lacks clients and traffic of {unknown} of {moves} moves."
+        if unknown
+        else ""
+    )
 
 
 def _cells(row: Row, by: By, each: Each) -> tuple[str, ...]:

@@ -46,12 +46,17 @@ def _group() -> None:
 def new(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE.toml] DIR", help="What to make, and where."),
+        typer.Argument(
+            metavar="[FILE.toml] DIR",
+            help="A TOML file, if there is one, and the scenario's folder.",
+        ),
     ] = None,
     family: Annotated[
         str | None,
         typer.Option(
-            "--family", metavar="NAME", help="Begin with this family: see lbctl scenario families."
+            "--family",
+            metavar="NAME",
+            help="The family to begin with: see lbctl scenario families.",
         ),
     ] = None,
     set_: Annotated[
@@ -143,11 +148,11 @@ def check(folder: Folder, json: Json = False) -> None:
 def show(
     folder: Folder,
     png: Annotated[
-        Path | None, typer.Option("--png", metavar="FILE", help="Write a picture.")
+        Path | None, typer.Option("--png", metavar="FILE", help="Write a picture as a PNG file.")
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write a page that needs nothing else."),
+        typer.Option("--html", metavar="FILE", help="Write a page as one HTML file."),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -43,7 +43,7 @@ Tick = Annotated[
         help="Length of a tick: the history's resolution is a multiple of it.",
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Write over the scenario that is in DIR.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the scenario that is in DIR.")]
 
 
 def check_free(folder: Path, force: bool) -> None:
@@ -116,7 +116,9 @@ def from_reports(
     ] = "recorded",
     broker: Annotated[
         str | None,
-        typer.Option("--broker", metavar="HOST:PORT", help="Whose a report is that doesn't say."),
+        typer.Option(
+            "--broker", metavar="HOST:PORT", help="The broker of reports that don't name one."
+        ),
     ] = None,
     from_: From = None,
     to: To = None,

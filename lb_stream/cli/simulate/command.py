@@ -69,7 +69,7 @@ def simulate(
     html: Annotated[
         Path | None,
         typer.Option(
-            "--html", metavar="FILE", help="A page with pictures, which needs nothing else."
+            "--html", metavar="FILE", help="Write a page with pictures, as one HTML file."
         ),
     ] = None,
     json: Json = False,

@@ -34,7 +34,7 @@ class Workload(StrEnum):
 
 
 class ReportForm(StrEnum):
-    """Whose JSON form the reports have."""
+    "The load manager whose form the reports have."
 
     modular = "modular"
     simple = "simple"
@@ -50,18 +50,20 @@ ClusterName = Annotated[
         callback=check_cluster_name,
     ),
 ]
-Brokers = Annotated[int, typer.Option(min=1, help="Simulated brokers.")]
-Bundles = Annotated[int, typer.Option(min=1, help="Bundles, dealt to the brokers in turn.")]
+Brokers = Annotated[int, typer.Option(min=1, help="How many brokers are simulated.")]
+Bundles = Annotated[
+    int, typer.Option(min=1, help="How many bundles, which the brokers get in turn.")
+]
 WorkloadName = Annotated[
     Workload,
     typer.Option(
-        help="hot_spot: one broker carries three times its load; skewed: few bundles carry "
-        "much; steady."
+        help="hot_spot: one broker has three times its share of load; skewed: a few bundles have "
+        "most of the load; steady: load doesn't change."
     ),
 ]
 HotAt = Annotated[
     float,
-    typer.Option("--hot-at-s", metavar="S", min=0, help="hot_spot begins after so many seconds."),
+    typer.Option("--hot-at-s", metavar="S", min=0, help="Seconds after which hot_spot begins."),
 ]
 Interval = Annotated[
     float,
@@ -71,21 +73,23 @@ Heartbeat = Annotated[
     float,
     typer.Option("--heartbeat-s", metavar="S", min=0.01, help="Seconds between heartbeats."),
 ]
-FormName = Annotated[ReportForm, typer.Option(help="Whose JSON form the reports have.")]
+FormName = Annotated[ReportForm, typer.Option(help="The load manager whose form the reports have.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same cluster.")]
-Minutes = Annotated[float, typer.Option(metavar="M", min=0, help="Stop after so long; 0: never.")]
+Minutes = Annotated[
+    float, typer.Option(metavar="M", min=0, help="Minutes after which it stops; 0: it doesn't.")
+]
 Goodbye = Annotated[
     bool,
     typer.Option(
         "--goodbye", help="At the end, send the brokers' goodbyes: they leave on purpose."
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No line for each decision.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print no line for each decision.")]
 Sparing = Annotated[
     bool,
     typer.Option(
         "--sparing",
-        help="Leave out reports that say little new, as Pulsar's brokers do by default.",
+        help="Leave out reports that differ little from the last one, as Pulsar's brokers do.",
     ),
 ]
 EPILOG = (

@@ -33,11 +33,13 @@ def what_if(
     set_: Try = None,
     drain: Annotated[
         list[str] | None,
-        typer.Option("--drain", metavar="BROKER", help="Empty this broker: does it fit?"),
+        typer.Option("--drain", metavar="BROKER", help="Simulate a drain of this broker."),
     ] = None,
     minutes: Annotated[
         float,
-        typer.Option("--minutes", metavar="M", min=1.0, max=1440.0, help="Minutes to simulate."),
+        typer.Option(
+            "--minutes", metavar="M", min=1.0, max=1440.0, help="How many minutes are simulated."
+        ),
     ] = MINUTES,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
