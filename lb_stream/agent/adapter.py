@@ -23,8 +23,10 @@ class Refused(BrokerError):
     """
 
 
-Report = Mapping[str, Any] | bytes
-"""A load report: a JSON object, or the bytes of one, which are sent as they are."""
+JsonReport = Mapping[str, Any]
+"""A load report as a JSON object."""
+Report = JsonReport | bytes
+"""A load report, as a JSON object or as its bytes, which are sent unchanged."""
 
 
 class BrokerAdapter(Protocol):

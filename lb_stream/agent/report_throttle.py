@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from lb_stream.agent.adapter import Report
+from lb_stream.agent.adapter import JsonReport, Report
 from lb_stream.agent.report_needed import (
     ReportFigures,
     SimpleFigures,
@@ -88,7 +87,7 @@ class ReportThrottle:
             return simple_report_needed(sent, now, now_ms - sent_ms, self.config)
         return True  # its broker runs another load manager now
 
-    def _figures(self, fields: Mapping[str, Any]) -> ReportFigures | SimpleFigures | None:
+    def _figures(self, fields: JsonReport) -> ReportFigures | SimpleFigures | None:
         match find_report_kind(dict(fields)):
             case "modular":
                 return ReportFigures.from_report(
@@ -118,6 +117,6 @@ class ReportThrottle:
         }
 
 
-def _without_bundles(fields: Mapping[str, Any], stats: str) -> dict[str, Any]:
+def _without_bundles(fields: JsonReport, stats: str) -> JsonReport:
     """Return a report without its bundles' statistics: megabytes that are not compared."""
     return {name: value for name, value in fields.items() if name != stats}

@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from kafka.errors import KafkaError
 
@@ -19,6 +18,7 @@ from lb_stream.agent.adapter import (
     BalancedAdapter,
     BrokerAdapter,
     BrokerError,
+    JsonReport,
     MeasuringAdapter,
     MergingAdapter,
     ProbingAdapter,
@@ -33,8 +33,8 @@ from lb_stream.contracts.reports import Heartbeat
 
 log = logging.getLogger(__name__)
 
-OnReport = Callable[[str, Mapping[str, Any]], None]
-"""Called with a broker and its report, a JSON object."""
+OnReport = Callable[[str, JsonReport], None]
+"""Called with a broker and its report."""
 
 
 class Reporter:

@@ -11,7 +11,7 @@ import socket
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from lb_stream.agent.adapter import BrokerError
@@ -78,6 +78,32 @@ def build_service_url(settings: AdminSettings, runtime: Mapping[str, object]) ->
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
+class PulsarMessage(Protocol):
+    """What is used of pulsar-client's Message."""
+
+    def data(self) -> bytes: ...
+    def partition_key(self) -> str: ...
+
+
+class PulsarConsumer(Protocol):
+    """What is used of pulsar-client's Consumer."""
+
+    def acknowledge(self, message: PulsarMessage) -> None: ...
+
+
+class PulsarClient(Protocol):
+    """What is used of pulsar-client's Client."""
+
+    def subscribe(
+        self,
+        topic: str,
+        subscription_name: str,
+        *,
+        message_listener: Callable[[PulsarConsumer, PulsarMessage], None],
+    ) -> object: ...
+    def close(self) -> None: ...
+
+
 class LoadDataTopics:
     """Reads the load data of all brokers of a cluster, and gives each broker's unchanged.
 
@@ -92,7 +118,7 @@ class LoadDataTopics:
         between them.
         """
         self._find_address, self._settings = find_address, settings
-        self._client: Any = None
+        self._client: PulsarClient | None = None
         self._waiting: defaultdict[str, deque[bytes]] = defaultdict(lambda: deque(maxlen=KEPT))
         self._lock = threading.Lock()
 
@@ -114,9 +140,9 @@ class LoadDataTopics:
         if client is not None:
             client.close()
 
-    def _connect(self) -> Any:
+    def _connect(self) -> PulsarClient:
         pulsar, address = import_client(), self._find_address()
-        client = pulsar.Client(
+        client: PulsarClient = pulsar.Client(
             address,
             logger=logging.getLogger("pulsar"),
             operation_timeout_seconds=OPERATION_S,
@@ -136,9 +162,9 @@ class LoadDataTopics:
             ) from error
         return client
 
-    def _options(self, pulsar: Any) -> dict[str, Any]:
+    def _options(self, pulsar: Any) -> dict[str, object]:
         settings = self._settings
-        options: dict[str, Any] = {}
+        options: dict[str, object] = {}
         if settings.token is not None or settings.token_file is not None:
             options["authentication"] = pulsar.AuthenticationToken(lambda: read_token(settings))
         elif settings.cert_file is not None:
@@ -149,7 +175,7 @@ class LoadDataTopics:
             options["tls_trust_certs_file_path"] = str(settings.ca_file)
         return options | {"tls_validate_hostname": settings.verify_hostname}
 
-    def _keep(self, consumer: Any, message: Any) -> None:
+    def _keep(self, consumer: PulsarConsumer, message: PulsarMessage) -> None:
         """Keep a record; the client's own thread calls this."""
         if message.data():
             self._waiting[message.partition_key()].append(message.data())

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Set
-from typing import Any
 
+from lb_stream.agent.adapter import JsonReport
 from lb_stream.core.model.names import is_system_bundle
 
 NAMING = ("lastStats", "bundleStats", "bundles")
@@ -58,7 +58,8 @@ class ReportCheck:
         return json.dumps(_correct(fields, named - owned, self._taken)).encode()
 
 
-def _correct(fields: dict[str, Any], gone: Set[str], taken: Set[str]) -> dict[str, Any]:
+def _correct(fields: JsonReport, gone: Set[str], taken: Set[str]) -> JsonReport:
+    """Return a report without bundles that have gone, and with those that were taken."""
     kept = dict(fields)
     for field in ("lastStats", "bundleStats"):
         if fields.get(field):

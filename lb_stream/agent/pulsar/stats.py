@@ -17,6 +17,9 @@ from lb_stream.core.splitting import Topics
 
 TOPIC_STATS = "/admin/v2/broker-stats/topics"
 
+TopicFigures = Mapping[str, Any]
+"""One topic's statistics, a JSON object of Pulsar's."""
+
 
 @dataclass(frozen=True, slots=True)
 class BundleTraffic:
@@ -53,7 +56,7 @@ def read_bundles(admin: AdminClient) -> dict[str, BundleTraffic]:
         raise BrokerError(text) from error
 
 
-def _add_up(kinds: Mapping[str, Mapping[str, Any]]) -> BundleTraffic:
+def _add_up(kinds: Mapping[str, Mapping[str, TopicFigures]]) -> BundleTraffic:
     """Return the traffic of a bundle; `kinds` are its persistent and non-persistent topics."""
     topics = {name: figures for topics in kinds.values() for name, figures in topics.items()}
     all_figures = list(topics.values())
@@ -80,5 +83,5 @@ def _add_up(kinds: Mapping[str, Mapping[str, Any]]) -> BundleTraffic:
     return BundleTraffic(stats, rates)
 
 
-def _sum(topics: list[Mapping[str, Any]], *fields: str) -> float:
+def _sum(topics: list[TopicFigures], *fields: str) -> float:
     return sum(float(figures.get(field) or 0) for figures in topics for field in fields)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from lb_stream.query.health import ClusterFacts
+    from lb_stream.query.lake import Row
 
 _FOUR = (
     "latest_throughput_in_bytes_per_s",
@@ -108,11 +109,11 @@ def show(
         )
 
 
-def _state(facts: ClusterFacts | None, row: dict[str, Any]) -> str:
+def _state(facts: ClusterFacts | None, row: Row) -> str:
     return "" if facts is None else facts.state_of(row["broker"])
 
 
-def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
+def _cells(row: Row) -> tuple[str | Text, ...]:
     dead = not row["alive"] or row["state"] == "silent"
     alive = styled(
         (", ".join(filter(None, ("no" if dead else "yes", row["state"]))), "red" if dead else "")
@@ -126,7 +127,7 @@ def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
     return (row["broker"], alive, *figures, ago(row["seen_ms"]))
 
 
-def _summary(cluster: str, rows: list[dict[str, Any]]) -> Text:
+def _summary(cluster: str, rows: list[Row]) -> Text:
     """Return how many brokers are alive, and how even the active ones' loads are (1.00: even)."""
     alive = [row for row in rows if row["alive"] and row["state"] != "silent"]
     rates = [row["bytes_per_s"] or 0.0 for row in alive if row["active"]]

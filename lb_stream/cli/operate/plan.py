@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,6 +31,7 @@ from lb_stream.io.messages.times import clock
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from lb_stream.query.lake import Row
     from lb_stream.query.present.next_moves import NextMoves
 
 MOVES = 20
@@ -122,7 +123,7 @@ def _send(options: SendOptions, found: NextMoves) -> int:
     return done
 
 
-def _unload_fields(move: dict[str, Any]) -> dict[str, object]:
+def _unload_fields(move: Row) -> dict[str, object]:
     namespace, _, bundle = str(move["bundle"]).rpartition("/")
     return {"namespace": namespace, "bundle": bundle, "destination": move["to"], "queue": True}
 
@@ -150,7 +151,7 @@ def _show(found: NextMoves) -> None:
         emit_line(f"{found.strategy} is unsure about this cluster: {found.unsure}.")
 
 
-def _cells(move: dict[str, Any]) -> tuple[str | Text, ...]:
+def _cells(move: Row) -> tuple[str | Text, ...]:
     """Return the cells of a move.
 
     Below each broker is its usage before and after, below the second best destination its usage
@@ -172,7 +173,7 @@ def _cells(move: dict[str, Any]) -> tuple[str | Text, ...]:
     return (move["bundle"], *brokers, cost, _usage(move["gain"]), second)
 
 
-def _broker_cell(move: dict[str, Any], field: str, prefix: str) -> Text:
+def _broker_cell(move: Row, field: str, prefix: str) -> Text:
     """Return a broker with its usage before and after a move."""
     if not move[field]:
         return styled("to be found")

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,6 +29,8 @@ from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from lb_stream.query.lake import Row
 
 _ID = re.compile(r"(.+):\d+:p\d+")
 _COLOURS = {"waiting": "yellow", "approved": "green", "rejected": "red"}
@@ -262,7 +264,7 @@ def _choose_waiting(options: SendOptions, yes: bool) -> list[str]:
     return [row["proposal_id"] for row in rows]
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
+def _show(rows: list[Row]) -> None:
     from lb_stream.query.present.proposals import summarise_plans
 
     columns = ("proposal", "bundle, from, to", "MB/s", "state", "why")
@@ -271,7 +273,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
         note(_describe_plan(plan))
 
 
-def _describe_plan(plan: dict[str, Any]) -> str:
+def _describe_plan(plan: Row) -> str:
     """Describe what a plan does as a whole, and how to approve it."""
     moves = f"{plan['moves']} move{'s' if plan['moves'] > 1 else ''}"
     to = ""
@@ -281,7 +283,7 @@ def _describe_plan(plan: dict[str, Any]) -> str:
     return f"plan {plan['plan']}: {moves}{to}; lbctl approve --plan {plan['plan']}"
 
 
-def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
+def _cells(row: Row) -> tuple[str | Text, ...]:
     change = f"{row['source']} → {row['destination'] or 'to be found'}"
     if row["kind"] == "split":
         change = "split"
@@ -292,7 +294,7 @@ def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
     return (row["proposal_id"], styled(row["bundle"], change), megabytes, state, why)
 
 
-def _describe_usages(row: dict[str, Any]) -> str:
+def _describe_usages(row: Row) -> str:
     """Describe the current usages by which to judge a move that waits; empty: it doesn't wait."""
     from lb_stream.query.present.proposals import is_worse_alone
 
@@ -308,7 +310,7 @@ def _describe_usages(row: dict[str, Any]) -> str:
     return f"{now}; not alone: that takes the busiest broker from {most}"
 
 
-def _describe_state(row: dict[str, Any]) -> str:
+def _describe_state(row: Row) -> str:
     """Describe until when a proposal waits, or who has ended it, and why."""
     if row["state"] == "waiting":
         return f"until {clock(row['expires_ms'])}"

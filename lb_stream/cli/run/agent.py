@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
 import typer
 
@@ -316,12 +316,24 @@ def _check(adapters: Sequence[PulsarAdapter], given: CliSettings, cluster: str, 
     return int(has_troubles)
 
 
-def _check_broker(adapter: PulsarAdapter, given: CliSettings, cluster: str) -> dict[str, Any]:
-    """Return what was found at a broker: its state, troubles, and settings that differ."""
+class BrokerCheck(TypedDict):
+    """What --check found at a broker; what it could not read is missing."""
+
+    broker: str
+    alive: bool
+    troubles: list[str]
+    cluster: NotRequired[str]
+    manager: NotRequired[str]
+    statistics_every_s: NotRequired[float]
+    settings: NotRequired[dict[str, str]]  # those that differ: Pulsar's key → description
+
+
+def _check_broker(adapter: PulsarAdapter, given: CliSettings, cluster: str) -> BrokerCheck:
+    """Return what must be changed at a broker, and its settings that differ from those here."""
     from lb_stream.agent.adapter import BrokerError
     from lb_stream.cli.run.agent_settings import find_differing_settings
 
-    row: dict[str, Any] = {"broker": adapter.name, "alive": adapter.alive()}
+    row: BrokerCheck = {"broker": adapter.name, "alive": adapter.alive(), "troubles": []}
     try:
         row["cluster"] = adapter.pulsar_cluster
         row["manager"] = adapter.manager
@@ -333,7 +345,7 @@ def _check_broker(adapter: PulsarAdapter, given: CliSettings, cluster: str) -> d
         }
         adapter.report()
     except BrokerError as error:
-        row.setdefault("troubles", []).append(str(error))
+        row["troubles"].append(str(error))
     return row
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lb_stream.cli.shared.output import CommandError
 
@@ -93,7 +93,7 @@ def find_differing_settings(
             yield DifferingSetting(str(pulsar), theirs[name], name, ours[name], origin)
 
 
-def _parse_settings(runtime: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_settings(runtime: Mapping[str, object]) -> Mapping[str, object]:
     """Return a broker's settings by their names here; empty if they can't be read."""
     from lb_stream.contracts.keys import SettingError, pulsar_names
     from lb_stream.settings.names import list_models

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lb_stream.agent import AgentVerdict
+from lb_stream.agent.adapter import JsonReport
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.tables import BROKER_LOADS, OUTCOMES, ROUNDS
 from lb_stream.sim.cluster import max_over_mean
 from lb_stream.sim.reports import report_throughput
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+Row = dict[str, Any]
+"""A row of a table, by columns."""
 
 BALANCED = 1.25
 """The highest ratio of max to mean throughput that counts as balanced."""
@@ -43,7 +49,7 @@ class BrokerFigures:
     active: bool = True  # it counts in the mean and the maximum
 
     @staticmethod
-    def from_report(broker: str, report: Mapping[str, Any], active: bool = True) -> BrokerFigures:
+    def from_report(broker: str, report: JsonReport, active: bool = True) -> BrokerFigures:
         """Return the figures of a modular or simple report."""
         cpu = report.get("cpu") or report["systemResourceUsage"]["cpu"]
         rate = float(report["msgRateIn"]) + float(report["msgRateOut"])
@@ -56,14 +62,14 @@ class NewRows:
 
     def __init__(self, table: Path, columns: list[str]) -> None:
         self._table, self._columns = table, columns
-        self._delta: Any = None
+        self._delta: DeltaTable | None = None
         self._seen: set[str] = set()
 
     def skip(self) -> None:
         """Leave out the rows that are there now."""
         self._new_files()
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self) -> list[Row]:
         """Return new rows; none while the table does not exist."""
         import pyarrow.parquet as pq
 
@@ -97,7 +103,7 @@ class DemoState:
     cluster: str
     calm_s: float
     started: float = field(default_factory=time.monotonic)
-    reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    reports: dict[str, JsonReport] = field(default_factory=dict)
     made: dict[str, DemoDecision] = field(default_factory=dict)
     before: list[BrokerFigures] = field(default_factory=list)
     first_seq: int | None = None
@@ -109,7 +115,7 @@ class DemoState:
     _outcomes: NewRows = field(init=False)
     _loads: NewRows = field(init=False)
     _inactive: frozenset[str] = frozenset()  # by the last round: drained, silent, dead
-    _early: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _early: dict[str, Row] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._rounds = NewRows(self.tables / ROUNDS.name, ["cluster", "log_seq", "seq", "error"])
@@ -125,7 +131,7 @@ class DemoState:
         for rows in (self._rounds, self._outcomes, self._loads):
             rows.skip()
 
-    def on_report(self, broker: str, report: Mapping[str, Any]) -> None:
+    def on_report(self, broker: str, report: JsonReport) -> None:
         """Take a broker's report."""
         self.reports[broker] = report
 
