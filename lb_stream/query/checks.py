@@ -81,7 +81,7 @@ class Situation:
         return next((row for row in self.loads if row["broker"] == broker), None)
 
     def is_drained(self, broker: str | None) -> bool:
-        """Return whether an operator has the broker drained."""
+        """Return whether the broker is being drained, or is drained, by a command."""
         return broker in self.operator_state.drained
 
 

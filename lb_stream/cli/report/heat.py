@@ -20,9 +20,9 @@ from lb_stream.cli.report.svg import (
 from lb_stream.io.messages.shown import in_html
 
 LIMITS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)
-"""Max usage of each colour but the last.
+"""Usage up to which each colour but the last is used.
 
-Above 0.85 a broker is overloaded; above 1 it can't carry its load.
+Above 0.85 a broker is overloaded; above 1 its load exceeds its capacity.
 """
 _LIGHT = (
     "#eef3f8",
@@ -69,8 +69,8 @@ HEAT_STYLE = (
 HEAT_KEY = (
     '<span class="scale">'
     + "".join(f'<i class="h{at}"></i>' for at in range(8))
-    + ' 0 to 85 % <i class="h8 from"></i> to 100 % <i class="h9 from"></i> above: more is asked '
-    "for than there is.</span> " + "A line through a row: drained; an empty row: down."
+    + ' 0 to 85 % <i class="h8 from"></i> to 100 % <i class="h9 from"></i> above: more load '
+    "than capacity.</span> A line through a row: drained; an empty row: dead."
 )
 """The meaning of the colours, as HTML."""
 
@@ -82,7 +82,7 @@ def heat_map(
     rows: Mapping[str, Sequence[float | None]],
     drained: Mapping[str, Sequence[bool]],
 ) -> str:
-    """Draw a row for each name: its usage at each time (None: down), at the right the last one."""
+    """Draw a row for each broker: its usage over time (None: dead), its last usage at the right."""
     height = TOP + LABEL_HEIGHT * len(rows) + BOTTOM
     x = time_scale(times_ms)
     edges = [x(at_ms) for at_ms in times_ms] + [WIDTH - RIGHT]
@@ -131,8 +131,8 @@ def heat_map(
 def _runs(kinds: Sequence[str | None]) -> list[tuple[str, int, int]]:
     """Return runs of equal kinds: kind, first index, index after the last."""
     found, at = [], 0
-    for kind, some in groupby(kinds):
-        first, at = at, at + sum(1 for _ in some)
+    for kind, run in groupby(kinds):
+        first, at = at, at + sum(1 for _ in run)
         if kind is not None:
             found.append((kind, first, at))
     return found

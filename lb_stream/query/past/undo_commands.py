@@ -1,6 +1,6 @@
 """Find the commands that take others back: they set again what was in force before.
 
-Each command knows its opposite (`Operation.opposites`). Here is what several of them come to.
+Each command knows its opposites (`Operation.opposites`). This module merges those of several.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from lb_stream.settings.names import normalise_names, to_our_name
 
 
 def find_opposites(
-    kind: str, arguments: Mapping[str, Any], before: OperatorState, now_ms: int
+    kind: str, arguments: Mapping[str, object], before: OperatorState, now_ms: int
 ) -> list[Operation]:
-    """Return the commands that take one back, none if it has changed nothing. Raises CannotUndo.
+    """Return the commands that take a command back; none if it has changed nothing.
 
-    `before`: what was in force when it came. Moves that it made are not among them.
+    They don't take back its moves. `before`: what was in force before it. Raises CannotUndo.
     """
     if "digest" in arguments and "characters" in arguments:
         raise CannotUndo(
@@ -38,11 +38,13 @@ def find_opposites(
 def merge_commands(
     commands: Sequence[Operation], now: OperatorState, now_ms: int
 ) -> list[Operation]:
-    """Reduce the commands that take back several, the newest first, to what they come to.
+    """Reduce the commands that take back several others to those that have an effect.
 
-    Of commands about one thing (a broker's drain, a setting, a policy, a bundle's pin, a rejection)
-    the last one counts: it sets what was in force before all of them. One that sets what is in
-    force `now` is left out, as a command and its opposite are.
+    `commands`: in the order of what they take back, the newest first.
+
+    Of commands about the same subject (a broker's drain, a setting, a policy, a bundle's pin, a
+    rejection) the last one counts: it sets what was in force before all of them. A command that
+    sets what is in force `now` is dropped.
     """
     kept: dict[tuple[str, str], Operation] = {}
     for part in (part for command in commands for part in command.parts()):
@@ -53,10 +55,10 @@ def merge_commands(
 
 
 def may_end_publishing(command: Operation, now: OperatorState) -> bool:
-    """Return whether decisions may stay unpublished once a command is done, where they are
-    published `now`.
+    """Return whether a command may end the publishing of decisions.
 
-    It changes the mode that a command has set. What the job's own mode is isn't known here.
+    It may where it changes the mode that another command has set: the job's own mode isn't known
+    here. `now`: what is in force before it.
     """
     if _find_mode(now.settings) in (None, "observe"):
         return False
@@ -66,19 +68,18 @@ def may_end_publishing(command: Operation, now: OperatorState) -> bool:
     return command.kind == "set-config" and _find_mode(arguments["values"]) == "observe"
 
 
-def _find_mode(settings: Mapping[str, Any]) -> str | None:
+def _find_mode(settings: Mapping[str, object]) -> str | None:
     """Return the mode that these settings give, under whichever name; None: they give none."""
     own = {name: value for name, value in settings.items() if to_our_name(name, value) == "mode"}
     mode = normalise_names(own).get("mode")
     return mode if isinstance(mode, str) else None
 
 
-def find_cancelled(commands: Sequence[tuple[str, Mapping[str, Any]]]) -> frozenset[int]:
-    """Return the places of commands that others have taken back: kinds and arguments, the newest
-    first.
+def find_cancelled(commands: Sequence[tuple[str, Mapping[str, object]]]) -> frozenset[int]:
+    """Return the places of commands that cancel each other.
 
-    Of those that nothing else takes back: a namespace that was made and deleted again, and a bundle
-    that was split and merged again.
+    Such are the creation and the deletion of a namespace, and the split and the merge of a bundle:
+    nothing else takes these back. `commands`: kinds and arguments, the newest first.
     """
     models = [_read_command(kind, arguments) for kind, arguments in commands]
     found = set[int]()
@@ -95,7 +96,7 @@ def find_cancelled(commands: Sequence[tuple[str, Mapping[str, Any]]]) -> frozens
     return frozenset(found)
 
 
-def _read_command(kind: str, arguments: Mapping[str, Any]) -> Operation | None:
+def _read_command(kind: str, arguments: Mapping[str, object]) -> Operation | None:
     """Return a command of the past; None where its arguments were not kept."""
     try:
         return make(kind, **arguments)
@@ -104,9 +105,9 @@ def _read_command(kind: str, arguments: Mapping[str, Any]) -> Operation | None:
 
 
 def _join_parts(parts: Sequence[Operation]) -> list[Operation]:
-    """Return the commands with their parts in as few as can be: settings may only go together.
+    """Return the parts in as few commands as possible, as some settings are only valid together.
 
-    Pins and rejections go together where they hold for as long, and say the same.
+    Pins and rejections are joined where all their other arguments are equal.
     """
     found: list[dict[str, Any]] = []
     for part in parts:
