@@ -59,14 +59,14 @@ def test_a_part_of_the_time_is_taken(tables: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "--cluster is needed: expected one that bundle_history tells of: eu, us"),
+        ((), "--cluster is needed: expected one that bundle_history has: eu, us"),
         (
             ("--cluster", "nowhere"),
-            "--cluster nowhere: expected one that bundle_history tells of: eu, us",
+            "--cluster nowhere: expected one that bundle_history has: eu, us",
         ),
         (
             ("--cluster", "eu", "--from", "2026-02-01"),
-            "bundle_history tells nothing of eu then, only of 2026-01-01T00:00:00Z to 2026",
+            "bundle_history has nothing of eu then: expected a time from 2026-01-01T00:00:00Z to",
         ),
         (
             ("--cluster", "eu", "--from", "2026-01-02", "--to", "2026-01-01"),
@@ -104,7 +104,11 @@ def test_reports_that_cannot_be_read_are_told_in_a_line(tmp_path: Path) -> None:
         {"webServiceUrl": "http://a:8080", "loadReportType": "LocalBrokerData"}
     ).encode()
     for number, (text, said) in enumerate(
-        ((b"", "has no load report"), (b"{", "line 1: not a JSON object"), (timeless, "when"))
+        (
+            (b"", "has no load report"),
+            (b"{", "line 1: not a JSON object"),
+            (timeless, "has no time"),
+        )
     ):
         file = tmp_path / f"{number}.jsonl"
         file.write_bytes(text)
