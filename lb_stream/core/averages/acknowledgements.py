@@ -16,8 +16,8 @@ from lb_stream.core.model.blocks import Batch, Shard, one_array, with_columns
 def strip_unexpected_bundle(payload: str, broker: str, asked: Mapping[str, tuple[str, str]]) -> str:
     """Return an acknowledgement, without its bundle if its broker was not asked to act on that.
 
-    Any sender can claim that a bundle has changed hands. `asked`: pending decision → the broker that
-    was asked, and the bundle.
+    Any sender can claim that a bundle has changed hands. `asked`: pending decision → its broker and
+    its bundle.
     """
     ack = json.loads(payload)
     if ack["bundle"] is None or asked.get(ack["decision_id"]) == (broker, ack["bundle"]):
@@ -28,8 +28,8 @@ def strip_unexpected_bundle(payload: str, broker: str, asked: Mapping[str, tuple
 def follow_acks(shard: Shard, batch: Batch) -> Shard:
     """Return the shard with the owners of bundles that acknowledgements name.
 
-    An acknowledgement counts until its broker's next report in the same batch, and for known bundles
-    only. Brokers that were not asked name none (`strip_unexpected_bundle`).
+    An acknowledgement counts until its broker's next report in the same batch, and only for known
+    bundles. Brokers that were not asked name none (`strip_unexpected_bundle`).
     """
     # The acknowledgements, and the rows of their bundles and brokers.
     acks = _read_ownership_acks(batch)

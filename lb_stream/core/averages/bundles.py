@@ -111,7 +111,7 @@ class Columns:
         return slice(None) if len(rows) == len(self.name) else rows
 
     def put(self, name: str, at: Ints | slice, column: NDArray) -> None:  # type: ignore[type-arg]
-        """Set the rows `at` of a column. A slice means all rows: the array is taken without a copy."""
+        """Set the rows `at` of a column; a slice means all: the array is taken without a copy."""
         if isinstance(at, slice):
             self.values[name] = column
         else:
@@ -150,11 +150,9 @@ def fold_bundles(
     # one before: then no name has to be looked up.
     names = one_array(samples["name"])
     owner = renumber_owners(bundles["owner"].to_numpy(), row_of)
-    as_before = (
-        match_last_batch(names, rank_of, broker_of_rank, bundles, owner, len(brokers))
-        if whole.all()
-        else None
-    )
+    as_before = None
+    if whole.all():
+        as_before = match_last_batch(names, rank_of, broker_of_rank, bundles, owner, len(brokers))
     if as_before is not None:
         row, by_bundle = as_before
         columns = Columns.build(bundles, owner, names[:0])
@@ -175,13 +173,9 @@ def fold_bundles(
         is_counted = np.zeros(len(rank), np.bool_)  # by rank
         is_counted[rank[taken.fresh]] = True
         if config.sample_mode == "reference":
-            last = np.full(len(brokers), -1)  # each broker's last report in this batch
-            last[broker_of_rank] = np.arange(len(broker_of_rank))
             is_counted[:] = False
             if len(taken.fresh):
-                is_counted[last[last >= 0]] = True
-                left = brokers["left"].to_numpy(zero_copy_only=False)
-                _resample(columns, (last < 0) & ~left, config)
+                is_counted[_count_for_all(columns, brokers, broker_of_rank, config)] = True
         if not (is_counted[:-1].all() and pc.all(samples["has_stats"]).as_py()):
             has_stats = samples["has_stats"].to_numpy(zero_copy_only=False)
             kept = (is_counted[rank_of] & has_stats)[by_bundle]
@@ -299,6 +293,21 @@ def _count_samples(columns: Columns, name: str, at: Ints | slice, most: int) -> 
     count = np.minimum(before + np.int32(1), np.int32(most))
     columns.put(name, at, count)
     return count.astype(np.float64)
+
+
+def _count_for_all(
+    columns: Columns, brokers: pa.Table, broker_of_rank: Ints, config: FoldConfig
+) -> Ints:
+    """Count every broker's last report as a sample (mode `reference`); return their ranks.
+
+    Brokers without a report in this batch are counted here.
+    """
+    last = np.full(len(brokers), -1)
+    last[broker_of_rank] = np.arange(len(broker_of_rank))
+    left = brokers["left"].to_numpy(zero_copy_only=False)
+    _resample(columns, (last < 0) & ~left, config)
+    reported: Ints = last[last >= 0]
+    return reported
 
 
 def _resample(columns: Columns, silent: NDArray[np.bool_], config: FoldConfig) -> None:

@@ -168,7 +168,7 @@ def _brokers(
 def _bundles(
     names: pa.StringArray, owner: NDArray[np.int32], column: Callable[[str], pa.ChunkedArray]
 ) -> Bundles:
-    """Return the bundles of a view; `column`: name of a column → the column, in the order of names."""
+    """Return the bundles of a view; `column`: name → that column in the order of names."""
     latest, short, long = (
         Rates(*(column(f"{span}_{value}").to_numpy() for value in RATE_COLUMNS))
         for span in ("latest", "short", "long")

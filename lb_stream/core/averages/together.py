@@ -35,10 +35,11 @@ _LIVES = pa.array(SIGNS_OF_LIFE)
 def fold_together(
     shards: Sequence[Shard], batches: Sequence[Batch], now_ms: int, config: FoldConfig
 ) -> list[Folded]:
-    """Return what `fold` returns for each shard and its batch; all shards are of different clusters.
+    """Return what `fold` returns for each shard and its batch.
 
-    A shard is folded by itself if its batch has no report or sign of life, or a refused report. So
-    are all shards in mode `reference`, where one new report counts for the whole cluster.
+    All shards are of different clusters. A shard is folded by itself if its batch has no report or
+    sign of life, or a refused report. So are all shards in mode `reference`, where a new report
+    counts for the whole cluster.
     """
     # The shards that can be folded together.
     found: list[Folded | None] = [None] * len(shards)
@@ -127,7 +128,7 @@ class _JoinedShards:
         return found
 
     def _bounds(self, table: pa.Table) -> Ints:
-        """Return where each shard's rows begin in a table sorted by name, and its length at the end."""
+        """Return where each shard's rows begin in a table sorted by name, and its length."""
         names = one_array(table["name"])
         begins = [
             bisect_left(range(len(names)), _mark(number), key=lambda at: str(names[at]))

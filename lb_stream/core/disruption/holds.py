@@ -1,4 +1,4 @@
-"""What keeps balancing from moving bundles in a round: columns for strategies, refusals for tables."""
+"""What keeps balancing from moving bundles: as columns for strategies, as refusals for tables."""
 
 from __future__ import annotations
 
@@ -100,6 +100,7 @@ class Holds:
 
     @property
     def _rejected(self) -> Mapping[str, int]:
+        """Bundle whose moves an operator has rejected → until when."""
         return self.memory.operator_state.rejected(moves=True)
 
     @property
@@ -109,6 +110,7 @@ class Holds:
 
     @staticmethod
     def _named(rule: Rule, bundles: Mapping[str, int]) -> Refusal:
+        """Return the refusal of bundles that operators have named; `bundles`: until when."""
         return refusal(rule, None, bundles, until_ms=min(bundles.values()))
 
     def _refusal(self, namespace: str, bundles: Sequence[str], moves: int) -> Refusal | None:

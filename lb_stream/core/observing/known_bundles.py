@@ -45,8 +45,8 @@ def compact_boundaries(boundaries: Sequence[int]) -> int | list[int]:
 def find_missing_bundles(view: ClusterView, namespaces: Namespaces) -> list[str]:
     """Return the bundles of these namespaces that the view lacks, sorted.
 
-    A bundle is not missing if the view has one that overlaps it: brokers have cut the namespace
-    anew.
+    A bundle is not missing if the view has one that overlaps it: brokers have split or merged the
+    namespace's bundles.
     """
     if not namespaces:
         return []
@@ -83,6 +83,7 @@ def known_ranges(view: ClusterView, namespace: str) -> list[tuple[int, int]]:
 
 
 def _known_overlaps(view: ClusterView, namespace: str) -> Overlaps:
+    """Return the ranges that the view has of a namespace, to find overlaps with them."""
     return Overlaps(np.array([(*bounds, 0) for bounds in known_ranges(view, namespace)], np.int64))
 
 

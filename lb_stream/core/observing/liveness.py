@@ -73,7 +73,7 @@ def judge_liveness(
     The extensible manager waits longer while its connection was in doubt lately. Here that is the
     stream's connection, which is in doubt after a start and after a suspension.
     """
-    brokers, extensible = view.brokers, config.load_manager == "extensible"
+    brokers = view.brokers
     silence_ms, limit_ms = brokers.silence_ms, _silence_limits(view, config)
     # Departed brokers, and silent ones that were dead before or are declared dead.
     known_dead = _is_among(frozenset(memory.dead), brokers.names)
@@ -93,9 +93,7 @@ def judge_liveness(
         fading = (silence_ms >= FADING_SHARE * limit_ms) & ~gone
         rule = _find_suspension_rule(fading, vanished, gone, known_dead)
         if rule is not None:
-            names = [brokers.names[row] for row in np.flatnonzero(fading)]
-            limit = float(limit_ms[fading].min())
-            why = refusal(rule, None, names, saw=silence_ms[fading], limit=limit)
+            why = _refuse_silence(view, rule, fading, limit_ms)
             wait_ms = config.mass_disappearance_wait_ms
             found = _follow_suspension(why, memory.suspension, view.now_ms, wait_ms)
             vanished &= found.why is None
@@ -103,10 +101,11 @@ def judge_liveness(
     dead, speaking = gone | vanished, brokers.speaking
     if caught_up:
         speaking = ~(brokers.heartbeats & (silence_ms >= config.silent_after_ms))
-    unsteady_ms = memory.unsteady_ms if extensible else None
-    suspension_changed = (found.why is None) != (memory.suspension is None)
-    if extensible and (not caught_up or suspension_changed):
-        unsteady_ms = view.now_ms
+    unsteady_ms = None
+    if config.load_manager == "extensible":
+        suspension_changed = (found.why is None) != (memory.suspension is None)
+        in_doubt = not caught_up or suspension_changed
+        unsteady_ms = view.now_ms if in_doubt else memory.unsteady_ms
     return Liveness(
         view=_mark_brokers(view, dead, speaking),
         dead=tuple(brokers.names[row] for row in np.flatnonzero(dead)),
@@ -162,6 +161,13 @@ def _find_suspension_rule(
     if together >= MASS_MIN_BROKERS and together > MASS_SHARE * before:
         return Refuses.MASS_DISAPPEARANCE
     return None
+
+
+def _refuse_silence(view: ClusterView, rule: Rule, fading: Bools, limit_ms: Ints) -> Refusal:
+    """Return the refusal to decide anything while these brokers are silent."""
+    names = [view.brokers.names[row] for row in np.flatnonzero(fading)]
+    saw, limit = view.brokers.silence_ms[fading], float(limit_ms[fading].min())
+    return refusal(rule, None, names, saw=saw, limit=limit)
 
 
 class _Suspended(NamedTuple):

@@ -173,7 +173,7 @@ def serves_as_well(loads: LoadsAhead, waits: Group, new: Group, begun: bool) -> 
     It relieves the same brokers about as far, with hardly more moves. If each sample's noise
     replaced the plan, operators would see other moves under other ids all the time.
 
-    `begun`: a part of the plan has been approved. The rest may then have more moves than a new plan.
+    `begun`: a part of the plan has been approved. The rest may have more moves than a new plan.
     """
     # Hardly more moves, and none of the brokers forgotten that a new plan relieves.
     sources, wanted = ({loads.ends[move][0] for move in moves} for moves in (waits, new))

@@ -279,8 +279,8 @@ def find_unserved_since(known: ClusterView, row: int) -> int | None:
 def _is_replaced(view: ClusterView, pending: Pending, row: int) -> bool:
     """Whether reports show what a split or merge makes.
 
-    A split: a bundle inside the parent's range has an owner or was named by a later report. A merge:
-    the same holds of the merged bundle. `row`: the bundle's row in the view, or -1.
+    A split: a bundle inside the parent's range has an owner or was named by a later report. For a
+    merge, the same holds of the merged bundle. `row`: the bundle's row in the view, or -1.
     """
     merges = pending.kind == "merge"
     whole = parse_bundle(pending.children[0] if merges else pending.bundle)

@@ -281,6 +281,7 @@ class Ledger:
             self._record_in_progress(name, decision)
 
     def _record_in_progress(self, name: str, decision: Decision) -> None:
+        """Record one bundle of a decision, after its first record if that is not published yet."""
         row, state, source = self._rows[name], STATES[decision.kind], decision.source
         if decision.kind == "assign":
             last_owner = self._last_owner(name, row)

@@ -56,7 +56,7 @@ class _Namespace:
     """The bundles of one namespace by their ranges."""
 
     routes: dict[tuple[int, int], Route] = field(default_factory=dict)
-    order: list[tuple[int, int]] | None = None  # (lower, -upper), sorted; None: to be built anew
+    order: list[tuple[int, int]] | None = None  # (lower, -upper), sorted; None: not built yet
 
     def find(self, hashed: int) -> Route | None:
         """Return the bundle that a hash is in; None: there is none.

@@ -126,7 +126,7 @@ class OwnershipRecords:
         if last is not None:
             state: OwnershipState = "Deleted" if last.state == "Deleted" else "Free"
             return ServiceUnit(state, None, last.source, self.version(name, row))
-        # Any other bundle is owned. By whom is not known if this batch has changed it.
+        # Any other bundle is owned. Its recorded owner is not known if this batch has changed it.
         owner, moved = self.owner(row), row >= 0 and bool(self.view.bundles.gained[row])
         if self._was_released(name, row):
             owner = self.released[name].source

@@ -48,7 +48,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
 
 
 def may_decide(state: RoundState) -> bool:
-    """Whether the balancer may decide anything by itself in this round; if not, refuse it."""
+    """Whether the balancer may decide anything by itself in this round; if not, note why."""
     if state.inputs.alive.suspended is not None:
         return False  # the suspension is refused whenever that is due
     too_few = find_too_few_brokers(state)

@@ -1,4 +1,4 @@
-"""Limits on moves: how many may be pending, and how much may move in a minute, whoever wants it."""
+"""Limits on moves: how many may be pending, and how much may move in a minute."""
 
 from __future__ import annotations
 

@@ -75,6 +75,12 @@ def explain_overlap(state: RoundState, row: int) -> BundleAnswer:
     return BundleAnswer("refused", text, Refuses.OVERLAPS.name)
 
 
+def refuse_system_bundle(name: str) -> BundleAnswer:
+    """Return the refusal of a command about a system bundle."""
+    text = f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker"
+    return BundleAnswer("refused", text, "system_namespace")
+
+
 def merge(state: RoundState, low: int, high: int) -> BundleAnswer:
     """Decide that the owner of two bundles merges them, or return why it can't.
 
@@ -86,11 +92,7 @@ def merge(state: RoundState, low: int, high: int) -> BundleAnswer:
     first, second = bundles.name(low), bundles.name(high)
     (namespace, lower, end), (_, begin, upper) = parse_bundle(first), parse_bundle(second)
     if bundles.system[low]:
-        return BundleAnswer(
-            "refused",
-            f"{first} is a heartbeat or SLA-monitor bundle: it belongs to its broker",
-            "system_namespace",
-        )
+        return refuse_system_bundle(first)
     if end != begin:
         return BundleAnswer(
             "refused", f"{second} does not begin where {first} ends", "not_adjacent"

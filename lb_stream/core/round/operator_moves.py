@@ -30,7 +30,7 @@ from lb_stream.core.model.view import Rows
 from lb_stream.core.round.approval import approve
 from lb_stream.core.round.assign import assign, find_too_few_brokers
 from lb_stream.core.round.limits import MoveBudget
-from lb_stream.core.round.merge import advised_pairs, explain_overlap, merge
+from lb_stream.core.round.merge import advised_pairs, explain_overlap, merge, refuse_system_bundle
 from lb_stream.core.round.shed import preselects
 from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.splitting.manual import (
@@ -90,7 +90,7 @@ class OperatorMoves:
 
     def unknown_namespace(self, namespace: str) -> BundleAnswer:
         """Return the refusal of a command about a namespace without known bundles."""
-        return _unknown_namespace(namespace)
+        return _refuse_unknown_namespace(namespace)
 
     def find_bundle(self, namespace: str, given: str) -> int | BundleAnswer:
         """Return the row of a bundle by its range, or the refusal if there is none."""
@@ -124,7 +124,7 @@ class OperatorMoves:
         bundles = self.state.view.bundles
         rows = _present_rows(self.state, namespace)
         if not len(rows):
-            return _unknown_namespace(namespace)
+            return _refuse_unknown_namespace(namespace)
         return _bundle_of_topic(namespace, topic, [bundles.name(row) for row in rows.tolist()])
 
     def split(self, request: SplitRequest) -> BundleAnswer:
@@ -134,7 +134,9 @@ class OperatorMoves:
     def merge(self, low: int, high: int) -> BundleAnswer:
         """Decide the merge of the bundles in two rows."""
         state = self.state
-        return _pending(state, low) or _pending(state, high) or merge(state, low, high)
+        return (
+            _refuse_pending(state, low) or _refuse_pending(state, high) or merge(state, low, high)
+        )
 
     def merge_advised(self, namespace: str, most: int) -> list[BundleAnswer]:
         """Decide merges of so many pairs of a namespace that people are advised to merge."""
@@ -216,7 +218,8 @@ def _decide_unload(state: RoundState, row: int, destination: int | None, rule: R
     )
 
 
-def _unknown_namespace(namespace: str) -> BundleAnswer:
+def _refuse_unknown_namespace(namespace: str) -> BundleAnswer:
+    """Return the refusal of a command about a namespace without known bundles."""
     text = f"no bundle of a namespace {namespace} is known"
     return BundleAnswer("refused", text, "unknown_namespace")
 
@@ -235,7 +238,7 @@ def _find_bundle(state: RoundState, namespace: str, given: str) -> int | BundleA
             for name in bundles.names[bundles.rows_of_namespace(namespace)].to_pylist()
         ]
         if not ranges:
-            return _unknown_namespace(namespace)
+            return _refuse_unknown_namespace(namespace)
         return BundleAnswer(
             "refused",
             f"{namespace} has no bundle {given}; it has {named(ranges)}",
@@ -244,7 +247,7 @@ def _find_bundle(state: RoundState, namespace: str, given: str) -> int | BundleA
     return int(row)
 
 
-def _pending(state: RoundState, row: int) -> BundleAnswer | None:
+def _refuse_pending(state: RoundState, row: int) -> BundleAnswer | None:
     """Return the refusal of a bundle with a pending decision or queued move; None: none."""
     busy = state.describe_busy(state.view.bundles.name(row))
     return None if busy is None else BundleAnswer("refused", busy, "in_flight")
@@ -257,7 +260,7 @@ def _unload_bundle(
     # Bundles that can't move: system bundles, pending ones, unassigned ones, overlapping ones.
     view, name = state.view, state.view.bundles.name(row)
     if view.bundles.system[row]:
-        return _system_bundle(name)
+        return refuse_system_bundle(name)
     if state.find_pending(name) is not None:  # a queued move does not count: this one replaces it
         return BundleAnswer("refused", str(state.describe_busy(name)), "in_flight")
     owner = int(view.bundles.owner[row])
@@ -443,7 +446,7 @@ def _split(state: RoundState, request: SplitRequest) -> BundleAnswer:
     view, config = state.view, state.config
     rows = _present_rows(state, request.namespace)
     if not len(rows):
-        return _unknown_namespace(request.namespace)
+        return _refuse_unknown_namespace(request.namespace)
 
     # Which bundle it is, and how it is split.
     names = [view.bundles.name(row) for row in rows.tolist()]
@@ -465,7 +468,7 @@ def _split(state: RoundState, request: SplitRequest) -> BundleAnswer:
     # Whether it can be split now.
     name = bundle_name(*result.cut.parent)
     row = int(rows[names.index(name)])
-    if (pending := _pending(state, row)) is not None:
+    if (pending := _refuse_pending(state, row)) is not None:
         return pending
     if view.bundles.owner[row] < 0:
         text = f"{name} is unassigned: split it when it is served"
@@ -507,8 +510,8 @@ def _assign(state: RoundState, row: int) -> BundleAnswer:
     """Decide an owner for a bundle that a lookup or an operator asks for, and return the answer."""
     view, bundles, name = state.view, state.view.bundles, state.view.bundles.name(row)
     if bundles.system[row]:
-        return _system_bundle(name)
-    if (pending := _pending(state, row)) is not None:
+        return refuse_system_bundle(name)
+    if (pending := _refuse_pending(state, row)) is not None:
         return BundleAnswer("nothing", pending.text)
     if bundles.owner[row] >= 0:
         return BundleAnswer("nothing", f"{view.brokers.names[int(bundles.owner[row])]} has {name}")
@@ -521,12 +524,6 @@ def _assign(state: RoundState, row: int) -> BundleAnswer:
         why = _describe_isolation(state, name)
         return BundleAnswer("refused", f"no broker may have {name} now{why}", "no_candidate")
     return BundleAnswer("decided", f"{name} goes to {state.decisions[-1].destination}")
-
-
-def _system_bundle(name: str) -> BundleAnswer:
-    """Return the refusal of a command about a system bundle."""
-    text = f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker"
-    return BundleAnswer("refused", text, "system_namespace")
 
 
 def _describe_isolation(state: RoundState, bundle: str) -> str:
@@ -602,7 +599,10 @@ def _describe_queued(queued: list[BundleAnswer]) -> str:
 
 
 def _summarise(answers: list[BundleAnswer], about: str) -> str:
-    """Return one text for the answers about bundles; `about`: what was done, as "unloaded"."""
+    """Return one text for the answers about bundles.
+
+    `about`: what the decided ones do, as "bundles leave their brokers".
+    """
     if len(answers) == 1:
         return answers[0].text
     decided = [answer for answer in answers if answer.outcome in ("decided", "queued")]

@@ -269,7 +269,7 @@ def _propose_moves(state: RoundState, fork: RoundState, shed: Stage) -> None:
     state.shed, state.proposed = fork.shed, fork.proposed
     if not fork.shed:
         return
-    # The better plan. A shedder that counts its plan as made forgets it while it waits.
+    # The better plan. A shedder that remembers plans as carried out must not remember this one.
     _choose_plan(_Pass.build(state, fork, _group_exchanges(fork, fork.decisions[first:])))
     if forget is not None and fork.proposed.proposals and len(state.decisions) == decided:
         state.remember(strategy, forget(before, state.remembered(strategy)))
@@ -300,7 +300,7 @@ class _Pass:
 
         The waiting plan is left out if the shedder has not judged the loads.
         """
-        moves_waiting = [move for move in waiting_moves(state) if fork.looked or is_repair(move)]
+        moves_waiting = [move for move in waiting_moves(state) if fork.judged or is_repair(move)]
         waiting = group_proposals(moves_waiting)
         every: list[Sequence[Proposal | Decision]] = [*waiting, *wanted]
         moves = [move for group in every for move in group]
@@ -336,27 +336,27 @@ class _Pass:
         return tuple(sorted(keys))
 
 
-def _choose_plan(found: _Pass) -> None:
+def _choose_plan(pass_: _Pass) -> None:
     """Keep the better of two plans: the one that waits, or the one that is wanted now.
 
     Other proposals end. Those that only can't be decided now wait on, behind the plan.
     """
     # The two plans: the waiting moves that can still be decided, and the wanted ones.
-    book, loads = found.state.responder.book, found.loads
-    possible, held = _split_by_refusal(found)
-    waits, wrong = order_groups(loads, possible)
-    wanted, harmful = order_groups(loads, found.wanted)
-    _refuse_harmful(found, harmful)
+    book, loads = pass_.state.responder.book, pass_.loads
+    possible, held = _sort_waiting_groups(pass_)
+    waits, harmful_waiting = order_groups(loads, possible)
+    wanted, harmful = order_groups(loads, pass_.wanted)
+    _refuse_harmful(pass_, harmful)
     # The better one, with repairs, and behind it what can only be decided later.
     keeps = _keeps_waiting_plan(
-        found, found.for_load(waits), found.for_load(wrong), found.for_load(wanted)
+        pass_, pass_.for_load(waits), pass_.for_load(harmful_waiting), pass_.for_load(wanted)
     )
-    chosen = found.for_load(waits if keeps else wanted) + _choose_repairs(found, waits, wanted)
-    plan, explained = _build_plan(found, [*waits, *wrong], chosen, held, keeps)
-    plan += _keep_held_groups(found, plan, held)
+    chosen = pass_.for_load(waits if keeps else wanted) + _choose_repairs(pass_, waits, wanted)
+    plan, explained = _build_plan(pass_, [*waits, *harmful_waiting], chosen, held, keeps)
+    plan += _keep_held_groups(pass_, plan, held)
     # Waiting proposals that are no part of it end.
     kept = {proposal.proposal_id for _, group in plan for proposal in group}
-    known = {proposal.proposal_id for group in found.waiting for proposal in found.proposals(group)}
+    known = {proposal.proposal_id for group in pass_.waiting for proposal in pass_.proposals(group)}
     bundles = {proposal.bundle for _, group in plan for proposal in group}
     for proposal in tuple(book.waiting):
         name = proposal.proposal_id
@@ -364,7 +364,7 @@ def _choose_plan(found: _Pass) -> None:
         if unwanted and name not in kept and book.find(name) is not None:
             book.end(proposal, "superseded", why=NOT_WANTED)
     # The rest waits, except what rules approve at once.
-    plan = _approve_by_rules(found, plan, explained)
+    plan = _approve_by_rules(pass_, plan, explained)
     moves = [proposal for _, group in plan for proposal in group]
     others = [proposal for proposal in book.waiting if proposal.proposal_id not in known]
     book.waiting = others + moves
@@ -372,63 +372,63 @@ def _choose_plan(found: _Pass) -> None:
     book.news += [_build_news(proposal, explained[proposal.proposal_id]) for proposal in new]
 
 
-def _split_by_refusal(found: _Pass) -> tuple[list[Group], list[Group]]:
+def _sort_waiting_groups(pass_: _Pass) -> tuple[list[Group], list[Group]]:
     """Return the waiting groups that could be decided now, and those that could be later.
 
     Groups that can never be decided end.
     """
     possible, held = list[Group](), list[Group]()
     before = Group()
-    for group in found.waiting:
-        proposals = found.proposals(group)
-        refused = find_refusal(found.state, proposals, found.loads, (group, before), places=False)
+    for group in pass_.waiting:
+        proposals = pass_.proposals(group)
+        refused = find_refusal(pass_.state, proposals, pass_.loads, (group, before), places=False)
         before += group
         if refused is None:
             possible.append(group)
         elif refused.rule == STALE:
-            found.state.responder.book.end(proposals[0], STALE, why=refused.text)
+            pass_.state.responder.book.end(proposals[0], STALE, why=refused.text)
         else:
             held.append(group)
     return possible, held
 
 
-def _refuse_harmful(found: _Pass, harmful: Sequence[Group]) -> None:
+def _refuse_harmful(pass_: _Pass, harmful: Sequence[Group]) -> None:
     """Refuse wanted groups that would raise the max usage."""
     for group in harmful:
-        decisions, after = found.decisions(group), found.loads.after(group).max_usage
+        decisions, after = pass_.decisions(group), pass_.loads.after(group).max_usage
         bundles = [decision.bundle for decision in decisions]
-        source, limit = decisions[0].source, found.loads.max_usage
+        source, limit = decisions[0].source, pass_.loads.max_usage
         refused = refusal(Refuses.RAISES_MAX, source, bundles, saw=[after], limit=limit)
-        found.state.refusals.append(refused)
+        pass_.state.refusals.append(refused)
 
 
 def _keeps_waiting_plan(
-    found: _Pass, waits: list[Group], wrong: list[Group], wanted: list[Group]
+    pass_: _Pass, waits: list[Group], harmful: list[Group], wanted: list[Group]
 ) -> bool:
     """Whether the plan that waits stays.
 
     A plan that is partly approved also stays when no moves are wanted.
     """
-    begun = any(proposal.begun for group in waits for proposal in found.proposals(group))
+    begun = any(proposal.begun for group in waits for proposal in pass_.proposals(group))
     if not wanted:
         return begun
-    return not wrong and serves_as_well(found.loads, [*chain(*waits)], [*chain(*wanted)], begun)
+    return not harmful and serves_as_well(pass_.loads, [*chain(*waits)], [*chain(*wanted)], begun)
 
 
-def _choose_repairs(found: _Pass, waits: list[Group], wanted: list[Group]) -> list[Group]:
+def _choose_repairs(pass_: _Pass, waits: list[Group], wanted: list[Group]) -> list[Group]:
     """Return the wanted groups that keep anti-affinity groups apart.
 
     A waiting group that moves the same bundles stays in place of a wanted one: which of equal
-    brokers gets a bundle is drawn anew in each pass.
+    brokers gets a bundle is drawn again in each pass.
     """
-    waiting = {found.leaving(group): group for group in found.repairs(waits)}
-    return [waiting.get(found.leaving(group), group) for group in found.repairs(wanted)]
+    waiting = {pass_.leaving(group): group for group in pass_.repairs(waits)}
+    return [waiting.get(pass_.leaving(group), group) for group in pass_.repairs(wanted)]
 
 
-def _refresh_proposals(found: _Pass, group: Group) -> list[Proposal]:
+def _refresh_proposals(pass_: _Pass, group: Group) -> list[Proposal]:
     """Return the proposals of a group that stays, with what this pass knows about them."""
-    bundles, proposals = found.state.view.bundles, found.proposals(group)
-    wanted = [decision for other in found.wanted for decision in found.decisions(other)]
+    bundles, proposals = pass_.state.view.bundles, pass_.proposals(group)
+    wanted = [decision for other in pass_.wanted for decision in pass_.decisions(other)]
     same = {
         (move.bundle, move.source, move.destination): _shorten_explanation(move) for move in wanted
     }
@@ -447,7 +447,7 @@ def _refresh_proposals(found: _Pass, group: Group) -> list[Proposal]:
 
 
 def _build_plan(
-    found: _Pass, waits: list[Group], chosen: list[Group], held: list[Group], keeps: bool
+    pass_: _Pass, waits: list[Group], chosen: list[Group], held: list[Group], keeps: bool
 ) -> tuple[list[Planned], dict[str, Decision]]:
     """Return the chosen groups with their proposals, and new proposals' decisions by id.
 
@@ -455,24 +455,24 @@ def _build_plan(
     plan of other moves is a new one.
     """
     # Places for proposals, beside those that wait on. Which groups wait already.
-    state, book = found.state, found.state.responder.book
-    known = {found.key(group): group for group in waits}
-    others = len(book.waiting) - sum(map(len, found.waiting)) + sum(map(len, held))
+    state, book = pass_.state, pass_.state.responder.book
+    known = {pass_.key(group): group for group in waits}
+    others = len(book.waiting) - sum(map(len, pass_.waiting)) + sum(map(len, held))
     room, number = state.config.balancer.max_proposals - others, _next_number(state)
     plan, explained, full = list[Planned](), dict[str, Decision](), list[str]()
     # Whether this is a new plan.
-    before, after = found.for_load(waits), found.for_load(chosen)
-    is_new = not keeps and {*map(found.key, before)} != {*map(found.key, after)}
+    before, after = pass_.for_load(waits), pass_.for_load(chosen)
+    is_new = not keeps and {*map(pass_.key, before)} != {*map(pass_.key, after)}
     # The proposals, as far as there are places.
     for group in chosen:
-        decisions = found.decisions(group)
+        decisions = pass_.decisions(group)
         if len(group) > room:
-            full += [found.moves[place].bundle for place in group]
+            full += [pass_.moves[place].bundle for place in group]
             room = 0
             continue
         room -= len(group)
-        if (same := known.get(found.key(group))) is not None:
-            proposals = _refresh_proposals(found, same)
+        if (same := known.get(pass_.key(group))) is not None:
+            proposals = _refresh_proposals(pass_, same)
         else:
             proposals = _build_proposals(state, decisions, number)
             number += len(proposals)
@@ -487,17 +487,17 @@ def _build_plan(
     return plan, explained
 
 
-def _keep_held_groups(found: _Pass, plan: list[Planned], held: list[Group]) -> list[Planned]:
+def _keep_held_groups(pass_: _Pass, plan: list[Planned], held: list[Group]) -> list[Planned]:
     """Return the groups that can't be decided now and may follow the plan.
 
     Groups of the plan's bundles, and those that would raise the max usage after it, are left out.
     """
-    after = found.loads.after([*chain.from_iterable(group for group, _ in plan)])
+    after = pass_.loads.after([*chain.from_iterable(group for group, _ in plan)])
     bundles = {proposal.bundle for _, group in plan for proposal in group}
     name = next((group[0].plan for _, group in plan if group[0].plan is not None), None)
     kept = list[Planned]()
     for group in held:
-        proposals = found.proposals(group)
+        proposals = pass_.proposals(group)
         if after.is_worse_after(group) or bundles & {proposal.bundle for proposal in proposals}:
             continue
         after.apply_moves(group)
@@ -508,13 +508,13 @@ def _keep_held_groups(found: _Pass, plan: list[Planned], held: list[Group]) -> l
 
 
 def _approve_by_rules(
-    found: _Pass, plan: list[Planned], explained: dict[str, Decision]
+    pass_: _Pass, plan: list[Planned], explained: dict[str, Decision]
 ) -> list[Planned]:
     """Decide the groups that a rule of auto_approve approves; return those that wait.
 
     A group that raises the max usage by itself is not decided.
     """
-    state, loads = found.state, found.loads.copy()
+    state, loads = pass_.state, pass_.loads.copy()
     waits, before, begun = list[Planned](), Group(), set[str | None]()
     for group, proposals in plan:
         harms = loads.is_worse_after(group)

@@ -112,7 +112,7 @@ def unload_from_hot(state: RoundState) -> None:
     # What it proposes.
     unloads, memory = strategy.function(_shed_context(state, seen, holds.disruption(state.view)))
     state.remember(strategy, memory)
-    state.proposed, state.looked = unloads, _has_looked(unloads)
+    state.proposed, state.judged = unloads, _has_judged(unloads)
     state.refusals += holds.standing(state.view)
     state.refusals += unloads.refusals or _nothing_proposed(state, seen)
     if state.config.balancer.count_pending_moves and preselects(state):
@@ -148,7 +148,7 @@ def _nothing_proposed(state: RoundState, seen: ClusterView) -> list[Refusal]:
     return [refusal(Refuses.NOTHING_PROPOSED, brokers.names[highest], saw=[saw], limit=limit)]
 
 
-_NOT_YET = {
+_WAITING_RULES = {
     rule.name
     for rule in (
         Refuses.UNLOADING,
@@ -164,9 +164,9 @@ _NOT_YET = {
 """Rules by which a shedder waits before it judges the loads."""
 
 
-def _has_looked(unloads: Unloads) -> bool:
+def _has_judged(unloads: Unloads) -> bool:
     """Whether a shedder has judged the loads: it has not while it waits for something."""
-    waits = any(refused.rule in _NOT_YET for refused in unloads.refusals)
+    waits = any(refused.rule in _WAITING_RULES for refused in unloads.refusals)
     return bool(unloads.proposals) or not waits
 
 
@@ -529,7 +529,7 @@ class _Repair:
         return _Repair(state, namespaces, rule, place_of, served, holds, stays)
 
     def part(self) -> None:
-        """Move namespaces away from places that serve several, until each serves one if possible."""
+        """Move namespaces away from places that serve several, until each serves one."""
         shared = np.flatnonzero((self.served > 0).sum(axis=0) > 1).tolist()
         if not shared:
             return

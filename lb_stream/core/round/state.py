@@ -102,7 +102,7 @@ class RoundInputs:
 
 @dataclass(slots=True)
 class RoundState:
-    """What a round has decided, refused and answered so far, and what its next choices count."""
+    """What a round has decided, refused and answered so far. Its stages change it."""
 
     inputs: RoundInputs
     ledger: Ledger
@@ -111,11 +111,9 @@ class RoundState:
     refusals: list[Refusal] = field(default_factory=list)
     # The shedding pass.
     shed: bool = False  # it was due
-    looked: bool = False  # the shedder has judged the loads, and waits for nothing
+    judged: bool = False  # the shedder has judged the loads, and waits for nothing
     proposed: Unloads = NOTHING  # what the shedder wants
-    relieved: frozenset[int] = (
-        frozenset()
-    )  # brokers that are unloaded, and get no bundle if avoidable
+    relieved: frozenset[int] = frozenset()  # hot brokers: they get no bundle if avoidable
     exchanges: list[tuple[str, ...]] = field(default_factory=list)  # bundles that move together
     # Other stages.
     merges: MergeLook | None = None  # found by this round's look for bundles to merge

@@ -30,7 +30,7 @@ REAL = "real"
 """The name of the cluster's own policy, beside the names of shadows."""
 
 Entry = dict[str, Any]
-"""One policy in one round: columns of `shadow_rounds`, and under `decisions` a shadow's decisions."""
+"""A policy in a round: columns of `shadow_rounds`; under `decisions`, a shadow's decisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ShadowInput:
 class ShadowMemory:
     """What a shadow remembers from round to round."""
 
-    own: Mapping[str, Any]  # its settings; with other ones it begins anew
+    own: Mapping[str, Any]  # its settings; with other ones its memory is dropped
     memory: Memory
     elsewhere: Elsewhere = field(default_factory=dict)
 
@@ -128,7 +128,7 @@ def evaluate_shadow(shadow_input: ShadowInput, shadow: ShadowMemory) -> tuple[Sh
 
 
 def real_entry(shadow_input: ShadowInput) -> Entry:
-    """Return the entry of the cluster's own policy, with what shadows' entries are compared with."""
+    """Return the entry of the cluster's own policy, which shadows are compared with."""
     view, made = shadow_input.view, shadow_input.made
     config = shadow_input.config
     brokers, bundles = made.view.brokers, view.bundles

@@ -51,7 +51,7 @@ def evaluate_shadows(
     known = msgspec.json.decode(remembered, type=dict[str, ShadowMemory])
     entries, memories = [real_entry(shadow_input)], {}
     for name in sorted(shadows):
-        # Its memory, which begins anew with other settings (compared as the log has them).
+        # Its memory, which is dropped when its settings change (compared as the log has them).
         own = json.loads(canonical_json(shadows[name]))
         before = known.get(name)
         if before is None or before.own != own:
