@@ -20,10 +20,7 @@ if TYPE_CHECKING:
     effect="assigns a bundle without an owner at once; [lookup servers](lookups.md) send it",
 )
 class Assign(MoveCommand):
-    """Give a bundle that nobody owns an owner now: what a lookup asks for.
-
-    `bundle` or `topic` says which.
-    """
+    """Assign a bundle without an owner at once, for a lookup; `bundle` or `topic` names it."""
 
     kind: Literal["assign"] = "assign"
     namespace: NamespaceName

@@ -142,13 +142,13 @@ class RejectProposals(StateCommand):
     def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, Any]:
         why = given.get("why", "").strip()
         if not 0 < len(why) <= LONGEST_WHY:
-            expected = f"expected 1 to {LONGEST_WHY}: it is what others are told"
+            expected = f"expected 1 to {LONGEST_WHY}, which explanations show"
             raise BadForm(f"why: {len(why)} characters: {expected}")
         for_ms = parse_hours(given, LONGEST_PIN_MS)
         return {"proposals": given["proposals"].split(), "why": why, "for_ms": for_ms}
 
     def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:
-        """Return what lets it be proposed again, or not before the time that was said earlier."""
+        """Return the commands that end the rejections, or restore earlier ones in their place."""
         left = defaultdict[tuple[int, str], list[str]](list)
         held = {rejection.proposal_id: rejection for rejection in before.rejections}
         for name in self.proposals:

@@ -111,7 +111,7 @@ class UnloadBundles(MoveCommand):
         if self.bundle is None:
             rows = moves.served_or_moving(rows)
         answers = moves.unload(rows, destination, queue=bool(self.queue), command_id=self.id)
-        nothing = f"nobody owns a bundle of {self.namespace}: nothing to do"
+        nothing = f"no broker owns a bundle of {self.namespace}: nothing to do"
         return answers or [moves.nothing(nothing)]
 
     @classmethod
