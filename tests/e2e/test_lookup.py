@@ -191,7 +191,7 @@ def test_which_cluster_must_be_said_where_there_are_two_and_must_be_one_of_them(
 ) -> None:
     with Lookup(config) as lookup:
         with pytest.raises(
-            ValueError, match="expected one of those with bundles, and there are none yet"
+            ValueError, match="no cluster has bundles yet"
         ):
             lookup.find(TOPIC)
         publish(MINE, {"state": "Owned", "owner": "a:8080"})
@@ -270,7 +270,7 @@ def test_clients_are_answered_over_http_by_a_server_of_its_own(
         )
         assert 0 <= health["age_ms"] <= 10_000
         for path, code, words in (
-            ("/", 404, "nothing here; there is: /lookup"),
+            ("/", 404, "expected /lookup"),
             ("/lookup", 400, "expected topic=TOPIC"),
             ("/lookup?topic=a/b/c&who=x", 400, "expected topic=TOPIC"),
             ("/lookup?topic=http://x", 400, "not a topic name"),

@@ -85,7 +85,7 @@ def lookup_server(
                     raise CommandError(
                         f"--address {address}: {error}: give another HOST:PORT", 2
                     ) from None
-                clusters, bundles = lookup.known()
+                clusters, bundles = lookup.known_clusters()
                 note(
                     f"bundles known: {bundles}; clusters: {', '.join(clusters) or 'none yet'}; "
                     "Ctrl-C ends it"

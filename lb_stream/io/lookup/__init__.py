@@ -1,5 +1,4 @@
-"""Lookups for clients: topic → bundle → broker, from the ownership topic; in Python and over
-HTTP."""
+"""Lookups for clients, in Python and over HTTP: topic → bundle → broker, from `lb-ownership`."""
 
 from lb_stream.io.lookup.client import Lookup, LookupConfig, LookupFailed, LookupResult, StaleLookup
 

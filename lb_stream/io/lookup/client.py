@@ -1,12 +1,11 @@
-"""Which broker serves a topic: a library for clients, kept up to date by the compacted topic
-`lb-ownership`.
+"""A library for clients that finds the broker of a topic, from the compacted topic `lb-ownership`.
 
     with Lookup(LookupConfig("kafka-1:9092")) as lookup:
         found = lookup.find("persistent://shop/orders/new", "eu-1")
         print(found.broker)
 
-A look takes microseconds, as all records are in memory. For what nobody serves an owner is asked
-for, with a command.
+A lookup takes microseconds, because all records are in memory. If no broker serves the topic, a
+command requests an owner.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Protocol, Self
 
 import msgspec
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -40,24 +39,25 @@ log = logging.getLogger(__name__)
 
 POLL_MS = 50
 CHECK_S = 0.25
-"""How often the end of the topic is asked for: an answer is at most that much older than what Kafka
-had."""
+"""How often Kafka is asked where the topic ends: an answer is older by at most this time."""
 ASK_AGAIN_S = 5.0
-MOST_ASKED = 10_000
-"""Bundles and namespaces of which it is remembered that, and with what outcome, an owner was asked
-for."""
+"""After this time the same owner is requested again."""
+MOST_REQUESTS = 10_000
+"""Requests that are remembered, each with its result."""
 REMEMBERED_S = 60.0
-"""How long that is remembered."""
+"""How long a request is remembered."""
 LONGEST_TEXT = 500
-"""Characters of an answer of the balancer that are remembered."""
-LIMITED = "too many owners are being asked for: ask again in a moment"
+"""Characters of a result's text that are remembered."""
+LIMITED = "too many owners are being requested: ask again in a moment"
 CONNECT_MS = 10_000
+RETRY_S = 1.0
+"""Pause after an error of Kafka's."""
 
 
 class LookupFailed(RuntimeError):
     """A lookup can't be answered.
 
-    The text says why and what to do; `code` is the exit code of a server that can't start for it.
+    The text says why, and what to do. `code`: the exit code of a server that can't start.
     """
 
     def __init__(self, text: str, code: int = 1) -> None:
@@ -66,18 +66,17 @@ class LookupFailed(RuntimeError):
 
 
 class StaleLookup(LookupFailed):
-    """The end of the topic has not been seen for longer than was allowed."""
+    """The topic was last read to its end longer ago than `max_age_s` allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookupConfig:
     """Where the topics are, and how old an answer may be.
 
-    `commands_topic` None: nothing is asked for. `max_age_s`: how long ago all records that Kafka
-    had must have been read, else nothing is answered. `asks_per_s`: commands in a second at most
-    about known bundles, and as many about namespaces that no record names: whoever asks for these,
-    however often, doesn't keep the others waiting. `client_options`: as `kafka.options` among the
-    job's settings (security_protocol, sasl_mechanism, ssl_cafile, ...).
+    `commands_topic` None: owners are not requested. `max_age_s`: how old the last complete reading
+    of the topic may be. `asks_per_s`: the most requests in a second for known bundles, and the most
+    for namespaces that no record names; neither kind delays the other. `client_options`: as the
+    job's setting `kafka.options` (security_protocol, sasl_mechanism, ssl_cafile, …).
     """
 
     bootstrap_servers: str
@@ -86,14 +85,14 @@ class LookupConfig:
     results_topic: str = "lb-command-results"
     max_age_s: float = 10.0
     asks_per_s: float = 20.0
-    client_options: Mapping[str, Any] = field(default_factory=dict)
+    client_options: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerRequest:
-    """An owner was asked for: the command's id and, once the balancer has answered, what it said.
+    """A request for an owner: the command's id, and its result once there is one.
 
-    `id` None: not yet, for `text`.
+    `id` None: no command was sent; `text` says why.
     """
 
     id: str | None
@@ -105,8 +104,8 @@ class OwnerRequest:
 class LookupResult:
     """The answer to one lookup.
 
-    `broker` None: nobody serves the topic yet. `age_ms`: how long ago this was known to be the last
-    word.
+    `broker` None: no broker serves the topic yet. `hash`: of the topic's name, which falls into the
+    bundle's range. `age_ms`: how long ago the topic `lb-ownership` was read to its end.
     """
 
     cluster: str
@@ -122,7 +121,7 @@ class LookupResult:
 
 
 class _Record(msgspec.Struct):
-    """What a lookup needs of an ownership record (contracts.decisions.Ownership)."""
+    """The fields of an ownership record that a lookup needs (contracts.decisions.Ownership)."""
 
     state: OwnershipState
     owner: str | None = None
@@ -132,7 +131,7 @@ class _Record(msgspec.Struct):
 
 
 class _Result(msgspec.Struct):
-    """What it needs of a command's result (contracts.commands.CommandResult)."""
+    """The fields of a command's result that a lookup needs (contracts.commands.CommandResult)."""
 
     id: str
     outcome: CommandOutcome
@@ -141,47 +140,63 @@ class _Result(msgspec.Struct):
 
 @dataclass(slots=True)
 class Bucket:
-    """A token bucket: lets a number of requests through in a second, and as many at once after a
-    pause."""
+    """A token bucket: allows `per_s` requests in a second, and as many at once after a pause.
+
+    `left`: tokens at the time `at_s`; None: it has not been used.
+    """
 
     per_s: float
     left: float = 0.0
     at_s: float | None = None
 
     def take(self, now_s: float) -> bool:
-        """Whether one more may pass now."""
+        """Return whether a request is allowed now, and take its token."""
         most = max(self.per_s, 1.0)
-        self.left = (
-            most if self.at_s is None else min(most, self.left + (now_s - self.at_s) * self.per_s)
-        )
+        if self.at_s is None:
+            self.left = most
+        else:
+            self.left = min(most, self.left + (now_s - self.at_s) * self.per_s)
         self.at_s = now_s
-        passes = self.left >= 1.0
-        self.left -= passes
-        return passes
+        allowed = self.left >= 1.0
+        self.left -= allowed
+        return allowed
+
+
+class _ConsumerRecord(Protocol):
+    """A record as kafka-python's consumer gives it."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+
+
+_Subject = tuple[str, str]
+"""A cluster, and the bundle or namespace for which an owner is requested."""
 
 
 class Lookup:
-    """Follows the ownership topic in a thread of its own.
+    """Follows the ownership topic in a thread of its own, and answers lookups.
 
     Every method may be called from any thread.
     """
 
     def __init__(self, config: LookupConfig, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: seconds that only grow."""
+        """`clock`: gives seconds that only grow."""
         self.config, self._clock = config, clock
         self._routes = Routes()
         self._lock = threading.Lock()
-        self._read_at: float | None = (
-            None  # when Kafka was asked for the end of the topic that has been read up to
-        )
-        self._asked: OrderedDict[tuple[str, str], tuple[float, OwnerRequest]] = OrderedDict()
-        self._askers: dict[str, tuple[str, str]] = {}  # a command's id → what it asked for
-        self._buckets = {known: Bucket(config.asks_per_s) for known in (True, False)}
+        # When Kafka said where the topic ends, for the end that has been read last.
+        self._read_at: float | None = None
+        # The requests, each with its time, oldest first; and command id → what it is about.
+        self._requests: OrderedDict[_Subject, tuple[float, OwnerRequest]] = OrderedDict()
+        self._subjects: dict[str, _Subject] = {}
+        # One for known bundles, one for unknown namespaces.
+        self._buckets = {is_known: Bucket(config.asks_per_s) for is_known in (True, False)}
         self._stop = threading.Event()
         self._caught_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lb-lookup", daemon=True)
         self._refusals = RefusalLog(config.bootstrap_servers, config.client_options)
-        self._consumer: Any = None  # KafkaConsumer, from the start on
+        self._consumer: KafkaConsumer | None = None
         self._followed: list[TopicPartition] = []
         self._producer: KafkaProducer | None = None
         self._sender = f"lookup@{socket.gethostname()}"
@@ -196,19 +211,20 @@ class Lookup:
     def start(self, timeout_s: float = 60.0) -> None:
         """Connect and read all records.
 
-        Raises LookupFailed when there is no Kafka or no such topic, or reading takes longer.
+        Raises LookupFailed if no Kafka answers, a topic doesn't exist, or reading takes longer than
+        `timeout_s`.
         """
         self._connect()
         self._thread.start()
         if not self._caught_up.wait(timeout_s):
             self.stop()
             raise LookupFailed(
-                f"{self.config.ownership_topic} could not be read to its end within {timeout_s:g} "
-                "s: try again"
+                f"the topic {self.config.ownership_topic} was not read to its end within "
+                f"{timeout_s:g} s: try again"
             )
 
     def stop(self) -> None:
-        """Follow no more."""
+        """Stop following the topic, and release the connections."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(5)
@@ -218,59 +234,58 @@ class Lookup:
 
     @property
     def age_ms(self) -> int | None:
-        """How long ago everything that Kafka had was known to be read, ms; None: never yet."""
+        """Return how long ago the topic was read to its end, ms; None if it never was."""
         read_at = self._read_at
         return None if read_at is None else int((self._clock() - read_at) * 1_000)
 
-    def known(self) -> tuple[list[str], int]:
-        """The clusters that have records, and how many bundles they have."""
+    def known_clusters(self) -> tuple[list[str], int]:
+        """Return the clusters that have records, and the number of their bundles."""
         with self._lock:
             return self._routes.clusters, len(self._routes)
 
     def find(self, topic: str, cluster: str | None = None) -> LookupResult:
-        """Who serves a topic.
+        """Find the broker that serves a topic; request an owner if none does.
 
-        `cluster` may be left out where the records are of one. Asks for an owner where there is
-        none.
-
-        Raises ValueError for what is no topic name or no cluster's, or when the cluster must be
-        named, and Stale.
+        `cluster` may be None if there is only one. Raises ValueError for a text that is no topic's
+        name, an unknown cluster, or a cluster that must be named; StaleLookup if the records are
+        too old.
         """
-        age_ms = self.age_ms
-        if age_ms is None or age_ms > self.config.max_age_s * 1_000:
-            since, config = (
-                "never" if age_ms is None else f"{age_ms / 1_000:.0f} s ago",
-                self.config,
-            )
+        # The records must be recent.
+        config, age_ms = self.config, self.age_ms
+        if age_ms is None or age_ms > config.max_age_s * 1_000:
+            last_read = "never" if age_ms is None else f"{age_ms / 1_000:.0f} s ago"
             raise StaleLookup(
-                f"{config.ownership_topic} was last read to its end {since}: does Kafka at "
-                f"{config.bootstrap_servers} answer?"
+                f"the topic {config.ownership_topic} was last read to its end {last_read}: does "
+                f"Kafka at {config.bootstrap_servers} answer?"
             )
+
+        # The topic must have a name that a command may have, too.
         if len(topic) > LONGEST_TOPIC:
             raise ValueError(
-                f"a topic's name of {len(topic)} characters: expected {LONGEST_TOPIC} at most"
+                f"topic = a name of {len(topic)} characters: expected {LONGEST_TOPIC} at most"
             )
-        full, namespace, hashed = (
-            full_topic_name(topic),
-            namespace_of_topic(topic),
-            topic_hash(topic),
-        )
+        full_name, namespace = full_topic_name(topic), namespace_of_topic(topic)
+        hashed = topic_hash(topic)
         if len(namespace) > LONGEST_NAMESPACE:
             raise ValueError(
-                f"a namespace's name of {len(namespace)} characters: expected {LONGEST_NAMESPACE} "
-                "at most"
+                f"topic = a name whose namespace has {len(namespace)} characters: expected "
+                f"{LONGEST_NAMESPACE} at most"
             )
+
+        # The bundle whose range has the topic's hash, and its broker.
         with self._lock:
-            cluster = self._cluster(cluster)
+            cluster = self._require_cluster(cluster)
             route = self._routes.find(cluster, namespace, hashed)
-        asked = (
-            self._ask(cluster, namespace, full, route) if route is None or route.unowned else None
-        )
+        request = None
+        if route is None or route.unowned:
+            request = self._request_owner(cluster, namespace, full_name, route)
         if route is None:
-            return LookupResult(cluster, full, hashed, None, None, None, None, None, age_ms, asked)
+            return LookupResult(
+                cluster, full_name, hashed, None, None, None, None, None, age_ms, request
+            )
         return LookupResult(
             cluster,
-            full,
+            full_name,
             hashed,
             route.bundle,
             route.state,
@@ -278,97 +293,82 @@ class Lookup:
             route.version,
             route.since_ms,
             age_ms,
-            asked,
+            request,
         )
 
-    def _cluster(self, named: str | None) -> str:
+    def _require_cluster(self, named: str | None) -> str:
+        """Return the cluster that is named, or the only one. Raises ValueError."""
         known = self._routes.clusters
         if named in known or (named is None and len(known) == 1):
             return named or known[0]
-        raise ValueError(
-            f"cluster = {named or ''}: expected one of "
-            f"{', '.join(known) or 'those with bundles, and there are none yet'}"
-        )
+        if not known:
+            raise ValueError(
+                f"cluster = {named or ''}: no cluster has bundles yet: ask again later"
+            )
+        raise ValueError(f"cluster = {named or ''}: expected one of {', '.join(known)}")
 
-    def _ask(
+    def _request_owner(
         self, cluster: str, namespace: str, topic: str, route: Route | None
     ) -> OwnerRequest | None:
-        """Ask for an owner, unless that was done a moment ago: of a bundle, or of the topic's,
-        where its namespace isn't known."""
+        """Request an owner of a bundle, or of the topic's bundle if its namespace is unknown.
+
+        Returns the earlier request if it is younger than ASK_AGAIN_S; None if owners are not
+        requested.
+        """
         if self._producer is None or self.config.commands_topic is None:
             return None
-        about, asked = (
-            (cluster, namespace if route is None else route.bundle),
-            OwnerRequest(f"lookup-{uuid.uuid4()}"),
-        )
-        command = Assign(  # before anything is remembered
-            id=str(asked.id),
+
+        # Build the command first: a name that no command may have must not be remembered.
+        command_id = f"lookup-{uuid.uuid4()}"
+        command = Assign(
+            id=command_id,
             namespace=namespace,
             topic=topic if route is None else None,
             bundle=None if route is None else route.bundle.rpartition("/")[2],
             by=self._sender,
             sent_ms=time.time_ns() // 1_000_000,
         )
+        subject = (cluster, namespace if route is None else route.bundle)
+        request = OwnerRequest(command_id)
         with self._lock:
             now = self._clock()
-            self._forget(now)
-            at, before = self._asked.get(about, (now - ASK_AGAIN_S, None))
-            if before is not None and now - at < ASK_AGAIN_S:
+            self._forget_old_requests(now)
+            sent_at, before = self._requests.get(subject, (now - ASK_AGAIN_S, None))
+            if before is not None and now - sent_at < ASK_AGAIN_S:
                 return before
             if not self._buckets[route is not None].take(now):
                 return before or OwnerRequest(None, text=LIMITED)
             if before is not None:
-                del self._askers[str(before.id)], self._asked[about]
-                asked = replace(
-                    asked, outcome=before.outcome, text=before.text
-                )  # until the new answer
-            self._asked[about], self._askers[command.id] = (now, asked), about
+                # The last result stands until the new one comes.
+                del self._subjects[str(before.id)], self._requests[subject]
+                request = replace(request, outcome=before.outcome, text=before.text)
+            self._requests[subject], self._subjects[command_id] = (now, request), subject
         try:
+            value = command.to_json().encode()
             sent = self._producer.send(
-                self.config.commands_topic, key=cluster.encode(), value=command.to_json().encode()
+                self.config.commands_topic, key=cluster.encode(), value=value
             )
             sent.add_errback(lambda error: self._refusals.note(error, "Write"))
         except KafkaError as error:
-            log.warning("an owner of %s could not be asked for: %s", about[1], error)
-        return asked
+            log.warning("an owner of %s could not be requested: %s", subject[1], error)
+        return request
 
-    def _forget(self, now: float) -> None:
-        """What was asked for long ago, and the oldest of too much; the order is that of the
-        times."""
-        while self._asked:
-            about, (at, oldest) = next(iter(self._asked.items()))
-            if now - at < REMEMBERED_S and len(self._asked) < MOST_ASKED:
+    def _forget_old_requests(self, now: float) -> None:
+        """Forget requests that are too old, and the oldest of too many."""
+        while self._requests:
+            subject, (sent_at, oldest) = next(iter(self._requests.items()))
+            if now - sent_at < REMEMBERED_S and len(self._requests) < MOST_REQUESTS:
                 return
-            del self._asked[about], self._askers[str(oldest.id)]
+            del self._requests[subject], self._subjects[str(oldest.id)]
 
     # --- following the topics ---
 
     def _connect(self) -> None:
+        """Make the clients, and begin to read. Raises LookupFailed."""
         config = self.config
-        given = kafka_python_options(config.client_options)
-        common = {
-            "bootstrap_servers": config.bootstrap_servers.split(","),
-            "bootstrap_timeout_ms": CONNECT_MS,
-            **given,
-        }
         try:
             self._require_topics()
-            self._consumer = KafkaConsumer(
-                isolation_level="read_committed", enable_auto_commit=False, **common
-            )
-            followed, answers = self._partitions(config.ownership_topic), list[TopicPartition]()
-            if config.commands_topic is not None:
-                answers = self._partitions(config.results_topic)
-                # Idempotent producers of kafka-python may stand still after an absence of Kafka's;
-                # a command that comes twice does no harm.
-                self._producer = KafkaProducer(
-                    linger_ms=0, max_block_ms=1_000, enable_idempotence=False, acks="all", **common
-                )
-            self._consumer.assign([*followed, *answers])
-            self._consumer.seek_to_beginning(*followed)
-            if answers:
-                self._consumer.seek_to_end(*answers)
-            self._followed = followed
+            self._make_clients()
         except (AccessRefusal, KafkaError, LookupFailed) as error:
             self.stop()
             if isinstance(error, AccessRefusal):
@@ -380,40 +380,57 @@ class Lookup:
                 ) from error
             raise
 
-    def _require_topics(self) -> None:
+    def _make_clients(self) -> None:
         config = self.config
-        asking = (
-            {}
-            if config.commands_topic is None
-            else {"commands": config.commands_topic, "results": config.results_topic}
+        common = {
+            "bootstrap_servers": config.bootstrap_servers.split(","),
+            "bootstrap_timeout_ms": CONNECT_MS,
+            **kafka_python_options(config.client_options),
+        }
+        consumer = KafkaConsumer(
+            isolation_level="read_committed", enable_auto_commit=False, **common
         )
-        rights = rights_of("lookup", {"ownership": config.ownership_topic, **asking})
+        self._consumer = consumer
+        self._followed = _partitions(consumer, config.ownership_topic)
+        results: list[TopicPartition] = []
+        if config.commands_topic is not None:
+            results = _partitions(consumer, config.results_topic)
+            # Idempotent producers of kafka-python may stand still after Kafka was away; a command
+            # that comes twice does no harm.
+            self._producer = KafkaProducer(
+                linger_ms=0, max_block_ms=1_000, enable_idempotence=False, acks="all", **common
+            )
+        consumer.assign([*self._followed, *results])
+        consumer.seek_to_beginning(*self._followed)
+        if results:
+            consumer.seek_to_end(*results)
+
+    def _require_topics(self) -> None:
+        """Require that the topics exist and that their rights are there. Raises LookupFailed."""
+        config = self.config
+        names = {"ownership": config.ownership_topic}
+        if config.commands_topic is not None:
+            names |= {"commands": config.commands_topic, "results": config.results_topic}
+        rights = rights_of("lookup", names)
         if absent := require_rights(config.bootstrap_servers, config.client_options, rights):
             raise LookupFailed(
-                f"topic {absent[0]} does not exist: create it (`lbctl topics create`)"
+                f"the topic {absent[0]} does not exist: create it with `lbctl topics create`"
             )
 
-    def _partitions(self, topic: str) -> list[TopicPartition]:
-        return [
-            TopicPartition(topic, number)
-            for number in sorted(self._consumer.partitions_for_topic(topic) or ())
-        ]
-
     def _run(self) -> None:
+        """Read both topics until stopped, and note when the ownership topic was read to its end."""
         consumer = self._consumer
-        check_at, asked_at, ends = 0.0, 0.0, dict[TopicPartition, int]()
+        assert consumer is not None
+        check_at, asked_at = 0.0, 0.0
+        ends: dict[TopicPartition, int] = {}
         while not self._stop.is_set():
             try:
                 if self._clock() >= check_at:
                     asked_at, ends = self._clock(), consumer.end_offsets(self._followed)
                     check_at = asked_at + CHECK_S
-                polled = consumer.poll(timeout_ms=POLL_MS)
-                for partition, records in polled.items():
-                    take = (
-                        self._take
-                        if partition.topic == self.config.ownership_topic
-                        else self._take_answer
-                    )
+                for partition, records in consumer.poll(timeout_ms=POLL_MS).items():
+                    is_ownership = partition.topic == self.config.ownership_topic
+                    take = self._take_ownership if is_ownership else self._take_result
                     with self._lock:
                         for record in records:
                             take(record)
@@ -427,32 +444,36 @@ class Lookup:
                 if self._refusals.note(error, "Read"):
                     self._stop.wait(AGAIN_S)
                     continue
-                log.warning("the ownership topic can't be followed: %s; trying on", error)
-                self._stop.wait(1.0)
+                log.warning("the ownership topic can't be read: %s; trying again", error)
+                self._stop.wait(RETRY_S)
 
-    def _take(self, record: Any) -> None:
+    def _take_ownership(self, record: _ConsumerRecord) -> None:
         cluster, _, bundle = (record.key or b"").decode(errors="replace").partition("/")
         try:
-            unit = msgspec.json.decode(record.value, type=_Record) if record.value else None
-            route = (
-                None
-                if unit is None
-                else Route.from_record(
+            route = None
+            if record.value:
+                unit = msgspec.json.decode(record.value, type=_Record)
+                route = Route.from_record(
                     bundle, unit.state, unit.owner, unit.destination, unit.version, unit.since_ms
                 )
-            )
             self._routes.take(cluster, bundle, route)
         except (msgspec.DecodeError, ValueError) as error:
             log.warning("a record of %s is no ownership record: %s", record.topic, error)
 
-    def _take_answer(self, record: Any) -> None:
-        about = self._askers.get((record.key or b"").decode(errors="replace"))
-        if about is None:
+    def _take_result(self, record: _ConsumerRecord) -> None:
+        subject = self._subjects.get((record.key or b"").decode(errors="replace"))
+        if subject is None:
             return
         try:
-            said = msgspec.json.decode(record.value, type=_Result)
+            result = msgspec.json.decode(record.value or b"", type=_Result)
         except msgspec.DecodeError as error:
             log.warning("a record of %s is no command's result: %s", record.topic, error)
             return
-        at, asked = self._asked[about]
-        self._asked[about] = at, replace(asked, outcome=said.outcome, text=said.text[:LONGEST_TEXT])
+        sent_at, request = self._requests[subject]
+        text = result.text[:LONGEST_TEXT]
+        self._requests[subject] = sent_at, replace(request, outcome=result.outcome, text=text)
+
+
+def _partitions(consumer: KafkaConsumer, topic: str) -> list[TopicPartition]:
+    numbers = sorted(consumer.partitions_for_topic(topic) or ())
+    return [TopicPartition(topic, number) for number in numbers]

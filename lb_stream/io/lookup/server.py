@@ -1,16 +1,21 @@
 """Lookups over HTTP, for clients in any language.
 
-`GET /lookup?topic=TOPIC&cluster=CLUSTER` answers with a JSON object (`client.Found`). Status 200:
-`broker` serves the topic; 202: nobody does yet, ask again in a moment; 400: no topic's or cluster's
-name; 404: there is no such namespace or path; 503: the answer would be too old. `GET /health` tells
-how old answers are, 200 or 503.
+`GET /lookup?topic=TOPIC&cluster=CLUSTER` answers with a JSON object (`client.LookupResult`):
+
+- 200: `broker` serves the topic
+- 202: no broker serves it yet, ask again in a moment
+- 400: no topic's or cluster's name
+- 404: there is no such namespace or path
+- 503: the answer would be too old
+
+`GET /health` says how old answers are: 200, or 503 if they are too old.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from lb_stream.io.local.http_server import HttpAnswer, HttpServer
@@ -20,29 +25,24 @@ PATHS = ("/lookup?topic=TOPIC&cluster=CLUSTER", "/health")
 
 
 def serve_lookups(address: str, lookup: Lookup) -> HttpServer:
-    """Answer lookups until stopped. `address`: host:port. Raises OSError when it can't be had."""
+    """Answer lookups until stopped. `address`: host:port. Raises OSError if it is not available."""
     return HttpServer(address, lambda path: _answer(lookup, path))
 
 
 def _answer(lookup: Lookup, path: str) -> HttpAnswer:
     try:
         parts = urlsplit(path)
-    except ValueError as error:  # an address of version 6 that doesn't end
+    except ValueError as error:  # an IPv6 address without its closing bracket
         return _json(400, {"error": f"{path!r}: {error}"})
-    where = parts.path.rstrip("/")
-    if where == "/health":
+    page = parts.path.rstrip("/")
+    if page == "/health":
         return _health(lookup)
-    if where != "/lookup":
-        return _json(404, {"error": f"nothing here; there is: {', '.join(PATHS)}"})
+    if page != "/lookup":
+        return _json(404, {"error": f"path = {parts.path!r}: expected {' or '.join(PATHS)}"})
     given = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     if "topic" not in given or not given.keys() <= {"topic", "cluster"}:
-        return _json(
-            400,
-            {
-                "error": f"{parts.query!r}: expected topic=TOPIC and, where there are several "
-                "clusters, cluster=CLUSTER"
-            },
-        )
+        expected = "topic=TOPIC and, if there are several clusters, cluster=CLUSTER"
+        return _json(400, {"error": f"query = {parts.query!r}: expected {expected}"})
     try:
         found = lookup.find(given["topic"], given.get("cluster"))
     except ValueError as error:
@@ -64,15 +64,15 @@ def _status(found: LookupResult) -> int:
 def _health(lookup: Lookup) -> HttpAnswer:
     age_ms = lookup.age_ms
     fresh = age_ms is not None and age_ms <= lookup.config.max_age_s * 1_000
-    clusters, bundles = lookup.known()
-    said = {
+    clusters, bundles = lookup.known_clusters()
+    content = {
         "age_ms": age_ms,
         "max_age_ms": int(lookup.config.max_age_s * 1_000),
         "clusters": clusters,
         "bundles": bundles,
     }
-    return _json(200 if fresh else 503, said)
+    return _json(200 if fresh else 503, content)
 
 
-def _json(status: int, content: dict[str, Any]) -> HttpAnswer:
+def _json(status: int, content: Mapping[str, object]) -> HttpAnswer:
     return HttpAnswer(status, "application/json", json.dumps(content).encode() + b"\n")

@@ -72,14 +72,14 @@ def test_a_name_that_no_command_may_have_is_refused_and_not_remembered(topic: st
     lookup = Asking()
     with pytest.raises(ValueError, match="characters: expected"):
         lookup.find(topic)
-    assert (lookup.recorder.sent, len(lookup._asked), len(lookup._askers)) == ([], 0, 0)
+    assert (lookup.recorder.sent, len(lookup._requests), len(lookup._subjects)) == ([], 0, 0)
 
 
 def test_what_was_asked_for_is_forgotten_after_a_while() -> None:
     lookup = Asking(asks_per_s=1_000)
     for number in range(500):
         lookup.find(f"shop/nowhere-{number}/x")
-    assert len(lookup._asked) == len(lookup._askers) == 500
+    assert len(lookup._requests) == len(lookup._subjects) == 500
     lookup.now_s += ASK_AGAIN_S
     again = lookup.find("shop/nowhere-0/x").owner_request
     assert (
@@ -89,7 +89,7 @@ def test_what_was_asked_for_is_forgotten_after_a_while() -> None:
     )
     lookup.now_s += REMEMBERED_S - ASK_AGAIN_S
     lookup.find("shop/other/x")
-    assert len(lookup._asked) == len(lookup._askers) == 2
+    assert len(lookup._requests) == len(lookup._subjects) == 2
 
 
 def test_a_bucket_is_full_after_a_rest_and_never_more_than_full() -> None:
