@@ -190,13 +190,11 @@ def test_which_cluster_must_be_said_where_there_are_two_and_must_be_one_of_them(
     config: LookupConfig, publish: Callable[..., None]
 ) -> None:
     with Lookup(config) as lookup:
-        with pytest.raises(
-            ValueError, match="no cluster has bundles yet"
-        ):
+        with pytest.raises(ValueError, match="no cluster has bundles yet"):
             lookup.find(TOPIC)
         publish(MINE, {"state": "Owned", "owner": "a:8080"})
         publish(MINE, {"state": "Owned", "owner": "z:8080"}, cluster="us")
-        soon(lookup.known, lambda known: known == (["eu", "us"], 2))
+        soon(lookup.known_clusters, lambda known: known == (["eu", "us"], 2))
         assert lookup.find(TOPIC, "us").broker == "z:8080"
         for wrong in (None, "asia"):
             with pytest.raises(ValueError, match=r"cluster = (asia)?: expected one of eu, us"):

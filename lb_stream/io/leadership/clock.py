@@ -1,6 +1,6 @@
-"""The leader's clock: a thread that puts a tick on the commands topic now and then.
+"""The leader's clock: a thread that sends ticks to the commands topic.
 
-So time passes in a silent cluster, and others see that the job lives.
+Ticks make time pass in a silent cluster, and show the other jobs that this one lives.
 """
 
 from __future__ import annotations
@@ -54,10 +54,8 @@ class Clock:
         if ticked:
             self._thread.join(timeout=5)
         if ticked and ends:
-            with (
-                suppress(Exception),
-                closing(LeadershipSender(self._settings)) as sender,
-            ):  # without it the others only wait longer
+            # Without the last tick the other jobs only wait longer.
+            with suppress(Exception), closing(LeadershipSender(self._settings)) as sender:
                 sender.send(self._tick(ends=True, to=to))
 
     def _tick(self, ends: bool = False, to: str = "") -> Tick:
@@ -81,8 +79,7 @@ class Clock:
                         sender.send(self._tick())
                         self._stop.wait(self._settings.stream.tick_interval_ms / 1000)
             except Exception as error:
-                # whatever the client raises: without ticks no silent cluster would be noticed any
-                # more
+                # Whatever the client raises: without ticks no silent cluster would be noticed.
                 if self._refusals.note(error, "Write"):
                     self._stop.wait(AGAIN_S)
                     continue

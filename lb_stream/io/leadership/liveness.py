@@ -1,4 +1,4 @@
-"""Finds out whether a job runs this pipeline, by its process here or its ticks elsewhere."""
+"""Finds out whether a job runs this pipeline: by its process on this machine, else by its ticks."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class Ticks:
         """Release the connections."""
         self._reader.close()
 
-    def _ticks(self, heard: list[ReceivedRecord]) -> Iterator[ReceivedRecord]:
-        self.standby_tracker.take(heard)
-        return (one for one in heard if isinstance(one.record, Tick))
+    def _ticks(self, received: list[ReceivedRecord]) -> Iterator[ReceivedRecord]:
+        self.standby_tracker.take(received)
+        return (item for item in received if isinstance(item.record, Tick))
 
 
 def find_leader(settings: Settings) -> Leader | None:
@@ -76,23 +76,21 @@ def find_leader(settings: Settings) -> Leader | None:
         last = ticks.last()
         if last is None or time.time() * 1000 - last.append_ms > LONG_AGO_MS:
             return None
-        sign = ticks.next(silence_ms(settings))
-    if sign is None:
+        received = ticks.next(silence_ms(settings))
+    if received is None:
         return None
-    tick = sign.record
-    return (
-        leader
-        if leader is not None and leader.epoch == tick.epoch
-        else Leader(tick.pipeline, tick.epoch, tick.host, tick.pid)
-    )
+    tick = received.record
+    if leader is not None and leader.epoch == tick.epoch:
+        return leader
+    return Leader(tick.pipeline, tick.epoch, tick.host, tick.pid)
 
 
 def describe_absence(settings: Settings) -> str:
     """Describe that the job of these tables is dead and no standby is there; empty otherwise.
 
     Empty also when it can't be known. A job on this machine is known by its process; for a job
-    elsewhere this waits for a tick. Raises KafkaError when Kafka doesn't answer, Refusal when Kafka
-    doesn't let us read ticks.
+    elsewhere this waits for a tick. Raises KafkaError when Kafka doesn't answer, and AccessRefusal
+    when it doesn't let this user read ticks.
     """
     leader = last_leader(tables_of(settings.stream))
     if leader is None or leader.pipeline != settings.stream.pipeline_id:
@@ -100,19 +98,19 @@ def describe_absence(settings: Settings) -> str:
     if leader.is_here and leader.runs_here:
         return ""
     if not settings.stream.tick_interval_ms:
-        return f"{_whose_end(leader)}" if leader.is_here else ""
+        return _describe_end(leader) if leader.is_here else ""
     with closing(Ticks(settings)) as ticks:
         last = ticks.last()
         if ticks.standby_tracker.active:
             return ""
         if last is None or time.time() * 1000 - last.append_ms > LONG_AGO_MS:
-            return _whose_end(leader)
+            return _describe_end(leader)
         if leader.is_here and last.record.epoch == leader.epoch:
-            return _whose_end(leader)
-        return "" if ticks.next(silence_ms(settings)) else _whose_end(leader)
+            return _describe_end(leader)
+        return "" if ticks.next(silence_ms(settings)) else _describe_end(leader)
 
 
-def _whose_end(leader: Leader) -> str:
+def _describe_end(leader: Leader) -> str:
     if leader.is_here:
         return f"its process {leader.pid} on this machine has ended"
     return f"its clock on {leader.host} doesn't tick"
@@ -140,17 +138,16 @@ def require_no_leader(settings: Settings, take_over: bool) -> None:
     pipeline = settings.stream.pipeline_id
     if not take_over:
         raise FatalError(
-            f"the pipeline {pipeline!r} is run already by {describe_leader(leader)}, which goes on "
-            "undisturbed. To replace it stop it first, or "
-            "start this one with --take-over: that shuts it out of publishing, waits for its end "
-            "and goes on where its log ends. A job "
-            f"beside it needs a stream.pipeline_id, tables and a checkpoint of its own"
+            f"the pipeline {pipeline!r} is run already by {describe_leader(leader)}, which goes on. "
+            "To replace it, stop it first, or start this job with --take-over: that shuts the other "
+            "job out of publishing, waits for its end and goes on where its log ends. To run a job "
+            "beside it, give it a stream.pipeline_id, stream.tables and a stream.checkpoint of its "
+            "own"
         )
     logger.info(
-        "taking over the pipeline %r from %s: it is shut out of publishing now and ends with its "
-        "next batch, exit code 1; this job waits "
-        "for that, then goes on where its log ends. A supervisor that starts it again has it "
-        "refused",
+        "taking over the pipeline %r from %s: that job is shut out of publishing now, and ends "
+        "with its next batch, exit code 1. This job waits for its end, then goes on where its log "
+        "ends. If a supervisor starts the other job again, its start is refused",
         pipeline,
         describe_leader(leader),
     )
@@ -158,23 +155,22 @@ def require_no_leader(settings: Settings, take_over: bool) -> None:
         logger.info("%s has ended", describe_leader(leader))
     else:
         logger.warning(
-            "%s has not ended within %.0f s; it can publish nothing any more: end it",
+            "%s has not ended within %.0f s; it can't publish any more: end it",
             describe_leader(leader),
             LONGEST_END_S,
         )
 
 
 def shut_out(settings: Settings, leader: Leader, wait_s: float = LONGEST_END_S) -> bool:
-    """Keep a job from publishing, and wait until it has ended or stands by.
+    """Shut a job out of publishing, and wait until it has ended or stands by.
 
     Returns whether it has. It can do no harm either way.
     """
     tracker, outbox = StandbyTracker(), Outbox(settings)
     with closing(LeadershipReader(settings)) as reader, closing(outbox):
         tracker.take(reader.to_end())
-        with closing(
-            LeadershipSender(settings)
-        ) as sender:  # others that stand by leave it to this job
+        # Because of the claim the standbys leave the lead to this job.
+        with closing(LeadershipSender(settings)) as sender:
             sender.send(build_own_record(Claim, settings, leader.epoch, forced=True))
         outbox.fence()
         until = time.monotonic() + wait_s

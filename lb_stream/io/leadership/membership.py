@@ -1,5 +1,8 @@
-"""This process among the jobs of its pipeline: a thread that hears their signs, says that it stands
-by, and claims when it is time."""
+"""Makes this process a member of its pipeline's jobs, by a thread.
+
+The thread reads the leadership records of the others, says that this job stands by, and claims when
+it is time.
+"""
 
 from __future__ import annotations
 
@@ -26,47 +29,48 @@ from lb_stream.io.leadership.topic import (
 logger = logging.getLogger(__name__)
 
 LOOK_MS = 200.0
-"""How often the topic's end is asked for; what comes in between is heard at once."""
+"""How often Kafka is asked where the topic ends; records that come in between are read at once."""
 BEAT_MS = 5_000.0
 """How often a job says that it stands by."""
 FRESH_MS = 3 * BEAT_MS
-"""Who hasn't said so for this long stands by no more."""
+"""A job that hasn't said so for this long does not stand by any more."""
 RETRY_S = 0.5
+"""Pause after an error of Kafka's."""
 
 
 class StandbyTracker:
-    """The jobs that stand by, by what all signs say."""
+    """Knows which jobs stand by, from all leadership records."""
 
     def __init__(self) -> None:
         self._last: dict[str, ReceivedRecord] = {}
         self._newest_ms = 0
 
-    def take(self, heard: Iterable[ReceivedRecord]) -> None:
-        """Hear some more."""
-        for one in heard:
-            self._newest_ms = max(self._newest_ms, one.append_ms)
-            if isinstance(one.record, Standby):
-                self._last[one.record.instance] = one
-            else:  # whoever ticks leads, and whoever claims is about to
-                self._last.pop(one.record.instance, None)
+    def take(self, received: Iterable[ReceivedRecord]) -> None:
+        """Take some more records into account."""
+        for item in received:
+            self._newest_ms = max(self._newest_ms, item.append_ms)
+            if isinstance(item.record, Standby):
+                self._last[item.record.instance] = item
+            else:  # a job that ticks leads, and one that claims is about to
+                self._last.pop(item.record.instance, None)
 
     @property
     def active(self) -> dict[str, Standby]:
-        """Instance → its last word, of those that have said it lately, by Kafka's time."""
+        """Return instance → its last record, of the jobs that stand by now, by append times."""
         last = sorted(self._last.copy().items())
         return {
-            name: one.record
-            for name, one in last
-            if isinstance(one.record, Standby) and self._newest_ms - one.append_ms <= FRESH_MS
+            name: item.record
+            for name, item in last
+            if isinstance(item.record, Standby) and self._newest_ms - item.append_ms <= FRESH_MS
         }
 
 
 class Member:
-    """Begins as the leader, or as one that stands by. First `start`, at last `stop`.
+    """This job, as the leader or as a standby. Call `start` first and `stop` at last.
 
-    `ready`: it may claim, as Spark is there; `warm`: it could lead at once. Both are told by
-    whoever runs the job. `asked`: somebody wishes that another job leads. `away`: why it can't hear
-    the others; None: it can.
+    `ready`: it may claim, because Spark runs; `warm`: it could lead at once. The caller sets both.
+    `hand_over`: the record by which an operator asks that another job leads. `connection_error`:
+    why it can't read the others' records; None: it can.
     """
 
     def __init__(self, settings: Settings, leads: bool) -> None:
@@ -84,34 +88,34 @@ class Member:
         self.clock = Clock(settings)
         self.ready = self.warm = False
         self.hand_over: HandOver | None = None
-        self.connection_error: str | None = "nothing has been heard yet"
+        self.connection_error: str | None = "no record has been read yet"
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Begin to read the records of the others."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop reading."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
 
     def wait_to_lead(self, within_s: float) -> bool:
-        """Wait at most so long; whether this job is to lead now."""
+        """Wait until this job is to lead, at most this long. Returns whether it is."""
         return self._called.wait(within_s)
 
     def begin_leading(self) -> None:
-        """It leads from now on; its clock ticks once `lead` has told the epoch."""
+        """Note that this job leads; its clock ticks once `lead` is called with the epoch."""
         self.clock, self.hand_over = Clock(self._settings), None
 
     def lead(self, epoch: int) -> None:
-        """Tick from now on, with this epoch."""
+        """Tick from now on with this epoch."""
         self.clock.lead(epoch)
 
     def end_leading(self, in_order: bool) -> None:
-        """It leads no more, and stands by if it claims at all.
+        """Note that this job leads no more; it stands by from now on.
 
-        `in_order`: it wasn't shut out, so another one may take over at once.
+        `in_order`: it wasn't shut out, so another job may take over at once.
         """
         self.clock.stop(ends=in_order, to=self.hand_over.to if self.hand_over is not None else "")
         self.hand_over = None
@@ -120,23 +124,20 @@ class Member:
 
     @property
     def standing(self) -> Standing:
-        """Who leads, as far as it has heard."""
+        """Return who leads, as far as this job has read."""
         return self._follower.standing
 
     @property
     def others(self) -> Mapping[str, Standby]:
-        """The other jobs that stand by."""
-        return {
-            name: sign
-            for name, sign in self._standby_tracker.active.items()
-            if name != self.instance
-        }
+        """Return the other jobs that stand by: instance → its last record."""
+        active = self._standby_tracker.active
+        return {name: record for name, record in active.items() if name != self.instance}
 
     def _run(self) -> None:
-        """Listen until stopped.
+        """Read until stopped.
 
-        While Kafka is away, or refuses this user, nothing is concluded; each new try has clients of
-        its own.
+        While Kafka is away, or refuses this user, nothing is concluded. Each attempt has new
+        clients.
         """
         while not self._stop.is_set():
             self._doing = "Read"
@@ -152,13 +153,13 @@ class Member:
                         self._look(reader, sender, early)
                         early = reader.next(LOOK_MS)
             except Exception as error:
-                # whatever the clients raise: who hears nothing may conclude nothing, and must go on
-                # listening
+                # Whatever the clients raise: without records nothing may be concluded, and the
+                # thread must go on.
                 self._follower.observe(None, _now_ms())
                 refused = self._refusals.note(error, self._doing)
                 if self.connection_error is None and not refused:
                     logger.warning(
-                        "the other jobs can't be heard (%s: %s); trying again",
+                        "the records of the other jobs can't be read (%s: %s); trying again",
                         type(error).__name__,
                         error,
                     )
@@ -168,51 +169,60 @@ class Member:
     def _look(
         self, reader: LeadershipReader, sender: LeadershipSender, early: list[ReceivedRecord]
     ) -> None:
+        """Read to the topic's end, and do what is to be done next.
+
+        `early`: records that have been read since the last look.
+        """
         if self._begin_anew:
             self._begin_anew = self._leading = False
             self._follower.begin_anew()
             self._beat_at = 0.0
+
+        # What is new, and what follows from it.
         asked_at = _now_ms()
-        heard = [*early, *reader.to_end()]
+        received = [*early, *reader.to_end()]
         self.connection_error = None
-        self._standby_tracker.take(heard)
-        action = self._follower.observe(heard, asked_at, _now_ms())
+        self._standby_tracker.take(received)
+        action = self._follower.observe(received, asked_at, _now_ms())
+
+        # A leader takes requests to hand over; a standby leads, claims, or says that it stands by.
         if self._leading:
-            self._be_asked(heard)
+            self._take_hand_over(received)
         elif action is Action.LEAD:
             self._leading = True
             self._follower.begin_anew()
             self._called.set()
         elif action is Action.CLAIM and self.ready:
-            claim: Claim = build_own_record(Claim, self._settings, self._epoch)
+            claim = build_own_record(Claim, self._settings, self._epoch)
             self._follower.claimed(claim, _now_ms())
             self._send(sender, claim)
         elif _now_ms() - self._beat_at >= BEAT_MS:
             self._beat_at = _now_ms()
-            self._send(
-                sender, build_own_record(Standby, self._settings, self._epoch, warm=self.warm)
-            )
+            standby = build_own_record(Standby, self._settings, self._epoch, warm=self.warm)
+            self._send(sender, standby)
 
-    def _send(self, sender: LeadershipSender, sign: LeadershipRecord) -> None:
+    def _send(self, sender: LeadershipSender, record: LeadershipRecord) -> None:
         self._doing = "Write"
-        sender.send(sign)
+        sender.send(record)
         self._doing = "Read"
 
-    def _be_asked(self, heard: list[ReceivedRecord]) -> None:
-        """Note the wish of somebody that another job leads, if another one is there."""
-        for one in heard:
-            if (
-                isinstance(one.record, HandOver)
-                and self.clock.first_epoch <= one.record.epoch <= self.clock.epoch
-            ):
-                if one.record.to in self.others if one.record.to else self.others:
-                    self.hand_over = one.record
-                else:
-                    logger.warning(
-                        "%s asks to hand over to %s, who doesn't stand by",
-                        one.record.by or "somebody",
-                        one.record.to or "another",
-                    )
+    def _take_hand_over(self, received: list[ReceivedRecord]) -> None:
+        """Note an operator's request to hand over, if the job that it names stands by."""
+        for item in received:
+            record = item.record
+            if not isinstance(record, HandOver):
+                continue
+            if not self.clock.first_epoch <= record.epoch <= self.clock.epoch:
+                continue
+            can_lead = record.to in self.others if record.to else bool(self.others)
+            if can_lead:
+                self.hand_over = record
+            else:
+                logger.warning(
+                    "%s asks to hand over to %s, and no such job stands by",
+                    record.by or "somebody",
+                    record.to or "another job",
+                )
 
     @property
     def _epoch(self) -> int:

@@ -1,9 +1,8 @@
-"""Who leads a pipeline, and when a job that stands by may take over: signs and times in, what to do
-out. No Kafka, no clock of its own.
+"""Decides who leads a pipeline, and when a standby may take over: records and times in, actions out.
 
-What the topic says is the same for everyone who has read it as far (`Standing`, by the topic's
-order and append times). When it is time to claim is each job's own matter (`Follower`, by its own
-clock): whoever is cut off from Kafka, or has slept, concludes nothing.
+There is no Kafka here and no clock. All jobs that have read the topic equally far agree on what it
+says (`Standing`, by the topic's order and append times). Each job decides by its own clock when to
+claim (`Follower`): one that is cut off from Kafka, or was suspended, concludes nothing.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from enum import Enum
 from lb_stream.contracts.commands import Claim, LeadershipRecord, Tick
 
 CLAIM_MS = 20_000
-"""Who has claimed has this long until its first tick; then others may claim."""
+"""How long others wait for the first tick of a job that has claimed; then they may claim."""
 FORCED_CLAIM_MS = 120_000
-"""The same of a job that was started to take over: its Spark isn't there yet."""
+"""The same for a job that was started to take over: its Spark is not running yet."""
 CLAIM_AGAIN_MS = 1_000
-"""A claim that didn't count is not made again at once."""
+"""How long a job waits before it claims again, after a claim that didn't count."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedRecord:
-    """A sign, and Kafka's time of it."""
+    """A leadership record, and its append time."""
 
     record: LeadershipRecord
     append_ms: int
@@ -34,55 +33,52 @@ class Action(Enum):
     """What a follower does next."""
 
     WAIT = "wait"
-    CLAIM = "claim"  # put a claim on the topic, and read on
-    LEAD = "lead"  # its claim counts: fence whoever led, and begin
+    CLAIM = "claim"  # send a claim, and read on
+    LEAD = "lead"  # its claim counts: fence the job that led, and begin
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
     """What the topic says.
 
-    `tick`: the last one, whosever; None: none is known. `vacant`: the leader has stopped in order.
-
-    `heir`: the claim that counts, until a job ticks that began to lead after it, its own or one
-    that was faster.
+    `tick`: the last tick of any job; None: none is known. `vacant`: the leader has stopped in order.
+    `heir`: the claim that counts, until a job ticks that began to lead after it: the job that has
+    claimed, or one that was faster.
     """
 
     tick: ReceivedRecord | None = None
     heir: ReceivedRecord | None = None
     vacant: bool = False
 
-    def after(self, heard: ReceivedRecord, failover_ms: int) -> Standing:
-        """With one more record of the topic."""
-        if isinstance(heard.record, Tick):
-            return self._after_tick(heard.record, heard)
-        if isinstance(heard.record, Claim) and self._counts(
-            heard.record, heard.append_ms, failover_ms
-        ):
-            return replace(self, heir=heard)
+    def after(self, received: ReceivedRecord, failover_ms: int) -> Standing:
+        """Return what the topic says with one more record."""
+        record = received.record
+        if isinstance(record, Tick):
+            return self._after_tick(record, received)
+        if isinstance(record, Claim) and self._counts(record, received.append_ms, failover_ms):
+            return replace(self, heir=received)
         return self
 
-    def _after_tick(self, tick: Tick, heard: ReceivedRecord) -> Standing:
-        if (
-            tick.ends
-        ):  # of one that was shut out meanwhile it says nothing about the one that leads now
-            over = self.tick is None or self.tick.record.epoch <= tick.epoch
-            return replace(self, tick=heard, vacant=True) if over else self
-        # whoever was taken for dead may tick again until it is shut out: that doesn't make its
-        # heir's claim void
+    def _after_tick(self, tick: Tick, received: ReceivedRecord) -> Standing:
+        # The last tick of a job that was shut out says nothing about the job that leads now.
+        if tick.ends:
+            is_leader = self.tick is None or self.tick.record.epoch <= tick.epoch
+            return replace(self, tick=received, vacant=True) if is_leader else self
+
+        # A leader that was taken for dead may tick until it is shut out: the claim stays valid.
         heir = self.heir
         if heir is not None:
             leads_anew = tick.epoch > heir.record.epoch or tick.instance == heir.record.instance
-            heir = (
-                None
-                if leads_anew or heard.append_ms - heir.append_ms >= patience_ms(heir.record)
-                else heir
-            )
-        return Standing(heard, heir)
+            too_late = received.append_ms - heir.append_ms >= patience_ms(heir.record)
+            if leads_anew or too_late:
+                heir = None
+        return Standing(received, heir)
 
     def _counts(self, claim: Claim, at_ms: int, failover_ms: int) -> bool:
-        """Whether a claim that was appended then makes its job the heir: the leader has gone or
-        been silent, and nobody was first."""
+        """Return whether a claim that was appended at this time makes its job the heir.
+
+        The leader must have stopped or been silent, and no other claim may count.
+        """
         if claim.forced:
             return True
         if self.heir is not None and at_ms - self.heir.append_ms < patience_ms(self.heir.record):
@@ -96,7 +92,7 @@ class Standing:
 
 
 def patience_ms(claim: LeadershipRecord) -> int:
-    """How long others wait for the first tick of a job that has claimed."""
+    """Return how long (ms) others wait for the first tick of a job that has claimed."""
     return FORCED_CLAIM_MS if isinstance(claim, Claim) and claim.forced else CLAIM_MS
 
 
@@ -104,41 +100,42 @@ def patience_ms(claim: LeadershipRecord) -> int:
 class Follower:
     """One job that stands by.
 
-    Times are its own clock's, ms, from any beginning; they only ever grow.
+    Times are those of its own clock: ms since any beginning, which only grow.
     """
 
     instance: str
     failover_ms: int
     standing: Standing = Standing()
-    _since: float | None = (
-        None  # since when it has read to the topic's end again and again, without a sign of life
-    )
-    _looked: float = 0.0
-    _claimed: tuple[str, float] | None = None  # id of its claim, when it was made
+    # Since when it has read to the topic's end again and again, without a record of a leader.
+    _since: float | None = None
+    _observed_at: float = 0.0
+    # The id of its claim, and when it was made.
+    _claimed: tuple[str, float] | None = None
 
     def observe(
         self,
-        heard: Iterable[ReceivedRecord] | None,
+        received: Iterable[ReceivedRecord] | None,
         asked_at: float,
         answered_at: float | None = None,
     ) -> Action:
-        """One look at the topic.
+        """Take the topic's new records into account, and return what to do next.
 
-        `heard`: all that is new there, read to its end; None: Kafka didn't answer.
-
-        `asked_at`, `answered_at`: just before it and just after; None: it took no time.
+        `received`: all new records up to the topic's end; None: Kafka didn't answer. `asked_at`,
+        `answered_at`: the times before and after Kafka was asked; None: it took no time.
         """
-        if heard is None:
+        if received is None:
             self._since = None
             return Action.WAIT
-        if self._since is None or asked_at - self._looked > self.failover_ms / 2:
-            self._since = (
-                asked_at  # it was away itself: so may have been the leader, for no fault of its own
-            )
-        self._looked = asked_at
-        for one in heard:
-            before, self.standing = self.standing, self.standing.after(one, self.failover_ms)
-            if self.standing is not before:  # the sign may have come while Kafka was slow to answer
+
+        # After a pause of its own the job can't know whether the leader was silent.
+        if self._since is None or asked_at - self._observed_at > self.failover_ms / 2:
+            self._since = asked_at
+        self._observed_at = asked_at
+
+        # A record may have come while Kafka was slow to answer.
+        for record in received:
+            before, self.standing = self.standing, self.standing.after(record, self.failover_ms)
+            if self.standing is not before:
                 self._since = asked_at if answered_at is None else answered_at
         heir = self.standing.heir
         if heir is not None and self._claimed is not None and heir.record.id == self._claimed[0]:
@@ -146,12 +143,11 @@ class Follower:
         return Action.CLAIM if self._may_claim(asked_at) else Action.WAIT
 
     def claimed(self, claim: Claim, at: float) -> None:
-        """Its claim is on the topic."""
+        """Note that this job has sent a claim."""
         self._claimed = claim.id, at
 
     def begin_anew(self) -> None:
-        """It has led, or tried to: an earlier claim of its own counts no more, and the silence
-        before doesn't."""
+        """Forget its claim and the silence before: the job has led, or tried to."""
         self._claimed, self._since = None, None
 
     def _may_claim(self, now: float) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,9 +25,9 @@ from lb_stream.io.tables.log import build_offset_marks, find_pipeline, next_offs
 from lb_stream.store import Store
 
 APP = "taken-over"
-"""Stands for the checkpoint in the log's row: no batch has made it."""
+"""Stands in the log's row for the checkpoint's uuid: no batch has made this row."""
 _KEPT = ("cluster", "seq", "epoch", "now_ms", "memory", "inputs", "shadow_memory")
-"""What stays of the cluster's last round. Nothing else of it is done once more."""
+"""Columns of the cluster's last round that are copied. The others would be done once more."""
 
 
 class TakeOverError(RuntimeError):
@@ -63,8 +63,7 @@ def take_over(
     last = None if given is None else _last(given, cluster)
     if given is None or last is None or not last["memory"]:
         raise TakeOverError(
-            f"the log in {source} says nothing of a cluster {cluster}: are its name and the folder "
-            "right?"
+            f"the log in {source} has no cluster {cluster}: check the cluster's name and the folder"
         )
     for root in (source, target):
         if (leader := last_leader(root)) is not None and leader.runs_here:
@@ -75,15 +74,15 @@ def take_over(
     log = open_table(target, ROUNDS)
     if (other := find_pipeline(log)) not in (None, pipeline):
         raise TakeOverError(
-            f"{target} holds the log of the pipeline {other!r}, not of {pipeline!r}"
+            f"{target} holds the log of the pipeline {other!r}, not of {pipeline!r}: name other "
+            "tables (stream.tables), or that pipeline (stream.pipeline_id)"
         )
     own = _last(log, cluster)
     if own is not None and (own["epoch"], own["seq"]) >= (last["epoch"], last["seq"]):
         raise TakeOverError(
-            f"the log in {target} knows {cluster} as of round {own['seq']}, epoch {own['epoch']}, "
-            f"that in {source} only as of round "
-            f"{last['seq']}, epoch {last['epoch']}: it has been taken over already, or the folders "
-            "are the wrong way round"
+            f"the log in {target} has {cluster} up to round {own['seq']}, epoch {own['epoch']}, "
+            f"that in {source} only up to round {last['seq']}, epoch {last['epoch']}: it has been "
+            "taken over already, or the folders are swapped"
         )
     newest = log.transaction_version(pipeline)
     log_seq = 0 if newest is None else newest + 1
@@ -92,11 +91,9 @@ def take_over(
     file = write_rows(
         log, pa.Table.from_pylist([row], ROUNDS.schema), f"{log_seq:012d}", durable=True
     )
-    read = (
-        {}
-        if next_offsets(log, pipeline, topics)
-        else next_offsets(given, find_pipeline(given) or "", topics)
-    )
+    read: Mapping[tuple[str, int], int] = {}
+    if not next_offsets(log, pipeline, topics):
+        read = next_offsets(given, find_pipeline(given) or "", topics)
     add_files(
         log,
         ROUNDS,
@@ -109,7 +106,7 @@ def take_over(
 
 
 def _last(log: Table, cluster: str) -> dict[str, Any] | None:
-    """The cluster's last row; None: there is none."""
+    """Return the cluster's last row; None if there is none."""
     rows = numeric_dataset(log)
     numbers = rows.to_table(columns=["log_seq", "cluster"])
     numbers = numbers.filter(pc.equal(numbers["cluster"], cluster))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import TypeVar
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaTimeoutError
@@ -25,9 +25,9 @@ ANSWER_MS = 2_000
 """After this time without an answer, Kafka counts as unavailable."""
 LONGEST_READING_MS = 10_000
 LONGEST_SENDING_MS = 5_000
-"""A leadership record that is older says nothing any more."""
+"""How long sending may take: an older leadership record says nothing any more."""
 FETCH_MS = 100
-"""How long Kafka may hold a fetch that finds nothing; it blocks the connection meanwhile."""
+"""How long Kafka may hold a fetch that finds no record; it blocks the connection meanwhile."""
 SILENCE_TICKS = 3
 SOON_MS = 1_000
 """Longest pause between a client's attempts to connect; its own 30 s outlast most absences."""
@@ -38,18 +38,30 @@ def silence_ms(settings: Settings) -> int:
     return max(settings.stream.failover_after_ms, SILENCE_TICKS * settings.stream.tick_interval_ms)
 
 
+_Record = TypeVar("_Record", bound=LeadershipRecord)
+
+
 def build_own_record(
-    kind: type[LeadershipRecord], settings: Settings, epoch: int, **fields: Any
-) -> Any:
-    """Build a leadership record of this process, of the model `kind`."""
-    name, now_ms = settings.stream.pipeline_id, time.time_ns() // 1_000_000
-    given: Mapping[str, Any] = {
+    kind: type[_Record], settings: Settings, epoch: int, **fields: object
+) -> _Record:
+    """Return a leadership record of this process, of the model `kind`."""
+    given = {
         "id": str(uuid.uuid4()),
-        "sent_ms": now_ms,
+        "sent_ms": time.time_ns() // 1_000_000,
         "host": this_host(),
         "pid": os.getpid(),
-    } | fields
-    return kind(pipeline=name, epoch=epoch, **given)
+        "pipeline": settings.stream.pipeline_id,
+        "epoch": epoch,
+    }
+    return kind.model_validate(given | fields)
+
+
+_TIMEOUTS = (
+    "request_timeout_ms",
+    "delivery_timeout_ms",
+    "max_block_ms",
+    "bootstrap_timeout_ms",
+)
 
 
 class LeadershipSender:
@@ -57,28 +69,17 @@ class LeadershipSender:
 
     def __init__(self, settings: Settings) -> None:
         self._topic = settings.topics.commands
-        waits = (
-            "request_timeout_ms",
-            "delivery_timeout_ms",
-            "max_block_ms",
-            "bootstrap_timeout_ms",
-        )
-        patience = dict.fromkeys(waits, LONGEST_SENDING_MS)
-        options = (
-            client_options(settings)
-            | patience
-            | {"acks": "all", "linger_ms": 0, "reconnect_backoff_max_ms": SOON_MS}
-        )
-        self._producer = KafkaProducer(**options)
+        timeouts = dict.fromkeys(_TIMEOUTS, LONGEST_SENDING_MS)
+        own = {"acks": "all", "linger_ms": 0, "reconnect_backoff_max_ms": SOON_MS}
+        self._producer = KafkaProducer(**client_options(settings) | timeouts | own)
 
-    def send(self, sign: LeadershipRecord) -> None:
-        """Send a record and wait until Kafka has it.
+    def send(self, record: LeadershipRecord) -> None:
+        """Send a record and wait until Kafka has stored it.
 
-        Raises KafkaError; Kafka may still take the record within LONGEST_SENDING_MS then.
+        Raises KafkaError; then Kafka may still store the record within LONGEST_SENDING_MS.
         """
-        self._producer.send(self._topic, key=b"", value=sign.to_json().encode()).get(
-            timeout=LONGEST_SENDING_MS / 1000
-        )
+        sent = self._producer.send(self._topic, key=b"", value=record.to_json().encode())
+        sent.get(timeout=LONGEST_SENDING_MS / 1000)
 
     def close(self) -> None:
         """Release the connections; records that wait to be sent are dropped."""
@@ -88,7 +89,7 @@ class LeadershipSender:
 class LeadershipReader:
     """Reads leadership records, from the topic's last records on.
 
-    `there` is False without a topic. Raises KafkaError when Kafka doesn't answer.
+    `topic_exists` is False without a topic. Raises KafkaError when Kafka doesn't answer.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -101,10 +102,10 @@ class LeadershipReader:
             for number in sorted(self._consumer.partitions_for_topic(topic) or ())
         ]
         self._consumer.assign(self._places)
+        if not self._places:
+            return
         ends = self._ends()
-        for place, begin in (
-            self._consumer.beginning_offsets(self._places) if self._places else {}
-        ).items():
+        for place, begin in self._consumer.beginning_offsets(self._places).items():
             self._consumer.seek(place, max(begin, ends[place] - LAST_RECORDS))
 
     def to_end(self) -> list[ReceivedRecord]:
@@ -125,7 +126,7 @@ class LeadershipReader:
 
     @property
     def topic_exists(self) -> bool:
-        """Whether the topic exists."""
+        """Return whether the topic exists."""
         return bool(self._places)
 
     def next(self, within_ms: float) -> list[ReceivedRecord]:
@@ -141,18 +142,16 @@ class LeadershipReader:
         self._consumer.close()
 
     def _ends(self) -> dict[TopicPartition, int]:
-        return (
-            dict(self._consumer.end_offsets(self._places, timeout_ms=ANSWER_MS))
-            if self._places
-            else {}
-        )
+        if not self._places:
+            return {}
+        return dict(self._consumer.end_offsets(self._places, timeout_ms=ANSWER_MS))
 
     def _poll(self, timeout_ms: int) -> Iterator[ReceivedRecord]:
-        for some in self._consumer.poll(timeout_ms=timeout_ms).values():
-            for record in some:
-                sign = parse_leadership_record(record.value or b"")
-                if sign is not None and sign.pipeline == self._pipeline:
-                    yield ReceivedRecord(sign, record.timestamp)
+        for records in self._consumer.poll(timeout_ms=timeout_ms).values():
+            for raw in records:
+                record = parse_leadership_record(raw.value or b"")
+                if record is not None and record.pipeline == self._pipeline:
+                    yield ReceivedRecord(record, raw.timestamp)
 
 
 def parse_leadership_record(value: bytes) -> LeadershipRecord | None:

@@ -139,8 +139,8 @@ def while_it_runs(folder: Path) -> None:
     ("attempt", "said"),
     [
         (twice, "taken over already"),
-        (forgotten, "says nothing of a cluster b"),
-        (lambda folder: taken(folder, "c"), "says nothing of a cluster c"),
+        (forgotten, "has no cluster b"),
+        (lambda folder: taken(folder, "c"), "has no cluster c"),
         (into_anothers, "holds the log of the pipeline 'north', not of 'west'"),
         (while_it_runs, "stop it first"),
     ],
