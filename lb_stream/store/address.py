@@ -1,8 +1,8 @@
 """Addresses of folders and their options, as each library that reads and writes there has them.
 
 Options have object_store's names (aws_endpoint, google_service_account, azure_storage_account_key),
-which delta-rs and obstore take as they are. Hadoop's s3a, abfs and gs get the options that they need
-under Hadoop's names. Options that begin with `fs.` are Hadoop's alone.
+which delta-rs and obstore take as they are. Hadoop's s3a, abfs and gs get the options that they
+need under Hadoop's names. Options that begin with `fs.` are Hadoop's alone.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Address:
 
     @property
     def uri(self) -> str:
-        """Return the address for obstore, delta-rs and pyarrow; of this machine an absolute path."""
+        """Return the address for obstore and delta-rs; of this machine an absolute path."""
         if self.kind == "local":
             return self.path
         return f"{OBJECTS[self.scheme]}://{self._native_authority}{self.path}"

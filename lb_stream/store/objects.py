@@ -178,7 +178,7 @@ def _entry(found: ObjectMeta) -> Entry:
 
 @contextmanager
 def _as_os_error() -> Iterator[None]:
-    """Raise the library's errors as OSError with one line; its further lines are about its source."""
+    """Raise the library's errors as OSError, with the first line of their texts."""
     try:
         yield
     except (PermissionDeniedError, UnauthenticatedError) as error:

@@ -89,7 +89,7 @@ def _read_beginning(record: IO[bytes] | io.BufferedReader) -> tuple[int, bytes]:
 
 
 def _read_varint(stream: IO[bytes] | io.BufferedReader) -> int:
-    """Read a number in the format of Kafka's records: seven bits a byte, zigzag. Raises EOFError."""
+    """Read a number as Kafka's records have it: seven bits a byte, zigzag. Raises EOFError."""
     value = 0
     for shift in range(0, 70, 7):
         byte = stream.read(1)

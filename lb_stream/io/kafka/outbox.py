@@ -72,8 +72,8 @@ class _Record(NamedTuple):
 class Outbox:
     """The only writer of `lb-decisions`, `lb-ownership` and `lb-command-results`.
 
-    Call `fence` first, then `read_watermark`, then the other methods. The watermark is the number in
-    the log of the last batch that is published, plus one. It is a committed offset of the group
+    Call `fence` first, then `read_watermark`, then the other methods. The watermark is the number
+    in the log of the last batch that is published, plus one. It is a committed offset of the group
     `<pipeline>-watermark`, and each batch's transaction moves it.
     """
 
@@ -98,7 +98,7 @@ class Outbox:
         )
 
     def fence(self) -> None:
-        """Shut out the jobs that published under this pipeline's id, and abort their transaction."""
+        """Shut out earlier jobs of this pipeline, and abort their transaction."""
         self._producer.init_transactions()
 
     def read_watermark(self, default: int, fenced: bool = True) -> None:

@@ -138,11 +138,11 @@ def require_no_leader(settings: Settings, take_over: bool) -> None:
     pipeline = settings.stream.pipeline_id
     if not take_over:
         raise FatalError(
-            f"the pipeline {pipeline!r} is run already by {describe_leader(leader)}, which goes on. "
-            "To replace it, stop it first, or start this job with --take-over: that shuts the other "
-            "job out of publishing, waits for its end and goes on where its log ends. To run a job "
-            "beside it, give it a stream.pipeline_id, stream.tables and a stream.checkpoint of its "
-            "own"
+            f"the pipeline {pipeline!r} is run already by {describe_leader(leader)}, which goes "
+            "on. To replace it, stop it first, or start this job with --take-over: that shuts the "
+            "other job out of publishing, waits for its end and goes on where its log ends. To run "
+            "a job beside it, give it a stream.pipeline_id, stream.tables and a stream.checkpoint "
+            "of its own"
         )
     logger.info(
         "taking over the pipeline %r from %s: that job is shut out of publishing now, and ends "

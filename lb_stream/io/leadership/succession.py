@@ -1,4 +1,4 @@
-"""Decides who leads a pipeline, and when a standby may take over: records and times in, actions out.
+"""Decides who leads a pipeline, and when a standby may take over, from records and times.
 
 There is no Kafka here and no clock. All jobs that have read the topic equally far agree on what it
 says (`Standing`, by the topic's order and append times). Each job decides by its own clock when to
@@ -41,9 +41,9 @@ class Action(Enum):
 class Standing:
     """What the topic says.
 
-    `tick`: the last tick of any job; None: none is known. `vacant`: the leader has stopped in order.
-    `heir`: the claim that counts, until a job ticks that began to lead after it: the job that has
-    claimed, or one that was faster.
+    `tick`: the last tick of any job; None: none is known. `vacant`: the leader has stopped in
+    order. `heir`: the claim that counts, until a job ticks that began to lead after it: the job
+    that has claimed, or one that was faster.
     """
 
     tick: ReceivedRecord | None = None

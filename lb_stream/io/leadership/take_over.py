@@ -1,4 +1,4 @@
-"""Takes over a cluster from another pipeline: copies the memory in its log to this pipeline's log."""
+"""Takes over a cluster from another pipeline: copies its memory to this pipeline's log."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def take_over(
     """Append a cluster's last memory in the tables `source` to the log in the tables `target`.
 
     Ids of decisions, versions of ownership records and epochs continue. A pipeline that has read
-    nothing yet begins to read `topics` where the other has ended. Raises TakeOverError, TableMismatch,
-    and one of COMMIT_TROUBLES when a job writes to that log at the same time.
+    nothing yet begins to read `topics` where the other has ended. Raises TakeOverError,
+    TableMismatch, and one of COMMIT_TROUBLES when a job writes to that log at the same time.
     """
     given = existing_table(source, ROUNDS)
     last = None if given is None else _last(given, cluster)

@@ -1,4 +1,4 @@
-"""A small HTTP server for what only reads: each GET is answered by one function."""
+"""A small HTTP server for programs that only read: one function answers each GET."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socketserver
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 logger = logging.getLogger(__name__)
 
@@ -16,17 +16,17 @@ TEXT = "text/plain; charset=utf-8"
 
 
 class HttpAnswer(NamedTuple):
-    """What is said to a request."""
+    """The answer to a request. `kind`: its content type."""
 
     status: int
-    kind: str  # content type
+    kind: str
     content: bytes
 
 
 Respond = Callable[[str], HttpAnswer]
-"""From the request's path with its query to the answer.
+"""Returns the answer for a request's path with its query.
 
-Called from many threads; what it raises is answered with status 500.
+It is called from many threads. An exception is answered with status 500.
 """
 
 
@@ -34,13 +34,15 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def server_bind(self) -> None:
-        """As it is but for the look-up of this machine's name, which takes seconds where no name
-        server answers."""
+        """Bind the port without looking this machine's name up.
+
+        The look-up takes seconds if no name server answers.
+        """
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """One that went away before it had its answer is no news."""
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Log an error only for debugging: clients may go away before they have their answer."""
         logger.debug("a request of %s failed", client_address, exc_info=True)
 
 
@@ -52,12 +54,10 @@ def _handler(respond: Respond) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 10  # seconds of silence, then a connection is closed
         protocol_version = "HTTP/1.1"  # connections stay open: a client asks often
-        disable_nagle_algorithm = (
-            True  # head and body are two writes: together they'd wait 40 ms for each other
-        )
+        disable_nagle_algorithm = True  # head and body would wait 40 ms for each other
 
         def do_GET(self) -> None:
-            """Answer one path."""
+            """Answer a GET."""
             try:
                 answer = respond(self.path)
             except Exception as error:
@@ -69,16 +69,16 @@ def _handler(respond: Respond) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(answer.content)
 
-        def log_message(self, format: str, *arguments: Any) -> None:
-            """A request is no news."""
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Log no request."""
 
     return Handler
 
 
 class HttpServer:
-    """Serves until it is stopped.
+    """A server that runs until it is stopped.
 
-    `address`: host:port; port 0 means any that is free. Raises OSError when it can't be had.
+    `address`: host:port; port 0 means any free one. Raises OSError if it is not available.
     """
 
     def __init__(self, address: str, respond: Respond) -> None:
@@ -95,7 +95,7 @@ class HttpServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer nobody any more."""
+        """Close the port, and end the thread."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(timeout=5)

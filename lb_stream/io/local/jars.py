@@ -1,6 +1,6 @@
-"""Find the jars that `lbctl jars fetch` has brought to `.jars/{spark,broker}` and `.jars/s3`.
+"""Finds the jars that `lbctl jars fetch` has put into `.jars/{spark,broker}` and `.jars/s3`.
 
-conf/ivy.xml names them. Fetching is done by lb_stream.kit.fetch_jars.
+conf/ivy.xml names them; lb_stream.kit.fetch_jars fetches them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from lb_stream.settings.files import CONF, find_home
 
 CONFIGURATIONS = ("spark", "broker")
 EXTRAS = ("s3",)
-"""Configurations that are fetched where they are asked for, and kept up to date from then on."""
+"""Configurations that are fetched on request, and kept up to date from then on."""
 COMPILED_NAME = "lb-checkpoints"
-"""The jar of our own that a checkpoint in a bucket needs."""
+"""The project's own jar, which a checkpoint in a bucket needs."""
 
 
 class JarsError(RuntimeError):
@@ -27,20 +27,23 @@ class JarsError(RuntimeError):
 
 @dataclass(frozen=True)
 class JarsLock:
-    """The files that fix the jars: which (ivy.xml), from where (ivysettings.xml), their SHA-256."""
+    """The files that fix the jars: their names, where they come from, and their SHA-256."""
 
     conf: Path = CONF
 
     @property
     def ivy(self) -> Path:
+        """Return the file that names the jars."""
         return self.conf / "ivy.xml"
 
     @property
     def settings(self) -> Path:
+        """Return the file that says where jars are fetched from."""
         return Path(os.environ.get("LB_IVY_SETTINGS") or self.conf / "ivysettings.xml")
 
     @property
     def hashes(self) -> Path:
+        """Return the file with each jar's SHA-256."""
         return self.conf / "jars.sha256"
 
     @property
@@ -83,7 +86,7 @@ def jar_paths(configuration: str, folder: Path | None = None) -> list[Path]:
     """
     if configuration not in (*CONFIGURATIONS, *EXTRAS):
         known = ", ".join((*CONFIGURATIONS, *EXTRAS))
-        raise ValueError(f"no such configuration: {configuration!r}; there are {known}")
+        raise ValueError(f"configuration = {configuration!r}: expected one of {known}")
     folder = folder or default_folder()
     lock = JarsLock()
     paths = [folder / configuration / name for name in sorted(lock.modules()[configuration])]
@@ -120,7 +123,6 @@ def fetched_extras(folder: Path | None = None) -> tuple[str, ...]:
 
 
 def compiled_jar(folder: Path, source: Path) -> Path:
-    """Return where COMPILED_NAME is in `folder`; each source and each Spark has a file of its
-    own."""
+    """Return the path of COMPILED_NAME in `folder`; it differs by source and by Spark's version."""
     digest = hashlib.sha256(source.read_bytes() + version("pyspark").encode()).hexdigest()
     return folder / f"{COMPILED_NAME}-{digest[:12]}.jar"

@@ -1,8 +1,8 @@
 """Finds the Java that Spark and the embedded broker run on.
 
-Standard library only, so that set-up can call it before anything is installed: `python3 -I
-lb_stream/io/local/java.py` prints the path of a fit Java; otherwise one line on stderr says what
-was found and what to install, exit code 2.
+It needs only the standard library, so that set-up can call it before any package is installed:
+`python3 -I lb_stream/io/local/java.py` prints the path of a Java that fits. If there is none, one
+line on stderr says what was found and what to install, and the exit code is 2.
 """
 
 import os
@@ -32,16 +32,22 @@ class JavaUnfit(RuntimeError):
 
 @dataclass(frozen=True)
 class Java:
+    """A Java on this machine."""
+
     path: Path
     version: str
 
     @property
     def major(self) -> int:
+        """Return the major version."""
         return major_version(self.version)
 
 
 def major_version(version: str) -> int:
-    """17 for "17.0.15", "17" or "17-ea"; 8 for "1.8.0_422". ValueError when there is no number."""
+    """Return 17 for "17.0.15", "17" or "17-ea", and 8 for "1.8.0_422".
+
+    Raises ValueError for a text without a number.
+    """
     numbers = re.findall(r"\d+", version)
     if not numbers:
         raise ValueError(f"not a Java version: {version!r}")
@@ -49,11 +55,10 @@ def major_version(version: str) -> int:
 
 
 def find_java(env: Mapping[str, str] = os.environ) -> Java:
-    """The Java that Spark's own scripts would run: $JAVA_HOME/bin/java when JAVA_HOME is set, else
-    `java` on PATH.
+    """Return the Java that Spark's scripts run: `$JAVA_HOME/bin/java`, or `java` on PATH.
 
-    Raises JavaUnfit. A JAVA_HOME that is set but unfit is an error even if PATH has a better one:
-    Spark would use it.
+    Raises JavaUnfit, also if JAVA_HOME has an unfit Java and PATH a better one: Spark would run the
+    one of JAVA_HOME.
     """
     home = env.get("JAVA_HOME", "")
     found = (
@@ -76,8 +81,7 @@ def find_java(env: Mapping[str, str] = os.environ) -> Java:
 
 
 def _version_of(java: str) -> str:
-    # The first line reads: openjdk version "17.0.15" 2025-04-15; some builds print "Picked up …"
-    # lines before it.
+    # The line reads: openjdk version "17.0.15" 2025-04-15. Some builds print "Picked up …" before.
     result = subprocess.run(
         [java, "-version"], capture_output=True, text=True, timeout=30, check=True
     )
@@ -93,6 +97,7 @@ def _one_line(error: Exception) -> str:
 
 
 def main() -> int:
+    """Print the path of a Java that fits, and return the exit code."""
     try:
         java = find_java()
     except JavaUnfit as error:

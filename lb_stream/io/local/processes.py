@@ -1,5 +1,7 @@
-"""Processes of this machine: known by id and start time, so that a process that got a reused id is
-never touched; locks that they share."""
+"""Processes of this machine, and locks that they share.
+
+A process is known by its id and its start: another one with a reused id is never touched.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,7 @@ from pathlib import Path
 
 
 def start_mark(pid: int) -> str | None:
-    """An opaque mark of when process `pid` started, equal only for one and the same process; None
-    if it is not running."""
+    """Return a text that only this very process has, from its start; None if it doesn't run."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         threads = len(os.listdir(f"/proc/{pid}/task"))
@@ -26,36 +27,33 @@ def start_mark(pid: int) -> str | None:
         return None if Path("/proc/self/stat").exists() else _started_at_by_ps(pid)
     except (OSError, ProcessLookupError):
         return None
-    fields = stat.rpartition(")")[
-        2
-    ].split()  # after the command's name, which may hold spaces: state is field 0, start time 19
-    # The first thread ends before the others, which may still hold ports and files: only the last
-    # one's end counts.
+    # Behind the command's name, which may have spaces: state is field 0, start time field 19.
+    fields = stat.rpartition(")")[2].split()
+    # The first thread may end before the others, which may still hold ports and files.
     ended = fields[0] in "ZX" and threads <= 1
     return None if ended else f"{_boot_id()}:{fields[19]}"
 
 
 def started_ms(pid: int) -> int | None:
-    """When process `pid` began, ms since the epoch; None if it is not running."""
+    """Return when a process started, ms since the epoch; None if it doesn't run."""
     if (mark := start_mark(pid)) is None:
         return None
     if not Path("/proc/uptime").exists():
-        return int(time.mktime(time.strptime(mark)) * 1000)  # ps says it in words
+        return int(time.mktime(time.strptime(mark)) * 1000)  # ps prints a date
     booted_s = time.time() - float(Path("/proc/uptime").read_text().split()[0])
     return int((booted_s + int(mark.rpartition(":")[2]) / os.sysconf("SC_CLK_TCK")) * 1000)
 
 
 def _boot_id() -> str:
+    """Return the id of the machine's last boot: start times count from there."""
     try:
-        return (
-            Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        )  # start times count from boot
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
 
 
 def _started_at_by_ps(pid: int) -> str | None:
-    """Where there is no /proc (macOS)."""
+    """Return the start on a machine without /proc (macOS)."""
     result = subprocess.run(
         ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
@@ -64,22 +62,23 @@ def _started_at_by_ps(pid: int) -> str | None:
 
 
 _LIBC = ctypes.CDLL(None)
-"""Opened here: between fork and exec no lock may be asked for that another thread may hold."""
+"""Opened at import: between fork and exec no lock may be taken that another thread may hold."""
 
 
 def end_with_parent() -> None:
-    """For `preexec_fn`: on Linux the new process gets SIGTERM when the one that started it is gone,
-    by kill -9 even."""
+    """Make a new process end when its parent is gone, even by kill -9; for `preexec_fn`.
+
+    Only Linux can do that: the process gets SIGTERM.
+    """
     if sys.platform == "linux":
         _LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG; exec keeps it
 
 
 def end(pid: int, mark: str, grace_s: float = 15) -> bool:
-    """SIGTERM, then SIGKILL after `grace_s`.
+    """End a process by SIGTERM, and by SIGKILL after `grace_s`; return once it is gone.
 
-    True when that very process was running; returns once it is gone.
-
-    Raises TimeoutError when it survives even SIGKILL for ten seconds (stuck in the kernel).
+    `mark`: of `start_mark`. Returns False if that very process doesn't run. Raises TimeoutError if
+    it survives SIGKILL for ten seconds, because it is stuck in the kernel.
     """
     if start_mark(pid) != mark:
         return False
@@ -98,15 +97,15 @@ def _gone(pid: int, mark: str, within_s: float) -> bool:
             return False
         time.sleep(0.02)
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)  # a child of ours would stay a zombie
+        os.waitpid(pid, os.WNOHANG)  # a child of this process would stay a zombie
     return True
 
 
 @contextmanager
 def locked(path: Path, wait: bool = True) -> Iterator[None]:
-    """Hold the file's lock.
+    """Hold the lock of a file, which is created if it doesn't exist.
 
-    Raises BlockingIOError when another process has it and `wait` is False.
+    `wait`: wait while another process has the lock; else raise BlockingIOError.
     """
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

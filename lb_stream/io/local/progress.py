@@ -1,4 +1,4 @@
-"""Progress of what takes long: a bar on a terminal, a line now and then elsewhere (a CI log)."""
+"""Shows the progress of long work: a bar on a terminal, a line now and then in other outputs."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -7,41 +7,39 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress(label: str, every: int = 20) -> Iterator[Callable[[str, int, int], None]]:
-    """Gives a function (what, steps done, steps in all) to report progress with.
+    """Give a function that shows progress on stderr: (subject, steps done, steps in all).
 
-    Writes to stderr; shows nothing if never called.
-
-    `every`: where there is no terminal, a line after so many steps.
+    `every`: steps between two lines where there is no terminal.
     """
+    from rich import progress as bars  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _plain(label, every)
+        yield _report_lines(label, every)
         return
     columns = (
-        TextColumn(label),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[what]}"),
+        bars.TextColumn(label),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("{task.fields[subject]}"),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(label, total=None, what="", visible=False)
+    with bars.Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(label, total=None, subject="", visible=False)
 
-        def report(what: str, done: int, total: int) -> None:
+        def report(subject: str, done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, visible=True)
-            if what:
-                bar.update(task, what=what)
+            if subject:
+                bar.update(task, subject=subject)
 
         yield report
 
 
-def _plain(label: str, every: int) -> Callable[[str, int, int], None]:
+def _report_lines(label: str, every: int) -> Callable[[str, int, int], None]:
     last = -every
 
-    def report(what: str, done: int, total: int) -> None:
+    def report(_subject: str, done: int, total: int) -> None:
         nonlocal last
         if done - last >= every or done == total:
             if done != last:

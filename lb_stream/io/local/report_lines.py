@@ -1,7 +1,6 @@
-"""Lines of a file of load reports: which broker's they are, when they were captured, and the
-report's own bytes.
+"""Reads lines of a file of load reports: broker, time of capture, and the report's own bytes.
 
-Three forms, told apart line by line:
+A line has one of three forms:
 - a report as the broker emits it;
 - {"capturedAtMs", "broker", "report"}: captured from a broker;
 - {"capturedAtMs", "path": "/loadbalance/brokers/<broker>", "data"}: captured from the metadata
@@ -11,7 +10,6 @@ Three forms, told apart line by line:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,44 +18,46 @@ BROKERS_PATH = "/loadbalance/brokers/"
 
 
 class Unsendable(ValueError):
-    """A line that can't be sent; the text says why."""
+    """A line that can't be sent; the text says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What goes on the topic: `value` is the report's JSON exactly as it stands in the line.
+    """A report for the topic.
 
-    `at_ms` is None when nothing tells.
+    `value`: the report's JSON exactly as in the line; `at_ms`: when it was captured, None if the
+    line doesn't say; `line`: its number in the file, from 1; 0: it is from no file.
     """
 
     broker: str
     value: bytes
     at_ms: float | None
-    line: int = 0  # its number in the file, from 1; 0: not from a file
+    line: int = 0
 
 
 class _Line(msgspec.Struct):
-    report: msgspec.Raw = msgspec.Raw()  # empty: there is no such field
+    """The fields of all three forms, with values of any type. Raw fields are empty if absent."""
+
+    report: msgspec.Raw = msgspec.Raw()
     data: msgspec.Raw = msgspec.Raw()
-    broker: Any = None
-    path: Any = None
-    topic: Any = None
-    captured_at_ms: Any = msgspec.field(default=None, name="capturedAtMs")
-    name: Any = None
-    web_service_url: Any = msgspec.field(default=None, name="webServiceUrl")
-    web_service_url_tls: Any = msgspec.field(default=None, name="webServiceUrlTls")
-    last_update: Any = msgspec.field(default=None, name="lastUpdate")
-    timestamp: Any = None
+    broker: object = None
+    path: object = None
+    topic: object = None
+    captured_at_ms: object = msgspec.field(default=None, name="capturedAtMs")
+    name: object = None
+    web_service_url: object = msgspec.field(default=None, name="webServiceUrl")
+    web_service_url_tls: object = msgspec.field(default=None, name="webServiceUrlTls")
+    last_update: object = msgspec.field(default=None, name="lastUpdate")
+    timestamp: object = None
 
 
 _decoder = msgspec.json.Decoder(_Line)
 
 
 def read_line(text: bytes, broker: str | None = None) -> Report | None:
-    """The report in one line, or None when the line holds something else (another path, a removed
-    node, nothing).
+    """Return the report in a line; None if there is none: another path, a removed node, no text.
 
-    `broker` (host:port) is whose a plain report is that doesn't say itself. Raises Unsendable.
+    `broker`: host:port, for a plain report that doesn't name its broker. Raises Unsendable.
     """
     text = text.strip()
     if not text:
@@ -67,9 +67,9 @@ def read_line(text: bytes, broker: str | None = None) -> Report | None:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unsendable(f"not a JSON object: {error}") from None
     if line.path is not None:
-        return _of_metadata(line)
+        return _parse_metadata(line)
     if bytes(line.report):
-        return _of_capture(line)
+        return _parse_capture(line)
     own = (
         line.name
         or _host_and_port(line.web_service_url)
@@ -78,13 +78,12 @@ def read_line(text: bytes, broker: str | None = None) -> Report | None:
     )
     if not isinstance(own, str):
         raise Unsendable(
-            "whose report it is can't be told (neither name nor webServiceUrl): give --broker "
-            "HOST:PORT"
+            "the report names no broker (neither name nor webServiceUrl): give --broker HOST:PORT"
         )
     return Report(own, text, _time(line.last_update) or _time(line.timestamp))
 
 
-def _of_metadata(line: _Line) -> Report | None:
+def _parse_metadata(line: _Line) -> Report | None:
     if (
         not isinstance(line.path, str)
         or not line.path.startswith(BROKERS_PATH)
@@ -96,29 +95,28 @@ def _of_metadata(line: _Line) -> Report | None:
     )
 
 
-def _of_capture(line: _Line) -> Report:
+def _parse_capture(line: _Line) -> Report:
     if line.topic is not None:
         raise Unsendable(
-            f"a record of the extensible load manager ({line.topic}): only modular and simple "
-            "reports are read yet"
+            f"a record of the extensible load manager ({line.topic}): only reports of the modular "
+            "and simple load managers can be sent"
         )
     if not isinstance(line.broker, str) or not line.broker:
-        raise Unsendable("a captured report without its broker")
+        raise Unsendable("a captured report without its broker: add the field broker")
     if bytes(line.report) == b"null":
-        raise Unsendable("the report is null")
+        raise Unsendable("the report is null: remove the line")
     return Report(line.broker, bytes(line.report), _time(line.captured_at_ms))
 
 
-def _host_and_port(url: Any) -> str | None:
+def _host_and_port(url: object) -> str | None:
     try:
         return urlsplit(url).netloc or None if isinstance(url, str) else None
     except ValueError:
         return None
 
 
-def _time(value: Any) -> float | None:
-    return (
-        float(value)
-        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-        else None
-    )
+def _time(value: object) -> float | None:
+    """Return a time (ms since the epoch); None for anything but a positive number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if value > 0 else None

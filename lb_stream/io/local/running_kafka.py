@@ -1,4 +1,4 @@
-"""Find the embedded Kafka broker (lb_stream.kit.embedded_kafka) that runs on a data folder."""
+"""Finds the embedded Kafka broker (lb_stream.kit.embedded_kafka) that runs on a data folder."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ STATE_FILE = "broker.json"
 
 @dataclass(frozen=True)
 class RunningKafka:
-    """What broker.json holds."""
+    """An embedded broker, as broker.json has it. `started`: its `processes.start_mark`."""
 
     pid: int
-    started: str  # lb_stream.io.local.processes.started_at
+    started: str
     port: int
     controller_port: int
     host: str = HOST
 
     @property
     def bootstrap(self) -> str:
+        """Return its address, host:port."""
         return f"{self.host}:{self.port}"
 
 
 def find_running_kafka(data_dir: Path) -> RunningKafka | None:
-    """Return the broker that runs on this data folder, whichever process started it."""
+    """Return the broker that runs on this data folder; None if none does."""
     known = read_last_kafka(data_dir)
     return known if known and processes.start_mark(known.pid) == known.started else None
 
 
 def read_last_kafka(data_dir: Path) -> RunningKafka | None:
-    """Return the broker that ran last on this data folder."""
+    """Return the broker that ran last on this data folder; None if none did."""
     try:
         return RunningKafka(**json.loads((data_dir / STATE_FILE).read_text()))
     except (FileNotFoundError, ValueError, TypeError):
@@ -42,7 +43,7 @@ def read_last_kafka(data_dir: Path) -> RunningKafka | None:
 
 
 def write_running_kafka(data_dir: Path, broker: RunningKafka) -> None:
-    """Write down the broker that has been started on this data folder."""
+    """Write down which broker was started on this data folder."""
     temporary = data_dir / f"{STATE_FILE}.new"
     temporary.write_text(json.dumps(asdict(broker)))
     temporary.replace(data_dir / STATE_FILE)

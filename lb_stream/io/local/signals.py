@@ -1,26 +1,31 @@
-"""Requests to stop, noted where they can be met in order."""
+"""Notes requests to stop, so that a program can end in order."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Self
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class StopRequest:
-    """While it is entered, Ctrl-C, SIGTERM and a closed terminal are noted instead of ending the
-    process. True once one came. Under nohup a closed terminal stays none.
+_Handler = Callable[[int, FrameType | None], object] | int | None
+"""What Python knows as a signal's handler."""
 
-    Only in the main thread. A plain attribute on purpose: a lock (threading.Event has one) may be
-    held by the very code that the handler interrupts.
+
+class StopRequest:
+    """Notes Ctrl-C, SIGTERM and a closed terminal while it is entered; True once one has come.
+
+    None of them ends the process then. Under nohup a closed terminal doesn't count. It works only
+    in the main thread. It has no lock (threading.Event has one): the code that the handler
+    interrupts may hold it.
     """
 
     def __init__(self) -> None:
         self.number: int | None = None
         self.times = 0
-        self._before: dict[int, Any] = {}
+        self._before: dict[signal.Signals, _Handler] = {}
 
     def __bool__(self) -> bool:
         return self.number is not None

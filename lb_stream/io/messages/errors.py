@@ -1,4 +1,4 @@
-"""Turns exceptions into one line for users, which says what to do, and an exit code."""
+"""Turns exceptions into an exit code and one line for users, which says what to do."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ def describe_error(error: BaseException) -> tuple[str, int] | None:
         "DeltaError",
         "TableNotFoundError",
     ):
+        reason = text.splitlines()[0].strip()
         return (
-            f"a table can't be read{where} ({text.splitlines()[0].strip()}): `lbctl tables "
-            "rebuild` writes all but the log anew",
+            f"a table can't be read{where} ({reason}): `lbctl tables rebuild` writes all tables "
+            "but the log again",
             1,
         )
     if type(error).__name__ == "Py4JNetworkError":
@@ -85,7 +86,7 @@ _TABLES = ("deltalake", "pyarrow", "duckdb", "_duckdb")
 def error_chain(error: BaseException | None) -> list[BaseException]:
     """Return an error and its causes, newest first. An error may have itself as its cause."""
     found: list[BaseException] = []
-    while error is not None and all(error is not one for one in found):
+    while error is not None and all(error is not earlier for earlier in found):
         found.append(error)
         error = error.__cause__ or error.__context__
     return found
@@ -94,7 +95,7 @@ def error_chain(error: BaseException | None) -> list[BaseException]:
 def _where(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename:
         return f" at {error.filename}"
-    found = _PATH.search(
-        "\n".join(str(one).partition("\n")[0] for one in error_chain(error))
-    )  # further lines name the source's own files
+    # Further lines of a text name source files.
+    first_lines = [str(cause).partition("\n")[0] for cause in error_chain(error)]
+    found = _PATH.search("\n".join(first_lines))
     return f" at {found[1]}" if found else ""

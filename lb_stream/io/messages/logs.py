@@ -1,4 +1,4 @@
-"""A job's log on stderr, without secrets and control characters."""
+"""Sets up a job's log on stderr, without secrets and control characters."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lb_stream.io.messages.shown import shown
 from lb_stream.settings.secrets import hide
 
 KAFKA_EVERY_S = 60.0
+"""Seconds between two lines of Kafka's client."""
 SLOW_TASK = "blocking the event loop"
 """Part of a warning of kafka-python about its own tasks that take over 0.1 s.
 
@@ -47,10 +48,8 @@ class KafkaLogRateLimiter(logging.Filter):
             self._left_out += 1
             return False
         if self._left_out:
-            record.msg, record.args = (
-                f"{record.getMessage()} (and {self._left_out} lines before it)",
-                (),
-            )
+            record.msg = f"{record.getMessage()} (and {self._left_out} lines before it)"
+            record.args = ()
         record.exc_info = record.exc_text = None
         self._last, self._left_out = self._clock(), 0
         return True
@@ -62,6 +61,5 @@ def set_up(level: int = logging.INFO) -> None:
     handler.setFormatter(Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.addFilter(KafkaLogRateLimiter())
     logging.basicConfig(level=level, handlers=[handler])
-    logging.getLogger("py4j").setLevel(
-        logging.CRITICAL
-    )  # a batch's failure with Java's whole stack; why the job ends is said elsewhere
+    # py4j logs a failed batch with Java's whole stack; the job's last line says why it ended.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)

@@ -1,4 +1,7 @@
-"""Which extra of lb_stream brings a package that is missing. The base has what agents, the core and the simulator need."""
+"""Says which extra of lb_stream has a package that is missing.
+
+Without extras lb_stream has what agents, the core and the simulator need.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ MODULES = {
     "suggest": ("optuna",),
     "pulsar": ("pulsar",),
 }
-"""Extra → the modules that only it brings; those of `cli` come with `job` too, but for DuckDB."""
+"""Extra → the modules that only it has; `job` has those of `cli`, too, but DuckDB."""
 
 
 class MissingPackageError(RuntimeError):
@@ -21,7 +24,10 @@ class MissingPackageError(RuntimeError):
 
 
 def require_extras(program: str, *extras: str) -> None:
-    """Raise MissingPackageError unless all packages of these extras are there."""
+    """Require that all packages of these extras are installed. Raises MissingPackageError.
+
+    `program`: its name for the message.
+    """
     missing = [extra for extra in extras if any(find_spec(name) is None for name in MODULES[extra])]
     if missing:
         raise MissingPackageError(f"{program} needs more packages: {install_line(*missing)}")

@@ -1,6 +1,6 @@
-"""How names and figures are shown. Imports nothing of the package: `lbctl --help` comes at once.
+"""Shows names and figures. Imports nothing of the package, so that `lbctl --help` is quick.
 
-Senders of reports choose names, so they may hold what a terminal, a page or a log would obey.
+Senders of reports choose names: these may have characters that a terminal, page or log obeys.
 """
 
 from __future__ import annotations
@@ -35,11 +35,9 @@ def shown_within(value: Any) -> Any:
 
 def in_json(text: str) -> str:
     """Return JSON with the same value whose invisible characters are escaped, for a terminal."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(letter if letter.isprintable() else _in_json(letter) for letter in text)
-    )
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else _in_json(letter) for letter in text)
 
 
 def in_html(text: str) -> str:
@@ -68,8 +66,6 @@ def figure(value: float | None, unit: str | None) -> str:
         return f"{value / 1e6:.2f} MB/s"
     if unit == "times":
         return f"{value:.2f} times"
-    return (
-        f"{value:.0f} {unit}".rstrip()
-        if value == int(value) and abs(value) < 1e6
-        else f"{value:.5g} {unit or ''}".rstrip()
-    )
+    if value == int(value) and abs(value) < 1e6:
+        return f"{value:.0f} {unit}".rstrip()
+    return f"{value:.5g} {unit or ''}".rstrip()

@@ -1,4 +1,4 @@
-"""Times as texts for people."""
+"""Describes times for people."""
 
 from __future__ import annotations
 

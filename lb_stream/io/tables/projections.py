@@ -184,7 +184,7 @@ class Projections:
             self._run_upkeep(logged.log_seq)
 
     def ownership_versions(self, clusters: Collection[str]) -> Mapping[str, Mapping[str, int]]:
-        """Return the versions of the ownership records of some clusters: cluster → bundle → version."""
+        """Return cluster → bundle → version of its ownership record, for some clusters."""
         found: dict[str, dict[str, int]] = {}
         wanted = pc.field("cluster").isin(sorted(clusters))
         for row in (
@@ -314,7 +314,7 @@ class Projections:
                 )
 
     def _run_upkeep(self, log_seq: int) -> None:
-        """Compact and mark some tables, so that batches and starts stay quick; tables take turns."""
+        """Compact and mark some tables, in turns, so that batches and starts stay quick."""
         self._batches += 1
         for number, (spec, table) in enumerate(self._following()):
             turn = self._batches + 11 * number
