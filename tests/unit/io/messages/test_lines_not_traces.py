@@ -234,10 +234,8 @@ def test_a_request_to_stop_reaches_the_jobs_driver_alone_and_its_exit_code_comes
     process.send_signal(number)
     out, _ = process.communicate(timeout=30)
     assert process.returncode == code
-    assert out.splitlines() == [
-        "stopping: the batch under way is finished, or run again at the next start (once more: at "
-        "once)"
-    ]
+    (line,) = out.splitlines()
+    assert line.startswith("stopping: ")
 
 
 def test_a_second_request_ends_a_job_that_does_not_end(tmp_path: Path) -> None:
