@@ -71,10 +71,9 @@ def find_machine_fault(settings: Settings, error: BaseException) -> FatalError |
     # Files, of the checkpoint first: without it nothing else is read.
     for fault in find_damaged_checkpoint_files(checkpoint_of(stream)):
         return DamagedFile(
-            f"{fault.path} {fault.text}: restore the checkpoint and the tables of one time from a backup, "
-            "or start with a new checkpoint: --set "
-            "stream.checkpoint=FOLDER. Decisions and their numbers go on then; averages come back "
-            "with the next reports"
+            f"{fault.path} {fault.text}: restore the checkpoint and the tables of one time from a "
+            "backup, or start with a new checkpoint: --set stream.checkpoint=FOLDER. Decisions and "
+            "their numbers go on then; averages come back with the next reports"
         )
     for spec in TABLES:
         for fault in find_damaged_table_files(tables_of(stream), spec):

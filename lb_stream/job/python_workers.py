@@ -2,7 +2,7 @@
 
 It is the module `spark.python.daemon.module`. When Spark cancels a task, or the JVM ends, the
 worker finds its socket closed. Spark's own daemon prints a page of trace then, for instance at a
-Ctrl-C during a batch. The trace says nothing that could be mended: Spark reports failed tasks itself.
+Ctrl-C during a batch. The trace says nothing new: Spark reports failed tasks itself.
 """
 
 from __future__ import annotations

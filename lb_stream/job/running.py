@@ -63,7 +63,7 @@ class SharedCheckpoint(FatalError):
 
 
 class BatchFailed(RuntimeError):
-    """A batch's failure as one line: a long trace would overflow a regular expression of Spark's."""
+    """A batch's failure as one line, as a long trace overflows a regular expression of Spark's."""
 
 
 class Stuck(FatalError):

@@ -1,6 +1,7 @@
-"""Warms a standby up: runs the whole stream on the last records, with its own checkpoint and tables.
+"""Warms a standby up: runs the whole stream on the last records.
 
-Then classes are loaded, code is generated, and Python workers run.
+It has a checkpoint and tables of its own. Afterwards classes are loaded, code is generated, and
+Python workers run.
 """
 
 from __future__ import annotations

@@ -43,15 +43,15 @@ def test_each_trial_is_a_task_and_its_row_is_that_of_one_process(
 ) -> None:
     windows = [window()]
     policies = [read_policy(name) for name in POLICIES]
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     rows = run_trials(
         spark,
         broadcast_windows(spark, windows),
         policies,
-        lambda done, total: told.append((done, total)),
+        lambda done, total: progress.append((done, total)),
     )
     assert rows == [run_trial(windows[0], policy) for policy in policies]
-    assert (told[0], {total for _, total in told}) == ((0, 2), {2})
+    assert (progress[0], {total for _, total in progress}) == ((0, 2), {2})
     first, again = (append_run(Store.at(tmp_path), windows, policies, rows) for _ in range(2))
     assert first[0]["run"] == again[0]["run"]
     kept = (
@@ -106,7 +106,7 @@ def test_a_search_plays_its_trials_on_spark_and_finds_what_one_process_finds(
     monkeypatch.setattr("lb_stream.backtest.job.SPARK", {})
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # the session is all tests'
     searched = ["low_threshold_points=2|15", "hit_count_low=1..8", "min_unload_msgs_per_s=1..1000"]
-    options = [part for one in searched for part in ("--search", one)]
+    options = [part for name in searched for part in ("--search", name)]
     assert (
         main(
             [
@@ -136,5 +136,5 @@ def test_a_search_plays_its_trials_on_spark_and_finds_what_one_process_finds(
     )
     assert made == describe_suggestion(space, here, "moves", 5)
     kept = DeltaTable(str(tmp_path / "backtests")).to_pyarrow_table().to_pylist()
-    assert sorted(row["policy"] for row in kept) == sorted(one.policy.name for one in here)
+    assert sorted(row["policy"] for row in kept) == sorted(trial.policy.name for trial in here)
     assert {row["run"] for row in kept} == {result["run"]}

@@ -29,7 +29,7 @@ for name, value in given["options"].items():
     conf.set(name, value)
 path = lambda name: jvm.org.apache.hadoop.fs.Path(given["folder"] + "/" + name)
 manager = jvm.lb_stream.ConditionalCheckpoints(path(""), conf)
-told = {"at_first": manager.exists(path("offsets/7"))}
+found = {"at_first": manager.exists(path("offsets/7"))}
 
 def written(name, text, may_replace):
     out = manager.createAtomic(path(name), may_replace)
@@ -41,19 +41,19 @@ heir.close()
 heir.close()
 try:
     stopped.close()
-    told["second"] = "written"
+    found["second"] = "written"
 except Py4JJavaError as error:
-    told["second"] = error.java_exception.getClass().getName()
+    found["second"] = error.java_exception.getClass().getName()
 written("offsets/8", "given up", False).cancel()
-told["there"] = str(bytes(manager.open(path("offsets/7")).readAllBytes()), "utf-8")
-told["exists"] = [manager.exists(path(name)) for name in ("offsets/7", "offsets/8", "offsets")]
+found["there"] = str(bytes(manager.open(path("offsets/7")).readAllBytes()), "utf-8")
+found["exists"] = [manager.exists(path(name)) for name in ("offsets/7", "offsets/8", "offsets")]
 for text in ("one", "two"):
     written("state/0/0/3.changelog", text, True).close()
-told["folder"] = manager.exists(path("state/0/0"))
+found["folder"] = manager.exists(path("state/0/0"))
 written("offsets/9", "next", False).close()
 manager.delete(path("offsets/7"))
-told["listed"] = [status.getPath().getName() for status in manager.list(path("offsets"))]
-print(json.dumps(told))
+found["listed"] = [status.getPath().getName() for status in manager.list(path("offsets"))]
+print(json.dumps(found))
 """
 
 
@@ -84,9 +84,13 @@ def done() -> tuple[dict[str, Any], list[Request], dict[str, str]]:
 def test_of_two_that_write_one_plan_the_second_is_refused_and_the_first_stays(
     done: tuple[Any, list[Request], dict[str, str]],
 ) -> None:
-    told, asked, _ = done
-    assert told["second"] != "written" and told["there"] == "heir"
-    assert [one.status for one in asked if one.kind == "PUT" and one.key.endswith("offsets/7")] == [
+    found, asked, _ = done
+    assert found["second"] != "written" and found["there"] == "heir"
+    assert [
+        request.status
+        for request in asked
+        if request.kind == "PUT" and request.key.endswith("offsets/7")
+    ] == [
         200,
         412,
     ]
@@ -95,10 +99,14 @@ def test_of_two_that_write_one_plan_the_second_is_refused_and_the_first_stays(
 def test_what_is_given_up_was_never_there_and_what_may_be_replaced_is(
     done: tuple[Any, list[Request], dict[str, str]],
 ) -> None:
-    told, _, there = done
-    assert (told["at_first"], told["exists"], told["listed"]) == (False, [True, False, True], ["9"])
+    found, _, there = done
+    assert (found["at_first"], found["exists"], found["listed"]) == (
+        False,
+        [True, False, True],
+        ["9"],
+    )
     assert there == {"9": "next", "3.changelog": "two"}
-    assert told["folder"], "a folder of the state, whose name is a number, too"
+    assert found["folder"], "a folder of the state, whose name is a number, too"
 
 
 def test_a_file_is_one_request_and_a_look_for_a_plan_another_one(
@@ -106,7 +114,7 @@ def test_a_file_is_one_request_and_a_look_for_a_plan_another_one(
 ) -> None:
     _, asked, _ = done
     of = {
-        name: Counter(one.kind for one in asked if one.key.endswith(name))
+        name: Counter(request.kind for request in asked if request.key.endswith(name))
         for name in ("offsets/7", "3.changelog", "offsets/8")
     }
     assert of["offsets/7"] == {"HEAD": 3, "PUT": 2, "GET": 1, "DELETE": 1}, (
@@ -114,4 +122,4 @@ def test_a_file_is_one_request_and_a_look_for_a_plan_another_one(
     )
     assert of["3.changelog"] == {"PUT": 2}
     assert of["offsets/8"] == {"HEAD": 1}
-    assert not [one for one in asked if one.kind == "PUT-COPY"]
+    assert not [request for request in asked if request.kind == "PUT-COPY"]

@@ -104,9 +104,9 @@ def taken(value: bytes, kind: str | None, topic: str) -> tuple[int, list[int]]:
 @pytest.mark.parametrize("kind", [None, *AGENT_KINDS])
 def test_a_broker_s_record_costs_no_more_than_its_size(attack: str, kind: str | None) -> None:
     small, _ = taken(ATTACKS[attack](SMALL), kind, "reports")
-    large, told = taken(ATTACKS[attack](LARGE), kind, "reports")
+    large, lengths = taken(ATTACKS[attack](LARGE), kind, "reports")
     assert large <= 2.2 * small + 1_000
-    assert all(length <= 600 for length in told)
+    assert all(length <= 600 for length in lengths)
 
 
 @pytest.mark.parametrize("kind", (*LEADERSHIP_RECORDS, *COMMANDS))
@@ -116,13 +116,13 @@ def test_a_command_costs_no_more_than_its_size(kind: str) -> None:
         return json.dumps({"id": "1", "kind": kind} | own(n)).encode()
 
     small, _ = taken(worst(SMALL), None, "commands")
-    large, told = taken(worst(LARGE), None, "commands")
+    large, lengths = taken(worst(LARGE), None, "commands")
     assert large <= 2.2 * small + 1_000
-    assert all(length <= 600 for length in told)
+    assert all(length <= 600 for length in lengths)
 
 
 def test_a_record_that_is_larger_than_any_is_rejected_before_it_is_looked_into() -> None:
     value = b'{"a": "' + b"x" * MAX_RECORD_BYTES + b'"}'
-    count, told = taken(value, None, "reports")
-    assert len(told) == 1
+    count, lengths = taken(value, None, "reports")
+    assert len(lengths) == 1
     assert count <= taken(b"{}", None, "reports")[0] + 100

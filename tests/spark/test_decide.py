@@ -112,10 +112,10 @@ def test_an_acknowledgement_that_counts_is_logged_among_the_rounds_inputs(tmp_pa
         FigureFiles(context, "0-0"),
         OpenFiles(Store.at(tmp_path)),
     )
-    assert [(one["decision_id"], one["outcome"]) for one in json.loads(row.outcomes)] == [
-        ("eu:1:0", "refused")
-    ], row.error
-    assert [(one["decision_id"], one["reason"]) for one in json.loads(row.inputs)["acks"]] == [
+    assert [
+        (outcome["decision_id"], outcome["outcome"]) for outcome in json.loads(row.outcomes)
+    ] == [("eu:1:0", "refused")], row.error
+    assert [(ack["decision_id"], ack["reason"]) for ack in json.loads(row.inputs)["acks"]] == [
         ("eu:1:0", "busy")
     ]
 

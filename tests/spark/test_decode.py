@@ -228,9 +228,13 @@ def test_ten_thousand_made_up_names_make_no_cluster_and_a_hundred_rows() -> None
         [record(f"made-up-{number}/b".encode(), b"x", number) for number in range(10_000)], KNOWN
     )
     assert set(blocks) == {("eu", 0), ("home", 0)}
-    told = rejections(blocks["home", 0])
-    assert len(told) == MAX_UNKNOWN_CLUSTER_RECORDS + 1
-    assert told[-1][1:] == ("key", "9900 more", "records of known clusters, reports of new ones")
+    rejected = rejections(blocks["home", 0])
+    assert len(rejected) == MAX_UNKNOWN_CLUSTER_RECORDS + 1
+    assert rejected[-1][1:] == (
+        "key",
+        "9900 more",
+        "records of known clusters, reports of new ones",
+    )
     assert blocks["home", 0]["events"][0]["broker"] == "made-up-0/b"
     assert blocks["eu", 0]["events"] == []
 

@@ -43,8 +43,8 @@ def test_a_shard_whose_file_cannot_be_read_says_so_once_and_begins_anew(
     (file,) = (tmp_path / FOLDER).glob(f"*cafe0123{which}.arrow")
     CUTS[cut](file)
     healed = folded(tmp_path, 1, [20.0], state, BATCH + 1)
-    (told,) = troubles(healed)
-    assert str(file) in told and "come back with the next full reports" in told
+    (error,) = troubles(healed)
+    assert str(file) in error and "come back with the next full reports" in error
     assert rates(tmp_path, healed) == [20.0]
     after = folded(tmp_path, 1, [30.0], state, BATCH + 2)
     assert troubles(after) == []

@@ -72,18 +72,22 @@ class Job:
     states: dict[tuple[str, int], Any] = field(default_factory=dict)
 
     def batch(self, batch: int, records: list[dict[str, Any]]) -> dict[str, Row]:
-        """What is told of each cluster."""
+        """The row of each cluster."""
         self.folder.mkdir(exist_ok=True)
         store, here = Store.at(self.folder), [("", 0)]
         samples = BlockWriter(store, f"{batch}-samples.arrow", durable=False)
         known = self.directory if self.together else {name: ShardMap() for name in self.directory}
-        pieces = [[one for one in records if one["partition"] == task] for task in range(2)]
+        pieces = [
+            [record for record in records if record["partition"] == task] for task in range(2)
+        ]
         rows = []
         for task, piece in enumerate(pieces):
             config = DecodeConfig("home", "commands", known, first=task == 0)
             given = [pa.RecordBatch.from_pylist(piece, RECORDS)] if piece else []
             rows += [
-                Row(**row) for one in decode(given, config, samples.put) for row in one.to_pylist()
+                Row(**row)
+                for emitted in decode(given, config, samples.put)
+                for row in emitted.to_pylist()
             ]
         samples.close()
         state = SimpleNamespace(
@@ -97,8 +101,8 @@ class Job:
         found: dict[str, Row] = {}
         for key in sorted({(row.cluster, row.slot) for row in rows}):
             here[0] = key
-            told = task.fold(key, iter([row for row in rows if (row.cluster, row.slot) == key]))
-            found |= {row.cluster: row for row in told}
+            results = task.fold(key, iter([row for row in rows if (row.cluster, row.slot) == key]))
+            found |= {row.cluster: row for row in results}
         task.close()
         self.directory = {
             name: ShardMap(1, (blocks(row),))
@@ -108,7 +112,7 @@ class Job:
         return found
 
     def content(self, row: Row) -> list[bytes]:
-        """All that is told of a cluster and lies in its blocks, as bytes."""
+        """A cluster's row and blocks, as bytes."""
         shard = read_shard(Store.at(self.folder), blocks(row))
         tables = [
             table.take(pa.array(range(len(table)), pa.int64()))
@@ -153,8 +157,8 @@ def test_clusters_of_one_shard_whose_blocks_are_known_need_one_row_and_no_state(
     config = DecodeConfig("home", "commands", job.directory, partitions=3)
     rows = [
         row
-        for one in decode([pa.RecordBatch.from_pylist(sent(1), RECORDS)], config)
-        for row in one.to_pylist()
+        for emitted in decode([pa.RecordBatch.from_pylist(sent(1), RECORDS)], config)
+        for row in emitted.to_pylist()
     ]
     assert {row["cluster"] for row in rows} == {ALL_CLUSTERS}
     members = [from_bytes(row["members"]) for row in rows if row["members"] is not None]
@@ -187,13 +191,13 @@ def test_a_cluster_whose_block_is_gone_begins_anew_and_the_others_do_not_notice(
     tmp_path: Path,
 ) -> None:
     whole, job = Job(tmp_path / "a"), Job(tmp_path / "b")
-    for one in (whole, job):
-        one.batch(0, sent(0))
+    for run in (whole, job):
+        run.batch(0, sent(0))
     brokers, names, values = job.directory["eu"].blocks[0]
     job.directory["eu"] = ShardMap(1, ((brokers, f"gone-{names}", values),))
     expected, found = whole.batch(1, sent(1)), job.batch(1, sent(1))
-    (told,) = troubles(found["eu"])
-    assert "come back with the next full reports" in told
+    (error,) = troubles(found["eu"])
+    assert "come back with the next full reports" in error
     for name in NAMES[:-1]:
         assert whole.content(expected[name]) == job.content(found[name])
     assert troubles(job.batch(2, sent(2))["eu"]) == []
@@ -204,8 +208,8 @@ def test_a_cluster_that_cannot_be_folded_stays_as_it_was_and_the_others_do_not_n
 ) -> None:
     configs = {"eu": FoldConfig(short_samples=7)}
     whole, job = Job(tmp_path / "a", configs=configs), Job(tmp_path / "b", configs=configs)
-    for one in (whole, job):
-        one.batch(0, sent(0))
+    for run in (whole, job):
+        run.batch(0, sent(0))
     before, expected = job.directory["eu"], whole.batch(1, sent(1))
 
     def broken(
@@ -218,7 +222,7 @@ def test_a_cluster_that_cannot_be_folded_stays_as_it_was_and_the_others_do_not_n
     monkeypatch.setattr(averages, "fold", broken)
     monkeypatch.setattr(averages, "fold_together", lambda *_: 1 / 0)
     found = job.batch(1, sent(1))
-    assert [json.loads(told)["error"] for told in troubles(found["eu"])] == ["ValueError: no"]
+    assert [json.loads(trouble)["error"] for trouble in troubles(found["eu"])] == ["ValueError: no"]
     assert blocks(found["eu"]) == before.blocks[0]
     for name in NAMES[:-1]:
         assert whole.content(expected[name]) == job.content(found[name])

@@ -58,27 +58,27 @@ def test_every_record_is_taken_by_one_pipeline_or_rejected_by_one() -> None:
         name: decoded(records, replace(CONFIG, known=dict.fromkeys(known, ShardMap()), share=share))
         for name, share, known in (("east", EAST, ["eu"]), ("west", WEST, ["ap", "home"]))
     }
-    assert {name: {cluster for cluster, _ in one} for name, one in blocks.items()} == {
+    assert {name: {cluster for cluster, _ in shards} for name, shards in blocks.items()} == {
         "east": {"eu"},
         "west": {"ap", "home"},
     }
     taken = {
-        name: sorted(row["offset"] for block in one.values() for row in block["reports"])
-        for name, one in blocks.items()
+        name: sorted(row["offset"] for block in shards.values() for row in block["reports"])
+        for name, shards in blocks.items()
     }
     refused = {
-        name: sorted(told[0] for block in one.values() for told in rejections(block))
-        for name, one in blocks.items()
+        name: sorted(rejection[0] for block in shards.values() for rejection in rejections(block))
+        for name, shards in blocks.items()
     }
     assert (taken, refused) == ({"east": [0], "west": [1, 2]}, {"east": [3], "west": [4, 5, 6, 9]})
     answered = {
         name: sorted(
             event["offset"]
-            for block in one.values()
+            for block in shards.values()
             for event in block["events"]
             if event["kind"] == "command"
         )
-        for name, one in blocks.items()
+        for name, shards in blocks.items()
     }
     assert answered == {"east": [7], "west": [8, 9]}
 
@@ -94,7 +94,7 @@ def test_strangers_are_told_in_a_cluster_of_the_pipeline() -> None:
         [record(b"us-2/b", b"broken", 0)], replace(CONFIG, known={"eu": ShardMap()}, share=EAST)
     )
     assert {cluster for cluster, _ in blocks} == {"eu"} and [
-        told[0] for told in rejections(blocks["eu", 0])
+        rejection[0] for rejection in rejections(blocks["eu", 0])
     ] == [0]
 
 
@@ -102,8 +102,8 @@ def test_what_was_known_of_a_cluster_before_another_pipeline_had_it_is_not_belie
     tmp_path: Path,
 ) -> None:
     state, known = State(), replace(CONFIG, known={"eu": ShardMap()})
-    one, other = (record(b"eu/" + broker, report(), 1) for broker in (b"b1", b"b2"))
-    emitted(tmp_path, 1, [one], state, batch=4)
+    shards, other = (record(b"eu/" + broker, report(), 1) for broker in (b"b1", b"b2"))
+    emitted(tmp_path, 1, [shards], state, batch=4)
     again = emitted(tmp_path, 1, [other], state, batch=5, config=known)
     assert len(rates(tmp_path, again)) == 1 and brokers(tmp_path, again) == 2
     back = emitted(tmp_path, 1, [other], state, batch=6, config=CONFIG)
@@ -112,7 +112,7 @@ def test_what_was_known_of_a_cluster_before_another_pipeline_had_it_is_not_belie
     )
     assert (
         state.value is not None
-        and brokers(tmp_path, emitted(tmp_path, 1, [one], state, batch=7, config=known)) == 2
+        and brokers(tmp_path, emitted(tmp_path, 1, [shards], state, batch=7, config=known)) == 2
     )
 
 

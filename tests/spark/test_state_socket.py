@@ -23,15 +23,15 @@ def nothing_held_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
 def task() -> tuple[socket.socket, socket.socket, list[HandleState]]:
     """A task that begins, says all that a task says, and ends.
 
-    Returns Spark's end, ours, and what Spark was told.
+    Returns Spark's end, ours, and the states that were reported to Spark.
     """
     sparks, ours = socket.socketpair()
-    told: list[HandleState] = []
-    client = SimpleNamespace(_client_socket=ours, set_handle_state=told.append)
+    states: list[HandleState] = []
+    client = SimpleNamespace(_client_socket=ours, set_handle_state=states.append)
     leave_closing_to_spark(SimpleNamespace(_statefulProcessorApiClient=client))
     for state in (HandleState.INITIALIZED, HandleState.TIMER_PROCESSED, HandleState.CLOSED):
         client.set_handle_state(state)
-    return sparks, ours, told
+    return sparks, ours, states
 
 
 def test_a_task_does_not_say_that_it_is_done_as_sparks_thread_would_forget_its_socket() -> None:
@@ -45,8 +45,8 @@ def test_our_end_stays_open_until_sparks_is_closed() -> None:
     first.close()
     third, _, _ = task()
     assert (ours.fileno() >= 0, later.fileno() >= 0) == (False, True)
-    for one in (second, third):
-        one.close()
+    for held in (second, third):
+        held.close()
 
 
 def test_a_worker_holds_one_socket_however_many_tasks_it_has_run() -> None:

@@ -41,8 +41,8 @@ def whole(pieces: list[list[dict[str, Any]]]) -> tuple[list[dict[str, Any]], lis
     rows = [
         Row(**row)
         for piece in pieces
-        for one in decode([pa.RecordBatch.from_pylist(piece, RECORDS)], KNOWN)
-        for row in one.to_pylist()
+        for batch in decode([pa.RecordBatch.from_pylist(piece, RECORDS)], KNOWN)
+        for row in batch.to_pylist()
     ]
     clock = merge_clocks(
         seen for row in rows if row.cluster == ALL_CLUSTERS for seen in json.loads(row.clock)

@@ -430,7 +430,7 @@ class Metrics:
 
 
 class _Clusters(Collector):
-    """Gauges of clusters, read on request: parsing large memories takes too long for every batch."""
+    """Gauges of clusters, read on request: parsing large memories would slow every batch."""
 
     def __init__(self, memories: MemorySource, figures: RoundFigures) -> None:
         self._memories, self._figures = memories, figures

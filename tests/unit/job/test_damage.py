@@ -48,8 +48,8 @@ def folder(sound: Path, tmp_path: Path) -> Path:
     return tmp_path / "job"
 
 
-def told(folder: Path, error: Exception = SOME) -> str | None:
-    """What the job says."""
+def find_text(folder: Path, error: Exception = SOME) -> str | None:
+    """Return the job's message; None without a fault."""
     fault = find_machine_fault(
         Settings(
             stream=StreamSettings(
@@ -74,8 +74,8 @@ def zeros(path: Path) -> None:
 
 
 def test_nothing_is_told_of_folders_that_are_sound(folder: Path) -> None:
-    assert told(folder) is None
-    assert told(folder / "not-there-yet") is None
+    assert find_text(folder) is None
+    assert find_text(folder / "not-there-yet") is None
 
 
 NEW_CHECKPOINT, BACKUP = (
@@ -104,7 +104,7 @@ def test_a_damaged_file_is_named_with_the_way_back(
 ) -> None:
     path = max(folder.glob(pattern))
     damage(path)
-    text = told(folder)
+    text = find_text(folder)
     assert text is not None and text.startswith(f"{path} is "), text
     assert way_back in text and "\n" not in text
 
@@ -118,7 +118,7 @@ def test_a_missing_file_of_a_table_is_named_with_the_way_back(
 ) -> None:
     path = min((folder / "tables" / table).glob("*.parquet"))
     path.unlink()
-    text = told(folder)
+    text = find_text(folder)
     assert text is not None and text.startswith(f"{path} is gone: ") and way_back in text
 
 
@@ -146,8 +146,8 @@ def test_a_disk_that_takes_nothing_is_told_however_deep_the_error_lies(
 ) -> None:
     outer = RuntimeError("the stream ended")
     outer.__cause__ = error
-    for one in (error, outer):
-        text = told(folder, one)
+    for raised in (error, outer):
+        text = find_text(folder, raised)
         assert (
             text is not None
             and words in text

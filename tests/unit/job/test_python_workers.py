@@ -1,4 +1,4 @@
-"""Spark's daemon of Python workers: what of a worker's end is told."""
+"""Spark's daemon of Python workers: what of a worker's end is module."""
 
 import pytest
 
@@ -21,12 +21,12 @@ def test_a_worker_whose_task_is_over_says_nothing(
 
 def test_every_other_end_keeps_its_trace(capfd: pytest.CaptureFixture[str]) -> None:
     try:
-        raise ValueError("what nobody foresaw")
+        raise ValueError("unforeseen")
     except ValueError:
         print_exc()
-    assert capfd.readouterr().err.endswith("ValueError: what nobody foresaw\n")
+    assert capfd.readouterr().err.endswith("ValueError: unforeseen\n")
 
 
 def test_sparks_daemon_tells_it_so() -> None:
-    told = vars(daemon)["traceback"]
-    assert told.print_exc is print_exc and told.format_exc
+    module = vars(daemon)["traceback"]
+    assert module.print_exc is print_exc and module.format_exc

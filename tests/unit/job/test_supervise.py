@@ -224,12 +224,12 @@ def test_state_that_came_while_the_first_batch_was_planned_is_another_jobs(
     monkeypatch.setattr("lb_stream.job.running.next_offsets", lambda _: {})
     monkeypatch.setattr("lb_stream.job.running.last_batch", lambda _: planned)
     waiting = running(Query(1), WatchedBatches(lambda *_: None), 0)  # type: ignore[arg-type]
-    said = (
+    text = (
         "[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] The checkpoint location file:/c/state/0 "
         "should be empty on the first batch"
     )
     assert (
-        isinstance(waiting._find_reason(StreamingQueryException(said)), SharedCheckpoint) is shared
+        isinstance(waiting._find_reason(StreamingQueryException(text)), SharedCheckpoint) is shared
     )
 
 
@@ -240,7 +240,7 @@ IN_A_TASK = (
 
 
 @pytest.mark.parametrize(
-    ("why", "told", "by_a_record"),
+    ("why", "expected", "by_a_record"),
     [
         ("Python worker exited unexpectedly (crashed)", "Python workers have come to an end", True),
         (
@@ -292,14 +292,14 @@ IN_A_TASK = (
     ],
 )
 def test_what_spark_says_of_a_trouble_that_passes_is_understood(
-    monkeypatch: pytest.MonkeyPatch, why: str, told: str, by_a_record: bool
+    monkeypatch: pytest.MonkeyPatch, why: str, expected: str, by_a_record: bool
 ) -> None:
     monkeypatch.setattr("lb_stream.job.running.require_none_lost", lambda *_, **__: "")
     monkeypatch.setattr("lb_stream.job.running.next_offsets", lambda _: {})
     waiting = running(Query(1), WatchedBatches(lambda *_: None), 0)  # type: ignore[arg-type]
     reason = waiting._find_reason(StreamingQueryException(IN_A_TASK + why))
     assert isinstance(reason, TransientError) and reason.by_a_record is by_a_record
-    assert re.search(told, str(reason))
+    assert re.search(expected, str(reason))
     assert isinstance(
         waiting._find_reason(StreamingQueryException("ValueError: a fault of ours")),
         StreamingQueryException,
@@ -320,18 +320,18 @@ def test_a_daemon_that_ended_while_it_started_is_replaced(monkeypatch: pytest.Mo
         "EOFException occurred while reading the port number from "
         "lb_stream.job.python_workers's stdout."
     )
-    ends = [find_failure(said) for said in (gone, starting, LOST_DAEMON)]
+    ends = [find_failure(text) for text in (gone, starting, LOST_DAEMON)]
     assert all(isinstance(end, TransientError) for end in ends)
     run(monkeypatch, *(Run(1, end) for end in ends), Run(1, None))
     assert len(renewed) == 2, "a daemon that forks goes on after a worker's end"
 
 
 def test_a_session_that_has_ended_does_not_mend() -> None:
-    said = find_failure(
+    failure = find_failure(
         "org.apache.spark.SparkException: Job 7 cancelled because SparkContext was shut down"
     )
-    assert type(said) is FatalError
-    check_wording(str(said))
+    assert type(failure) is FatalError
+    check_wording(str(failure))
 
 
 def test_a_disk_that_does_not_answer_at_the_start_passes_too(
@@ -387,9 +387,9 @@ class Query:
 
 
 def running(query: Query, batches: WatchedBatches, batch_timeout_ms: int) -> Running:
-    nobody: Any = None
+    unused: Any = None
     settings = Settings(stream=StreamSettings(batch_timeout_ms=batch_timeout_ms))
-    return Running(query, nobody, nobody, settings, batches)  # type: ignore[arg-type]
+    return Running(query, unused, unused, settings, batches)  # type: ignore[arg-type]
 
 
 def in_a_batch(query: Query, batch_timeout_ms: int) -> None:

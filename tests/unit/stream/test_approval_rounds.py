@@ -34,7 +34,8 @@ def order(stage: Stage, kind: str, **fields: Any) -> None:
 
 def waiting(stage: Stage) -> list[str]:
     return [
-        one["proposal_id"] for one in json.loads(stage.job.log.memories["eu"]).get("proposals", ())
+        proposal["proposal_id"]
+        for proposal in json.loads(stage.job.log.memories["eu"]).get("proposals", ())
     ]
 
 
@@ -51,7 +52,7 @@ def test_what_waits_outlives_the_end_of_a_job_and_every_round_is_repeated_from_t
     stage.run(2)
     assert not {*ids[:2]} & {*waiting(stage)}
     count, replayed = replay(stage.settings.stream, RoundFilter())
-    assert ([one.result for one in replayed], count) == (["equal"] * 4, 4)
+    assert ([round_.result for round_ in replayed], count) == (["equal"] * 4, 4)
     rows = {
         row["proposal_id"]: row
         for row in rows_of(stage.job, PROPOSALS).to_pylist()

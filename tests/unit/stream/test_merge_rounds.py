@@ -16,7 +16,7 @@ from tests.support.written_tables import rows_of
 LOW, HIGH, MERGED = BUNDLES[0], BUNDLES[1], "t/n/0x00000000_0x20000000"
 
 
-def beats(stage: Stage, *said: str) -> None:
+def beats(stage: Stage, *heartbeats: str) -> None:
     """Heartbeats of the next batch, one after another: who can merge says so."""
     stage.events += [
         Event(
@@ -26,7 +26,7 @@ def beats(stage: Stage, *said: str) -> None:
             offset=at,
             payload=parse_agent_record("heartbeat", b'{"merges": true}' if merges else b""),
         )
-        for at, (broker, merges, _) in enumerate(one.partition(" merges") for one in said)
+        for at, (broker, merges, _) in enumerate(text.partition(" merges") for text in heartbeats)
     ]
 
 
@@ -47,8 +47,8 @@ def test_a_merge_is_logged_shown_and_replayed_and_who_can_merge_is_logged_when_i
     order(stage, 1)
     refused = stage.run()
     assert json.loads(refused["results"])[0]["rule"] == "cannot_merge"
-    for said in ("a merges", "a merges"):
-        beats(stage, said, "b merges")
+    for heartbeat in ("a merges", "a merges"):
+        beats(stage, heartbeat, "b merges")
         stage.run()
     order(stage, 2)
     row = stage.run()
@@ -65,17 +65,19 @@ def test_a_merge_is_logged_shown_and_replayed_and_who_can_merge_is_logged_when_i
     assert (outcome["outcome"], outcome["detail"]) == ("confirmed", "the merged bundle is reported")
 
     logged = [
-        json.loads(one["inputs"]).get("merging") for one in rows_of(stage.job, ROUNDS).to_pylist()
+        json.loads(row["inputs"]).get("merging") for row in rows_of(stage.job, ROUNDS).to_pylist()
     ]
     assert logged == [{"b": True}, {"a": True}, None, None, None], "only what is new"
-    assert {one["neighbour"] for one in rows_of(stage.job, DECISIONS).to_pylist()} == {HIGH}
+    assert {row["neighbour"] for row in rows_of(stage.job, DECISIONS).to_pylist()} == {HIGH}
     states = {
-        one["bundle"]: (one["state"], one["version"])
-        for one in rows_of(stage.job, OWNERSHIP).to_pylist()
+        row["bundle"]: (row["state"], row["version"])
+        for row in rows_of(stage.job, OWNERSHIP).to_pylist()
     }
     assert (states[LOW], states[HIGH], states[MERGED]) == (
         ("Deleted", 3),
         ("Deleted", 3),
         ("Owned", 1),
     )
-    assert [one.result for one in replay(stage.settings.stream, RoundFilter())[1]] == ["equal"] * 5
+    assert [round_.result for round_ in replay(stage.settings.stream, RoundFilter())[1]] == [
+        "equal"
+    ] * 5

@@ -71,9 +71,9 @@ def test_a_shadow_goes_on_after_a_restart_and_every_round_is_repeated_from_the_l
     for name in ("shadows", "shadow_memory"):
         assert rows_of(whole.job, ROUNDS)[name].equals(rows_of(cut.job, ROUNDS)[name])
     count, replayed = replay(cut.settings.stream, RoundFilter())
-    assert ([one.result for one in replayed], count) == (["equal"] * 4, 4)
+    assert ([round_.result for round_ in replayed], count) == (["equal"] * 4, 4)
     _, replayed = replay(cut.settings.stream, RoundFilter(batch_id=3))
-    assert [(one.result, one.differences) for one in replayed] == [("equal", {})]
+    assert [(round_.result, round_.differences) for round_ in replayed] == [("equal", {})]
     proposed = rows_of(cut.job, SHADOW_DECISIONS).to_pylist()
     assert {row["log_seq"] for row in proposed if row["policy"] == "keen"} == {1}, (
         "what is carried out is not proposed again"
@@ -103,7 +103,9 @@ def test_a_shadow_that_is_slow_is_skipped_within_its_share_and_the_round_stands(
         name: ["skipped", "skipped", "done"] for name in SHADOWS
     }
     assert without_shadows(stage) == without_shadows(alone)
-    assert [one.result for one in replay(stage.settings.stream, RoundFilter())[1]] == ["equal"] * 3
+    assert [round_.result for round_ in replay(stage.settings.stream, RoundFilter())[1]] == [
+        "equal"
+    ] * 3
     none = Stage(tmp_path / "none", shadow_time_percent=0)
     none.run()
     assert none.outcomes() == {"real": ["done"]} | {name: ["skipped"] for name in SHADOWS}
@@ -124,9 +126,10 @@ def test_a_shadow_that_fails_says_so_and_goes_on_from_what_it_remembered(
     with monkeypatch.context() as patched:
         patched.setattr(evaluate_all, "evaluate_shadow", fail)
         row = stage.run()
-    kept = {name: one["memory"] for name, one in json.loads(row["shadow_memory"]).items()}
+    kept = {name: shadow["memory"] for name, shadow in json.loads(row["shadow_memory"]).items()}
     assert (
-        kept == {name: one["memory"] for name, one in remembered.items()} and row["error"] is None
+        kept == {name: shadow["memory"] for name, shadow in remembered.items()}
+        and row["error"] is None
     )
     stage.run()
     assert stage.outcomes()["keen"] == ["done", "failed", "done"]
@@ -136,7 +139,9 @@ def test_a_shadow_that_fails_says_so_and_goes_on_from_what_it_remembered(
         if row["outcome"] == "failed"
     }
     assert details == {f"{type(error).__name__}: {str(error).splitlines()[0]}"}
-    assert [one.result for one in replay(stage.settings.stream, RoundFilter())[1]] == ["equal"] * 3
+    assert [round_.result for round_ in replay(stage.settings.stream, RoundFilter())[1]] == [
+        "equal"
+    ] * 3
 
 
 def test_what_is_wrong_around_shadows_is_theirs_alone_and_they_begin_anew(tmp_path: Path) -> None:
@@ -147,7 +152,7 @@ def test_what_is_wrong_around_shadows_is_theirs_alone_and_they_begin_anew(tmp_pa
     assert (
         row["error"],
         row["shadow_memory"],
-        [one["outcome"] for one in json.loads(row["shadows"])],
+        [entry["outcome"] for entry in json.loads(row["shadows"])],
     ) == (None, "{}", ["failed"] * 2)
     stage.run()
     assert stage.outcomes()["keen"] == ["done", "failed", "done"]

@@ -652,8 +652,10 @@ def test_whatever_fails_in_the_monitoring_is_told_once_and_harms_nobody(
     until(lambda: scrape(monitor)[("lb_stream_rounds_total", "eu")] >= 1)
     until(lambda: scrape(monitor).get(("lb_stream_monitoring_errors_total", "table"), 0) >= 2)
     monitor.stop()
-    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert [text.partition("(")[2].partition(":")[0] for text in told] == ["counts", "table"]
+    warnings = [
+        record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+    ]
+    assert [text.partition("(")[2].partition(":")[0] for text in warnings] == ["counts", "table"]
     assert not [thread for thread in threading.enumerate() if thread.name in ("monitor", "metrics")]
 
 

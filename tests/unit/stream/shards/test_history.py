@@ -92,7 +92,7 @@ def test_a_bundle_that_has_lost_its_owner_gets_a_row_without_one() -> None:
     lost = report["bundles"][0]
     report |= {
         "bundles": report["bundles"][1:],
-        "lastStats": {one: report["lastStats"][one] for one in report["bundles"][1:]},
+        "lastStats": {bundle: report["lastStats"][bundle] for bundle in report["bundles"][1:]},
     }
     at_ms = loop.now_ms + 1_000
     shard, _ = fold(
@@ -118,7 +118,7 @@ def test_brokers_that_have_reported_get_a_row_with_what_they_have() -> None:
     brokers = view_of("demo", [loop.shard], loop.now_ms, {"cpu": 1.0}).brokers
     assert [row["broker"] for row in rows] == list(brokers.names)
     assert [[row[f"cpu_{part}"] for row in rows] for part in ("usage", "limit")] == [
-        one.tolist() for one in brokers.resources["cpu"]
+        column.tolist() for column in brokers.resources["cpu"]
     ]
     assert [row["rate_in_msgs_per_s"] for row in rows] == brokers.latest.rate_in.tolist()
     assert not len(broker_rows("demo", Shard.empty(), Slot(0, 0)))

@@ -19,14 +19,14 @@ ASKING = """
 import json, pickle, sys
 from types import SimpleNamespace
 
-said = []
-client = SimpleNamespace(set_handle_state=said.append, _client_socket=None)
-handle = SimpleNamespace(_statefulProcessorApiClient=client, getValueState=lambda *asked: said.append(asked))
+calls = []
+client = SimpleNamespace(set_handle_state=calls.append, _client_socket=None)
+handle = SimpleNamespace(_statefulProcessorApiClient=client, getValueState=lambda *asked: calls.append(asked))
 processor = pickle.load(sys.stdin.buffer)
 processor.init(handle)
 processor.close()
 modules = [name for name in sys.modules if name.startswith("lb_stream.")]
-print(json.dumps({"said": said, "modules": modules, "pandas": "pandas" in sys.modules}))
+print(json.dumps({"calls": calls, "modules": modules, "pandas": "pandas" in sys.modules}))
 """
 
 
@@ -38,16 +38,16 @@ def test_a_processor_that_is_asked_for_its_state_imports_nothing_that_folds(tmp_
         stdout=subprocess.PIPE,
         check=True,
     )
-    told = json.loads(asked.stdout)
-    assert told["said"] == [["shard", STATE_DDL]]
+    result = json.loads(asked.stdout)
+    assert result["calls"] == [["shard", STATE_DDL]]
     own = {
         "stream",
         "stream.task",
         "stream.task.current_task",
         "stream.task.processor",
     }
-    assert set(told["modules"]) == {f"lb_stream.{name}" for name in own}
-    assert not told["pandas"]
+    assert set(result["modules"]) == {f"lb_stream.{name}" for name in own}
+    assert not result["pandas"]
 
 
 class Noting:
@@ -80,7 +80,7 @@ def test_each_task_begins_its_own_work_with_its_first_key_and_ends_it() -> None:
             )
         )
         for key in (1, 2):
-            told = list(processor.handleInputRows(key, iter("ab"), None))
-        assert told == [("begin", state), (1, ["a", "b"]), (2, ["a", "b"])]
+            result = list(processor.handleInputRows(key, iter("ab"), None))
+        assert result == [("begin", state), (1, ["a", "b"]), (2, ["a", "b"])]
         processor.close()
         assert processor._work.asked[-1] == "closed"
