@@ -134,76 +134,73 @@ def _point(row: Row, name: str) -> tuple[float, float, str]:
 
 
 def _cluster(cluster: str, order: Sequence[str], rows: Sequence[Row]) -> tuple[str, list[Chart]]:
-    """Return a cluster's section, window by window, and the data of the pointer's script."""
+    """Return a cluster's section, and the data of the pointer's script.
+
+    With several windows the section shows each of them, with one window all measures.
+    """
     times = sorted({row["from_ms"] for row in rows})
     at = {(row["policy"], row["from_ms"]): row for row in rows}
-    name, several = in_html(cluster), len(times) > 1
-    parts = [
-        f"<section{f' data-cluster={chr(34)}{name}{chr(34)}' if several else ''}><h2>{name}</h2>"
-    ]
-    points = []
-    if several:
-        lines = {
-            policy: [
-                at[policy, time]["max_over_bound_median"] if (policy, time) in at else None
-                for time in times
-            ]
-            for policy in order
-        }
-        drawn = line_chart(
-            f"windows-{name}",
-            "imbalance",
-            times,
-            lines | {"balanced": [BALANCED] * len(times)},
-            "",
-            low=1.0,
-            ranked=False,
-        )
-        parts.append(
-            chart(
-                "Imbalance, window by window",
-                "The median of max ÷ bound of each window, at its begin.",
-                drawn,
-            )
-        )
-        heads = [f"window from {utc(time)}, max/bound" for time in times]
-        points.append(
-            {
-                "cluster": cluster,
-                "times_ms": times,
-                "heads": heads,
-                "loads": lines,
-                "divisor": 1,
-                "unit": "",
-            }
-        )
     shown = [at[policy, time] for time in times for policy in order if (policy, time) in at]
-    windows = [[utc(row["from_ms"]), row["policy"], *cells(row)] for row in shown]
-    measures = (
-        side_by_side({row["policy"]: json.loads(row["measures"]) for row in shown})
-        if shown and not several
-        else []
+    name = in_html(cluster)
+    if len(times) <= 1:
+        return f"<section><h2>{name}</h2>{_measures_table(cluster, shown)}</section>\n", []
+    lines = {
+        policy: [
+            at[policy, time]["max_over_bound_median"] if (policy, time) in at else None
+            for time in times
+        ]
+        for policy in order
+    }
+    section = (
+        f'<section data-cluster="{name}"><h2>{name}</h2>{_windows_chart(name, times, lines)}'
+        f"{_windows_table(cluster, shown)}</section>\n"
     )
-    parts.append(
-        table(
-            f"windows-{cluster}",
-            "Windows",
-            ["from", "policy", *SHOWN.values()],
-            windows,
-            "no trial was done",
-        )
-        if several
-        else ""
+    data: Chart = {
+        "cluster": cluster,
+        "times_ms": times,
+        "heads": [f"window from {utc(time)}, max/bound" for time in times],
+        "loads": lines,
+        "divisor": 1,
+        "unit": "",
+    }
+    return section, [data]
+
+
+def _windows_chart(
+    name: str, times: Sequence[int], lines: Mapping[str, Sequence[float | None]]
+) -> str:
+    """Return the chart of imbalance in each window; `lines`: policy → its figures."""
+    drawn = line_chart(
+        f"windows-{name}",
+        "imbalance",
+        times,
+        {**lines, "balanced": [BALANCED] * len(times)},
+        "",
+        low=1.0,
+        ranked=False,
     )
-    parts.append(
-        table(
-            f"measures-{cluster}",
-            "All measures",
-            ["measure", *(row["policy"] for row in shown)],
-            measures,
-            "",
-        )
-        if measures
-        else ""
+    text = "The median of max ÷ bound of each window, at its begin."
+    return chart("Imbalance, window by window", text, drawn)
+
+
+def _windows_table(cluster: str, rows: Sequence[Row]) -> str:
+    return table(
+        f"windows-{cluster}",
+        "Windows",
+        ["from", "policy", *SHOWN.values()],
+        [[utc(row["from_ms"]), row["policy"], *cells(row)] for row in rows],
+        "no trial was done",
     )
-    return "".join([*parts, "</section>\n"]), points
+
+
+def _measures_table(cluster: str, rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    measures = side_by_side({row["policy"]: json.loads(row["measures"]) for row in rows})
+    return table(
+        f"measures-{cluster}",
+        "All measures",
+        ["measure", *(row["policy"] for row in rows)],
+        measures,
+        "",
+    )

@@ -226,14 +226,17 @@ def _bundles(spec: Spec, namespaces: list[str], namespace_of: Ints, owner: Ints)
 
 
 def _noise(
-    spec: Spec, what: str, deviation: float, count: int, steps: int
+    spec: Spec, subject: str, deviation: float, count: int, steps: int
 ) -> NDArray[np.int8] | None:
-    """Draw noise in units of `noise_unit`. No load is measured below 0. None: there is no noise."""
+    """Draw the noise of a subject in units of `noise_unit`; None: there is none.
+
+    No load is measured below 0.
+    """
     if deviation == 0:
         return None
     step_s = spec.tick_s * spec.noise_step_ticks
     wandering: Floats = autocorrelated_noise(
-        make_rng(spec.seed, f"noise {what}"), count, steps, spec.noise.lasting_s / step_s
+        make_rng(spec.seed, f"noise {subject}"), count, steps, spec.noise.lasting_s / step_s
     )
     least = max(-128, -int(1 / spec.noise_unit))
     return np.clip(np.rint(wandering * (deviation / spec.noise_unit)), least, 127).astype(np.int8)
