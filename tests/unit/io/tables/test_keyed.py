@@ -153,8 +153,8 @@ def test_keys_go_to_the_group_that_begins_at_or_below_them() -> None:
         (("one",), 0, 3),
         (("two", "with"), 3, 2),
     ]
-    assert [one[1:] for one in assign_rows(keys, [])] == [(0, 5)]
-    assert [one.paths for one in build_groups(spans | {"old": None})] == [
+    assert [row[1:] for row in assign_rows(keys, [])] == [(0, 5)]
+    assert [group.paths for group in build_groups(spans | {"old": None})] == [
         ("old", "one", "two", "with")
     ], "nobody knows where its keys belong"
 
