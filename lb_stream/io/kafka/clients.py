@@ -1,5 +1,4 @@
-"""Arguments that make every kafka-python client report a refusal at once, and wait no longer than
-needed.
+"""Makes every kafka-python client report a refusal at once, and wait no longer than needed.
 
 kafka-python 3.0.12 takes a refused login for a broker that is away: with TLS it drops the broker's
 last bytes, and in any case it retries for 30 s, then says that it is "unable to bootstrap". And its

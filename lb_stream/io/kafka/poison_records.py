@@ -139,7 +139,7 @@ def plan_recovery(settings: Settings, is_logged: bool) -> ReadPlan:
 def forgive_last_start(settings: Settings) -> None:
     """Take back the count of this start: no record is to blame for its end.
 
-    Kafka was away, for example, or somebody stopped the job.
+    Kafka was away, for example, or an operator stopped the job.
     """
     with suppress(OSError):  # the disk may be what is at fault
         checkpoint = checkpoint_of(settings.stream)

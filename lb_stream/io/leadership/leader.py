@@ -1,4 +1,4 @@
-"""The leader: the table `leaders` has a row for each start of the job."""
+"""Reads and writes the table `leaders`, which has a row for each start of the job."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Leader:
 
     @property
     def is_here(self) -> bool:
-        """Whether the job was started on this machine."""
+        """Return whether the job was started on this machine."""
         return self.host == this_host()
 
     @property
     def runs_here(self) -> bool:
-        """Whether its process still runs here; a later process with its id doesn't count."""
+        """Return whether its process still runs here; a later one with its id doesn't count."""
         began_ms = started_ms(self.pid) if self.is_here else None
         return began_ms is not None and (not self.since_ms or began_ms <= self.since_ms)
 

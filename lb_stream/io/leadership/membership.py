@@ -33,7 +33,7 @@ LOOK_MS = 200.0
 BEAT_MS = 5_000.0
 """How often a job says that it stands by."""
 FRESH_MS = 3 * BEAT_MS
-"""A job that hasn't said so for this long does not stand by any more."""
+"""After this time without that record a job does not stand by any more."""
 RETRY_S = 0.5
 """Pause after an error of Kafka's."""
 
@@ -220,7 +220,7 @@ class Member:
             else:
                 logger.warning(
                     "%s asks to hand over to %s, and no such job stands by",
-                    record.by or "somebody",
+                    record.by or "an operator",
                     record.to or "another job",
                 )
 

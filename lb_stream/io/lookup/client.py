@@ -185,7 +185,7 @@ class Lookup:
         self.config, self._clock = config, clock
         self._routes = Routes()
         self._lock = threading.Lock()
-        # When Kafka said where the topic ends, for the end that has been read last.
+        # When Kafka was asked for the end of the topic that has been read last.
         self._read_at: float | None = None
         # The requests, each with its time, oldest first; and command id → what it is about.
         self._requests: OrderedDict[_Subject, tuple[float, OwnerRequest]] = OrderedDict()

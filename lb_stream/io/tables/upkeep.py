@@ -59,7 +59,7 @@ class MaintenanceResult:
 
     Files and bytes before and after are those of the table's newest version. Those removed were on
     the disk, and no version that is kept names them. `left`: what was left for the next upkeep, and
-    why; `failed`: the next one can't do it either, somebody must see to the disk.
+    why; `failed`: the next one can't do it either, because of the disk.
     """
 
     table: str
