@@ -1,5 +1,7 @@
-"""The back-test's entry point for spark-submit: `spark-submit --properties-file
-conf/spark-defaults.conf jobs/backtest.py --help`."""
+"""Run a back-test by spark-submit.
+
+spark-submit --properties-file conf/spark-defaults.conf jobs/backtest.py --help
+"""
 
 import sys
 

@@ -1,5 +1,7 @@
-"""The balancer's entry point for spark-submit: `spark-submit --properties-file
-conf/spark-defaults.conf jobs/balance.py --help`."""
+"""Run the balancer's job by spark-submit.
+
+spark-submit --properties-file conf/spark-defaults.conf jobs/balance.py --help
+"""
 
 import sys
 

@@ -1,5 +1,7 @@
-"""Upkeep of the tables: `python jobs/maintain.py ...` is `lbctl tables maintain ...`, for timers
-and Spark's machines."""
+"""Run the upkeep of the tables, for timers and Spark's machines.
+
+`python jobs/maintain.py ...` is `lbctl tables maintain ...`.
+"""
 
 import sys
 

@@ -77,10 +77,7 @@ def run(
                 )
                 continue
             # A transient failure is tried again after a pause, any other one ends the job.
-            pause_s = None
-            if isinstance(reason, KafkaUnavailable | KafkaError | TransientError):
-                finished = running is not None and running.batches.done > 0
-                pause_s = patience.next_pause_s(finished)
+            pause_s = _find_pause(patience, reason, running)
             if pause_s is None:
                 raise reason from (error if reason is not error else error.__cause__)
             if isinstance(reason, TransientError) and reason.daemon_lost:
@@ -96,6 +93,13 @@ def run(
         _wait(pause_s, stop)
         wait_for_kafka(settings, stop)
         require_lead(settings, member)
+
+
+def _find_pause(patience: Patience, reason: Exception, running: Running | None) -> float | None:
+    """Return how long to wait before the next try (s); None if the job ends."""
+    if not isinstance(reason, KafkaUnavailable | KafkaError | TransientError):
+        return None
+    return patience.next_pause_s(running is not None and running.batches.done > 0)
 
 
 def _is_no_records_fault(reason: Exception) -> bool:

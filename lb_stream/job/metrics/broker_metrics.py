@@ -18,8 +18,7 @@ from lb_stream.job.metrics.round_figures import FLOWS, USAGES, MemorySource, Rou
 
 
 class _Smoothed(msgspec.Struct):
-    """What TransferShedder remembers: broker → smoothed load (ratio), smoothed throughput,
-    bundles."""
+    """TransferShedder's memory: broker → smoothed load (ratio), smoothed throughput, bundles."""
 
     brokers: dict[str, tuple[float, float, int]] = {}
 

@@ -429,6 +429,27 @@ class Metrics:
                 ).inc()
 
 
+_CLUSTER_GAUGES: dict[str, tuple[str, ...]] = {
+    "clusters": ("known clusters",),
+    "pending_decisions": (
+        "pending decisions: published, and without an outcome yet",
+        "cluster",
+        "kind",
+    ),
+    "dead_brokers": ("brokers that are dead or departed", "cluster"),
+    "self_balancing_brokers": (
+        "brokers of a cluster that balances by itself although decisions are published",
+        "cluster",
+    ),
+    "merge_advice": ("pairs of bundles that could be one, by merge advice", "cluster"),
+    "proposals": ("proposals that wait for approval", "cluster"),
+    "suspended": ("1: nothing is decided for the cluster, for this reason", "cluster", "reason"),
+    "brokers": ("known brokers, including dead ones", "cluster"),
+    "bundles": ("bundles that have an owner", "cluster"),
+}
+"""Gauge of clusters → its description and its labels."""
+
+
 class _Clusters(Collector):
     """Gauges of clusters, read on request: parsing large memories would slow every batch."""
 
@@ -438,72 +459,32 @@ class _Clusters(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield a gauge for each cluster and figure."""
-        # The gauges.
-        clusters = GaugeMetricFamily("lb_stream_clusters", "known clusters")
-        pending = GaugeMetricFamily(
-            "lb_stream_pending_decisions",
-            "pending decisions: published, and without an outcome yet",
-            labels=["cluster", "kind"],
-        )
-        dead = GaugeMetricFamily(
-            "lb_stream_dead_brokers", "brokers that are dead or departed", labels=["cluster"]
-        )
-        clashing = GaugeMetricFamily(
-            "lb_stream_self_balancing_brokers",
-            "brokers of a cluster that balances by itself although decisions are published",
-            labels=["cluster"],
-        )
-        merges = GaugeMetricFamily(
-            "lb_stream_merge_advice",
-            "pairs of bundles that could be one, by merge advice",
-            labels=["cluster"],
-        )
-        proposals = GaugeMetricFamily(
-            "lb_stream_proposals", "proposals that wait for approval", labels=["cluster"]
-        )
-        suspended = GaugeMetricFamily(
-            "lb_stream_suspended",
-            "1: nothing is decided for the cluster, for this reason",
-            labels=["cluster", "reason"],
-        )
-        brokers = GaugeMetricFamily(
-            "lb_stream_brokers", "known brokers, including dead ones", labels=["cluster"]
-        )
-        bundles = GaugeMetricFamily(
-            "lb_stream_bundles", "bundles that have an owner", labels=["cluster"]
-        )
+        gauges = {
+            name: GaugeMetricFamily(f"lb_stream_{name}", text, labels=labels)
+            for name, (text, *labels) in _CLUSTER_GAUGES.items()
+        }
         # Of memories: a copy, as the stream goes on meanwhile.
         memories = dict(self._memories())
         self._read = {cluster: self._known(cluster, text) for cluster, text in memories.items()}
-        clusters.add_metric([], len(memories))
-        for cluster, (_, remembered) in self._read.items():
-            kinds = Counted(decision.kind for decision in remembered.pending)
+        gauges["clusters"].add_metric([], len(memories))
+        for cluster, (_, memory) in self._read.items():
+            kinds = Counted(decision.kind for decision in memory.pending)
             for kind in get_args(DecisionKind):
-                pending.add_metric([cluster, kind], kinds[kind])
-            dead.add_metric([cluster], len(remembered.dead))
-            clashing.add_metric([cluster], remembered.clashing)
-            merges.add_metric(
-                [cluster], sum(pair.advised_ms > 0 for pair in remembered.mergeable.values())
-            )
-            proposals.add_metric([cluster], len(remembered.proposals))
-            suspended.add_metric([cluster, "errors"], remembered.retry_ms > 0)
-            suspended.add_metric([cluster, "brokers_vanished"], remembered.suspension is not None)
+                gauges["pending_decisions"].add_metric([cluster, kind], kinds[kind])
+            gauges["dead_brokers"].add_metric([cluster], len(memory.dead))
+            gauges["self_balancing_brokers"].add_metric([cluster], memory.clashing)
+            advised = sum(pair.advised_ms > 0 for pair in memory.mergeable.values())
+            gauges["merge_advice"].add_metric([cluster], advised)
+            gauges["proposals"].add_metric([cluster], len(memory.proposals))
+            suspended = gauges["suspended"]
+            suspended.add_metric([cluster, "errors"], memory.retry_ms > 0)
+            suspended.add_metric([cluster, "brokers_vanished"], memory.suspension is not None)
         # Of the latest loads.
         for cluster, rows in dict(self._figures.loads).items():
-            brokers.add_metric([cluster], len(rows))
+            gauges["brokers"].add_metric([cluster], len(rows))
             owned = pc.sum(rows.filter(rows["alive"])["bundles"]).as_py()
-            bundles.add_metric([cluster], owned or 0)
-        yield from (
-            clusters,
-            pending,
-            dead,
-            clashing,
-            merges,
-            proposals,
-            suspended,
-            brokers,
-            bundles,
-        )
+            gauges["bundles"].add_metric([cluster], owned or 0)
+        yield from gauges.values()
 
     def _known(self, cluster: str, text: str) -> tuple[str, _ClusterMemory]:
         before = self._read.get(cluster)
