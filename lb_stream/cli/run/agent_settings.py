@@ -35,8 +35,8 @@ class DifferingSetting:
 
     def __str__(self) -> str:
         return (
-            f"{self.pulsar}: {self.key} is {self.value!r} here ({self.origin}), and would be "
-            f"{self.broker_value!r} as in the broker"
+            f"{self.pulsar}: {self.key} is {self.value!r} here ({self.origin}), and "
+            f"{self.broker_value!r} in the broker"
         )
 
 
