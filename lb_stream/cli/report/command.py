@@ -61,9 +61,7 @@ def report(
     It is one HTML file that needs nothing else. --json prints the figures instead.
     """
     if (out is None) != json:
-        raise CommandError(
-            "say where the page goes, --out FILE, or ask for the figures with --json", code=2
-        )
+        raise CommandError("expected either --out FILE, for the page, or --json", code=2)
     given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.report.page import page
     from lb_stream.query.lake import open_lake, records, run
@@ -73,11 +71,8 @@ def report(
     lake = open_lake(given.tables)
     known = list_logged_clusters(lake)
     if cluster is not None and cluster not in known:
-        raise CommandError(
-            f"no round of {cluster} is in the log: "
-            f"{', '.join(known[:MOST_CLUSTERS]) or 'it is empty'}",
-            code=2,
-        )
+        names = ", ".join(known[:MOST_CLUSTERS]) or "none: the log is empty"
+        raise CommandError(f"--cluster {cluster}: expected one that the log has: {names}", code=2)
     chosen = [cluster] if cluster is not None else known[:MOST_CLUSTERS]
     if not chosen:
         raise CommandError("no round has been logged yet: there is nothing to report on")
@@ -91,10 +86,8 @@ def report(
         for cluster_report in figures:
             emit_json(cluster_report.to_dict())
         return
-    text = page(
-        figures, len(known) - len(chosen) if cluster is None else 0, int(time.time() * 1000)
-    )
-    _write(out, text, chosen)
+    left_out = len(known) - len(chosen) if cluster is None else 0
+    _write(out, page(figures, left_out, time.time_ns() // 1_000_000), chosen)
 
 
 def _write(out: Path, text: str, chosen: Sequence[str]) -> None:

@@ -85,11 +85,9 @@ def describe_unknown(rows: Sequence[Row]) -> str:
     """Describe for how many moves clients and traffic are unknown; empty if for none."""
     moves = sum(row["moves"] for row in rows)
     unknown = moves - sum(row["known"] for row in rows)
-    return (
-        f"bundle_history lacks clients and traffic of {unknown} of {moves} moves."
-        if unknown
-        else ""
-    )
+    if not unknown:
+        return ""
+    return f"bundle_history lacks clients and traffic of {unknown} of {moves} moves."
 
 
 def _cells(row: Row, by: By, each: Each) -> tuple[str, ...]:
