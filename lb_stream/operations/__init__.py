@@ -1,6 +1,5 @@
-"""Operators' commands, one in each file: what it takes, what it does, what takes it back, how
-people give it.
+"""Operators' commands, one in each file: its fields, its effect, its opposite, how people give it.
 
-A file is named after its kind of command, and imports little: only who decides needs what it
-is handed (`CommandContext`, `OperatorMoves`, `SettingsChange`).
+A file is named after its kind of command. It imports little: the round hands it what it decides
+with (`CommandContext`, `OperatorMoves`, `SettingsChange`).
 """

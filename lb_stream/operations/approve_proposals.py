@@ -1,4 +1,4 @@
-"""`approve-proposals`: make the decisions that proposals have asked for, if they still can be."""
+"""`approve-proposals`: make the decisions of proposals, if that is still possible."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
         Button(
             "approve",
             "Approve",
-            "Do what {proposals} asks for, if it still can be.",
+            "Make the decisions of {proposals}, if that is still possible.",
             on=("proposals",),
         )
     ],
 )
 class ApproveProposals(MoveCommand):
-    """Make the decisions that proposals have asked for, if they still can be."""
+    """Make the decisions of proposals, if that is still possible."""
 
     kind: Literal["approve-proposals"] = "approve-proposals"
     proposals: ProposalIds
     even_if_worse: Annotated[
         bool | None,
         option("--even-if-worse"),
-        Field(description="Also what would make the busiest broker busier."),
+        Field(description="Also moves that would raise the usage of the busiest broker."),
     ] = None
     about = "proposals are approved"
 
@@ -65,4 +65,4 @@ class ApproveProposals(MoveCommand):
         return {"proposals": given["proposals"].split()}
 
     def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:
-        return []  # it sets nothing: its moves are taken back
+        return []  # it sets no state; undo moves its bundles back

@@ -1,4 +1,4 @@
-"""`assign`: give a bundle that has no owner one now, as a lookup asks for it."""
+"""`assign`: assign an unassigned bundle now, for a lookup."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Assign(MoveCommand):
     bundle: Annotated[Range | None, Field(description="0xLLLLLLLL_0xHHHHHHHH")] = None
     topic: Annotated[
         str | None,
-        Field(max_length=LONGEST_TOPIC, description="the bundle that this topic is in"),
+        Field(max_length=LONGEST_TOPIC, description="the bundle of this topic"),
     ] = None
-    instead = "a bundle that was given an owner had none before"
+    instead = "a bundle that was assigned had no owner before"
     is_answered_at_once = True
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Assign:
         if (self.bundle is None) == (self.topic is None):
-            raise PydanticCustomError("which", "a bundle or a topic, one of them")
+            raise PydanticCustomError("which", "either a bundle or a topic")
         return self
 
     def decide(self, moves: OperatorMoves) -> list[BundleAnswer]:

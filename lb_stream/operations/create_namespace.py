@@ -62,10 +62,10 @@ class CreateNamespace(StateCommand):
     def apply(self, context: CommandContext) -> Effect:
         name, operator_state = self.namespace, context.operator_state
         if context.is_system_namespace(name):
-            text = f"{name} would be a heartbeat or SLA-monitor namespace: brokers make those"
+            text = f"{name} is the name of a heartbeat or SLA-monitor namespace: brokers make those"
             return refused("system_namespace", text)
         if name in operator_state.deleted:
-            text = f"{name} is being deleted: try again when none of its bundles is known any more"
+            text = f"{name} is being deleted: try again when all its bundles are forgotten"
             return refused("being_deleted", text)
         if name in operator_state.namespaces or context.has_bundles(name):
             return refused("namespace_exists", f"there is a namespace {name} already")

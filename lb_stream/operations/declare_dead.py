@@ -1,4 +1,4 @@
-"""`declare-dead`: take silent brokers for dead now, without waiting."""
+"""`declare-dead`: treat silent brokers as dead now, without waiting."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
         Button(
             "declare-dead",
             "Declare dead",
-            "Take {broker}, if it is silent, for dead now: its bundles go to others.",
+            "Treat {broker} as dead now, if it is silent: its bundles go to others.",
             on=("broker",),
         )
     ],
 )
 class DeclareDead(StateCommand):
-    """Take silent brokers for dead now, without waiting: their bundles go to others."""
+    """Treat silent brokers as dead now, without waiting: their bundles go to others."""
 
     kind: Literal["declare-dead"] = "declare-dead"
     broker: Annotated[
@@ -57,8 +57,7 @@ class DeclareDead(StateCommand):
     ] = None
     brokers = ("broker",)
     instead = (
-        "bundles of brokers that were declared dead have other owners: "
-        "balancing fills a broker that comes back"
+        "the bundles of dead brokers have other owners now: balancing fills a broker that returns"
     )
 
     def apply(self, context: CommandContext) -> Effect:
@@ -71,7 +70,7 @@ class DeclareDead(StateCommand):
                 "speaks", f"{_explain_speaking(broker, silent)}: drain a broker that speaks"
             )
         dead = context.declared_dead | set(silent if broker is None else [broker])
-        text = f"taken for dead: {named(sorted(dead))}; their bundles go to others"
+        text = f"declared dead: {named(sorted(dead))}; their bundles go to others"
         return Effect("done", text, declared_dead=frozenset(dead))
 
     def preview(self, present: Present) -> WhatIf:
@@ -83,5 +82,5 @@ class DeclareDead(StateCommand):
 
 
 def _explain_speaking(broker: str | None, silent: tuple[str, ...]) -> str:
-    who = broker or "every broker"
-    return f"{who} has been heard lately; silent for too long are {named(silent)}"
+    speaking = broker or "every broker"
+    return f"{speaking} has reported recently; silent for too long: {named(silent)}"

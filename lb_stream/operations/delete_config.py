@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     buttons=[
         Button(
             "unset",
-            "Take a setting back",
-            "Let the job's own setting count again.",
+            "Remove an override",
+            "Remove the override of a setting: the job's own setting counts again.",
             asks=("key",),
         )
     ],
@@ -60,7 +60,7 @@ class DeleteConfig(SettingsCommand):
     def change_settings(self, change: SettingsChange) -> Effect:
         after = change.without_key(self.key)
         if len(after) == len(change.overrides):
-            text = f"no command has set {self.key}; set are: {named(change.overrides)}"
+            text = f"no command has set {self.key}; overrides: {named(change.overrides)}"
             return refused("not_set", text)
         return done(f"{self.key} is the job's own setting again", settings=after)
 

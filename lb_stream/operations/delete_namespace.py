@@ -1,4 +1,4 @@
-"""`delete-namespace`: have a namespace without topics leave its brokers, and forget it."""
+"""`delete-namespace`: unload the bundles of a namespace without topics, and forget it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class DeleteNamespace(StateCommand):
 
     kind: Literal["delete-namespace"] = "delete-namespace"
     namespace: Annotated[NamespaceName, argument("TENANT/NAMESPACE")]
-    instead = "a namespace isn't brought back: lbctl namespaces create makes one of its name"
+    instead = "a deleted namespace can't be restored: lbctl namespaces create makes one of its name"
 
     def apply(self, context: CommandContext) -> Effect:
         name, operator_state = self.namespace, context.operator_state
@@ -71,11 +71,11 @@ class DeleteNamespace(StateCommand):
 
     @classmethod
     def follow(cls, progress: Progress, waiting: Waiting) -> Waiting | Ended:
-        """Done when no broker serves a bundle of it and no decision about one is pending."""
+        """End when no broker has a bundle of it, and no decision about one is pending."""
         namespace = str(waiting.command["arguments"]["namespace"])
         left = progress.bundles_left(namespace)
         if not left:
-            return Ended("done", f"{namespace} is deleted; no broker has a bundle of it any more")
+            return Ended("done", f"{namespace} is deleted; no broker has its bundles any more")
         if namespace in progress.operator_state.deleted:
             return waiting
         text = f"{namespace} was made again with {len(left)} bundles left: {named(sorted(left))}"

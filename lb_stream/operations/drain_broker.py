@@ -20,6 +20,7 @@ from lb_stream.core.commands.base import (
     done,
     make,
     named,
+    plural,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class DrainBroker(StateCommand):
         serves = context.bundles_at(broker)
         arriving = context.bundles_bound_for(broker)
         if context.config.balancer.dry_run:
-            stay = f"its {len(serves)} stay because decisions aren't published"
+            stay = f"its {plural(len(serves), 'bundle')} stay because decisions aren't published"
             return done(f"dry run: {broker} takes no bundle, and {stay}", drained=drained)
         if not serves and not arriving:
             text = f"{broker} has no bundle, and takes none from now on"
@@ -72,22 +73,21 @@ class DrainBroker(StateCommand):
             return done(text, drained=drained)
         text = f"{broker} takes none from now on"
         if serves:
-            text = f"{len(serves)} bundles leave {broker}, and it takes none from now on"
+            text = f"{broker} gives up {plural(len(serves), 'bundle')}, and takes none from now on"
         if arriving:
-            text += f"; {len(arriving)} on their way to it leave it again"
+            text += f"; {plural(len(arriving), 'bundle')} on the way to it will leave it again"
         if is_repeated:
             text = f"{broker} is being drained already; {text}"
         return Effect("accepted", text, None, {"drained": drained}, waits_for=broker)
 
     @classmethod
     def follow(cls, progress: Progress, waiting: Waiting) -> Waiting | Ended:
-        """Done when the broker has no bundle and none is on its way to it: whoever stops it then
-        stops nothing."""
+        """End when the broker has no bundle and none is on its way to it."""
         broker = str(waiting.broker)
         is_drained = broker in progress.operator_state.drained
         row = progress.broker_row(broker)
         if row < 0 and is_drained:
-            return waiting  # its averages were lost: what it serves is unknown until it reports
+            return waiting  # its averages are lost: its bundles are unknown until it reports
         if row >= 0 and not progress.view.brokers.alive[row]:
             return Ended("done", f"{broker} is not alive any more: its bundles go to others")
         left, arriving = progress.bundles_at(row), progress.bundles_bound_for(row)

@@ -1,4 +1,4 @@
-"""`dry-run`: whether decisions are only made and logged, or published too."""
+"""`dry-run`: begin or end a dry run, in which decisions are logged and not published."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Begin(Form):
-    """A dry run begins."""
+    """Begin a dry run."""
 
     def fields(self) -> dict[str, Any]:
         return {"on": True}
 
 
 class End(Form):
-    """A dry run ends."""
+    """End a dry run."""
 
     def fields(self) -> dict[str, Any]:
         return {"on": False}
@@ -61,22 +61,19 @@ class End(Form):
     "result, and are not published",
 )
 class DryRun(SettingsCommand):
-    """Whether decisions are only made and logged, or published too.
-
-    A cluster is in dry run until an operator ends it.
-    """
+    """Begin or end a dry run. A cluster is in dry run until an operator ends it."""
 
     kind: Literal["dry-run"] = "dry-run"
     on: bool
 
     def change_settings(self, change: SettingsChange) -> Effect:
         if self.on:
-            text = "decisions are made and logged, and not published"
+            text = "decisions are logged and not published"
             return done(text + change.describe_pending(), settings=change.with_dry_run(True))
         after = change.with_dry_run(False)
         text = "decisions are published from now on"
         if change.mode_after(after) == "approve":
-            text += "; what balancing wants waits for approval (mode = approve)"
+            text += "; moves and splits of balancing wait for approval (mode = approve)"
         return done(text + change.describe_own_balancing(), settings=after)
 
     def preview(self, present: Present) -> WhatIf:

@@ -37,32 +37,26 @@ if TYPE_CHECKING:
         Button(
             "forget",
             "Forget",
-            "Forget this cluster, if all its brokers are silent: its state, what was commanded, "
-            "its "
+            "Forget this cluster, if all its brokers are silent: its state, its commands, its "
             "ownership records.",
         )
     ],
 )
 class ForgetCluster(StateCommand):
-    """Forget a cluster whose brokers are all silent: its state, its commands, its ownership
-    records."""
+    """Forget a cluster whose brokers are all silent: state, commands, ownership records."""
 
     kind: Literal["forget-cluster"] = "forget-cluster"
-    instead = "what was forgotten is not brought back: a cluster that reports begins anew"
+    instead = "a forgotten cluster can't be restored: one that reports is a new cluster"
 
     def apply(self, context: CommandContext) -> Effect:
-        """Answer it; the job forgets the cluster in its next batch, by this answer in the log."""
+        """Return the answer. Because of it the job forgets the cluster in its next batch."""
         speaking = context.speaking_brokers()
         if speaking:
-            have = "have" if len(speaking) > 1 else "has"
             text = (
-                f"{named(speaking)} of it {have} been heard lately: a cluster that reports would "
-                f"be "
-                "known again at once. Stop its agents, or give them the right cluster's name; wait "
-                "until their brokers are silent, then try again"
+                f"brokers have reported recently: {named(speaking)}. The cluster would be known "
+                "again at once. Stop its agents, or correct the cluster's name in their settings; "
+                "try again when these brokers are silent"
             )
             return refused("reports", text)
         brokers, bundles = len(context.view.brokers), len(context.view.bundles)
-        return done(
-            f"forgotten with {brokers} brokers, {bundles} bundles, and all that was ordered"
-        )
+        return done(f"forgotten with {brokers} brokers, {bundles} bundles and all commands")

@@ -1,4 +1,4 @@
-"""`import-namespaces`: namespaces and policies of a cluster that has them already."""
+"""`import-namespaces`: take over the namespaces and policies of an existing cluster."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     "the last import",
 )
 class ImportNamespaces(StateCommand):
-    """Namespaces and policies of a cluster that has them already.
+    """Take over the namespaces and policies of an existing cluster.
 
-    Policies and domains of earlier imports are replaced.
+    Policies and failure domains of earlier imports are replaced.
     """
 
     kind: Literal["import-namespaces"] = "import-namespaces"
@@ -45,7 +45,7 @@ class ImportNamespaces(StateCommand):
         argument("FILE", is_json_file=True),
         Field(description="A file with the output of `lbctl agent namespaces`; - is stdin."),
     ]
-    instead = "an import isn't taken back: import what was there before"
+    instead = "an import can't be taken back: import the earlier namespaces and policies again"
 
     def apply(self, context: CommandContext) -> Effect:
         content, operator_state = self.content, context.operator_state
@@ -59,8 +59,7 @@ class ImportNamespaces(StateCommand):
         bundles = sum(len(namespace.boundaries) - 1 for namespace in content.namespaces)
         text = (
             f"{len(content.namespaces)} namespaces with {bundles} bundles, {len(isolation)} "
-            f"isolation policies, "
-            f"{len(content.failure_domains)} brokers in failure domains"
+            f"isolation policies, {len(content.failure_domains)} brokers in failure domains"
         )
         text += context.describe_matches(isolation, isolation, content.failure_domains)
         return done(

@@ -1,4 +1,4 @@
-"""`merge`: make one bundle of two neighbours at one broker."""
+"""`merge`: merge two neighbours at one broker into one bundle."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     "`merge-advice` shows, by their ranges, 100 at most",
 )
 class Merge(MoveCommand):
-    """Make one bundle of two neighbours at one broker: those given, or pairs that are advised."""
+    """Merge two neighbours at one broker into one bundle, or pairs that are advised."""
 
     kind: Literal["merge"] = "merge"
     namespace: Annotated[NamespaceName, argument("TENANT/NAMESPACE")]
@@ -57,18 +57,18 @@ class Merge(MoveCommand):
         ),
     ] = None
     about = "pairs of bundles are merged"
-    instead = "a merge isn't taken back: lbctl namespaces split cuts a bundle"
+    instead = "a merge can't be taken back: lbctl namespaces split cuts a bundle"
 
     @model_validator(mode="after")
     def _two_or_advised(self) -> Merge:
         if len(self.bundles) != (2 if self.advised is None else 0):
-            raise PydanticCustomError("which", "two bundles, or how many of the advised pairs")
+            raise PydanticCustomError("which", "either two bundles or a number of advised pairs")
         return self
 
     @classmethod
     def check_given(cls, fields: Mapping[str, Any]) -> None:
         if len(fields.get("bundles", ())) != (0 if "advised" in fields else 2):
-            raise BadForm("which bundles? Two of them, -b RANGE -b RANGE, or --advised N")
+            raise BadForm("expected two bundles (-b RANGE -b RANGE), or --advised N")
 
     def decide(self, moves: OperatorMoves) -> list[BundleAnswer]:
         if self.advised is not None:

@@ -36,15 +36,15 @@ if TYPE_CHECKING:
         Button(
             "pause",
             "Pause",
-            "Shed and split nothing until it is resumed. Bundles that lose their owner still get "
-            "one.",
+            "Shed and split nothing until balancing is resumed. Unassigned bundles are still "
+            "assigned.",
         )
     ],
 )
 class PauseCluster(StateCommand):
     """Shed and split nothing until `resume-cluster`.
 
-    Operators' commands are done, and bundles that lose their owner get one.
+    Operators' commands are done, and unassigned bundles are assigned.
     """
 
     kind: Literal["pause-cluster"] = "pause-cluster"

@@ -1,4 +1,4 @@
-"""`pin-bundles`: have balancing leave bundles where they are for a while."""
+"""`pin-bundles`: keep bundles at their brokers for a time."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ class OneBundle(Form):
         Button(
             "pin",
             "Pin",
-            "Have balancing leave {bundle} where it is for a while.",
+            "Keep {bundle} at its broker for a time.",
             on=("bundle",),
             asks=("hours",),
         )
     ],
 )
 class PinBundles(StateCommand):
-    """Have balancing leave bundles where they are for a while.
+    """Keep bundles at their brokers for a time.
 
-    Operators' own commands, drains and deaths move them all the same.
+    They still move by operators' own commands, by a drain, or when their broker dies.
     """
 
     kind: Literal["pin-bundles"] = "pin-bundles"
@@ -83,7 +83,7 @@ class PinBundles(StateCommand):
         Field(min_length=1, max_length=MOST_PINS, description="<tenant>/<namespace>/<range>"),
     ]
     for_ms: Annotated[
-        int, Field(ge=0, le=LONGEST_PIN_MS, description="0: balancing may move them again")
+        int, Field(ge=0, le=LONGEST_PIN_MS, description="how long, ms; 0 ends earlier pins")
     ]
     several = ("bundles",)
 
@@ -94,7 +94,7 @@ class PinBundles(StateCommand):
             kept = {name: until_ms for name, until_ms in pins.items() if name not in free}
             return done(f"no longer pinned: {named(free)}", pins=kept)
         if unknown := context.unknown_bundles(self.bundles):
-            advice = "lbctl namespaces bundles TENANT/NAMESPACE shows those that are known"
+            advice = "lbctl namespaces bundles TENANT/NAMESPACE shows the known bundles"
             return refused("unknown_bundle", f"no report names {named(unknown)}: {advice}")
         until_ms = context.view.now_ms + self.for_ms
         after = {**pins, **dict.fromkeys(self.bundles, until_ms)}
@@ -102,7 +102,7 @@ class PinBundles(StateCommand):
             text = f"{len(pins)} bundles are pinned, {MOST_PINS} at most"
             advice = "exclude a namespace (shedding_excluded_namespaces)"
             return refused("too_many_pins", f"{text}: {advice}")
-        text = f"balancing leaves where they are for {self.for_ms / 60_000:g} min"
+        text = f"pinned for {self.for_ms / 60_000:g} min"
         return done(f"{text}: {named(self.bundles)}", pins=dict(sorted(after.items())))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""`reject-proposals`: end proposals, and have nothing like them proposed for a while."""
+"""`reject-proposals`: end proposals, and keep balancing from proposing the same for a time."""
 
 from __future__ import annotations
 
@@ -50,16 +50,14 @@ Subject = tuple[str, bool]
         Button(
             "reject",
             "Reject",
-            "Leave undone what {proposals} asks for, and have nothing like it proposed for a "
-            "while.",
+            "Reject {proposals}: for a time, nothing of the kind is proposed about the bundle.",
             on=("proposals",),
             asks=("why", "hours"),
         )
     ],
 )
 class RejectProposals(StateCommand):
-    """End proposals, and have balancing propose nothing of their kind about their bundles for a
-    while."""
+    """End proposals, and keep balancing from proposing the same about their bundles for a time."""
 
     kind: Literal["reject-proposals"] = "reject-proposals"
     proposals: ProposalIds
@@ -69,7 +67,7 @@ class RejectProposals(StateCommand):
         Field(
             min_length=1,
             max_length=LONGEST_WHY,
-            description="Why; it is shown whenever somebody asks.",
+            description="Why; explanations show it.",
         ),
     ]
     for_ms: Annotated[
@@ -78,14 +76,14 @@ class RejectProposals(StateCommand):
         Field(
             ge=0,
             le=LONGEST_PIN_MS,
-            description="How long nothing of its kind is proposed about its bundle; 0: an earlier "
-            "rejection holds no longer.",
+            description="How long nothing of the kind is proposed about the bundle; 0 ends an "
+            "earlier rejection.",
         ),
     ]
     several = ("proposals",)
 
     def apply(self, context: CommandContext) -> Effect:
-        """End proposals and remember that; or change for how long an earlier rejection holds."""
+        """End proposals and remember it, or change how long an earlier rejection holds."""
         rejections = context.operator_state.rejections
         earlier = {held.proposal_id for held in rejections}
         found = {name: context.book.find(name) for name in dict.fromkeys(self.proposals)}
@@ -132,10 +130,10 @@ class RejectProposals(StateCommand):
 
     def _describe(self, bundles: set[str], unknown: list[str]) -> str:
         if not bundles:
-            return f"nothing holds any more that {named(unknown)} was rejected for"
+            return f"no rejection holds any more: {named(unknown)}"
         span = "it may be proposed again"
         if self.for_ms:
-            span = f"for {self.for_ms / 60_000:g} min nothing like it is proposed"
+            span = f"rejected for {self.for_ms / 60_000:g} min"
         return f"{span}: {named(sorted(bundles))}"
 
     @classmethod
@@ -178,7 +176,10 @@ class RejectProposals(StateCommand):
         lost = [name for name in self.proposals if name not in held]
         if not self.for_ms or not lost:
             return None
-        return f"the rejection of {', '.join(lost)} was ended: reject what is proposed next, or pin"
+        return (
+            f"the rejection of {', '.join(lost)} has ended: reject the next proposal, or pin the "
+            "bundle"
+        )
 
 
 def _subject_of(held: Proposal | RejectedProposal) -> Subject:

@@ -46,7 +46,7 @@ class ResumeCluster(StateCommand):
 
     def preview(self, present: Present) -> WhatIf:
         if not present.is_paused():
-            raise CannotPreview("it is not paused: nothing would change")
+            raise CannotPreview("the cluster is not paused: nothing would change")
         return WhatIf(resumes=True)
 
     def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:

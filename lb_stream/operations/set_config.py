@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Pairs(Form):
-    """Keys and their new values, one after the other."""
+    """Keys, each followed by its new value."""
 
     pairs: Annotated[
         list[str],
@@ -45,7 +45,7 @@ class Pairs(Form):
     def fields(self) -> dict[str, Any]:
         keys = self.pairs[::2]
         if len(self.pairs) % 2:
-            raise BadForm(f"{keys[-1]}: expected KEY VALUE, once or more: a value is missing")
+            raise BadForm(f"{keys[-1]}: its value is missing; expected KEY VALUE, once or more")
         twice = [key for key in dict.fromkeys(keys) if keys.count(key) > 1]
         if twice:
             raise BadForm(f"{', '.join(twice)}: expected each key once")
@@ -90,12 +90,12 @@ class MoveLimitsForm(Form):
         if self.dwell_s is not None:
             values["min_dwell_ms"] = round(self.dwell_s * 1000)
         if not values:
-            raise BadForm("which limit? See lbctl clusters limit --help")
+            raise BadForm("expected at least one limit: see lbctl clusters limit --help")
         return {"values": values}
 
 
 class Mode(Form):
-    """What becomes of a cluster's decisions."""
+    """The mode of a cluster: what is done with its decisions."""
 
     mode: Annotated[
         Literal["observe", "approve", "act"],
@@ -193,7 +193,7 @@ class SetConfig(SettingsCommand):
     def parts(self) -> list[Operation]:
         from lb_stream.settings.names import to_our_name
 
-        by_name = defaultdict[str, dict[str, Any]](dict)  # one setting under two names is one thing
+        by_name = defaultdict[str, dict[str, Any]](dict)  # this project's name → as given
         for name, value in self.values.items():
             by_name[to_our_name(name, value)][name] = value
         return [make(self.kind, values=values) for values in by_name.values()]
@@ -214,6 +214,6 @@ class SetConfig(SettingsCommand):
 
 
 def _stops_decisions(values: dict[str, Any]) -> bool:
-    """Return whether these settings, under our names, switch publishing or balancing off."""
+    """Return whether these settings switch publishing or balancing off."""
     is_off = values.get("enabled") is False or values.get("shedding_enabled") is False
     return is_off or values.get("mode") == "observe"

@@ -106,8 +106,8 @@ class OnePolicy(Form):
             fields["isolation"] = [self._policy()]
         elif self.namespaces or self.primary or self.secondary:
             raise BadForm(
-                "--namespaces, --primary and --secondary are parts of the policy that --isolation "
-                "names"
+                "--namespaces, --primary and --secondary belong to an isolation policy: name it "
+                "with --isolation"
             )
         if self.failure_domain:
             fields["failure_domains"] = dict(map(_parse_domain, self.failure_domain))

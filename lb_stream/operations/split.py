@@ -50,7 +50,7 @@ def parse_numbers(text: str) -> list[int]:
     buttons=[Button("split", "Split", "Split {bundle} in two.", on=("bundle",))],
 )
 class Split(MoveCommand):
-    """Split a bundle: one of `bundle`, `bundle_type` and `topic` says which."""
+    """Split a bundle. One of `bundle`, `bundle_type` and `topic` is given."""
 
     kind: Literal["split"] = "split"
     namespace: Annotated[NamespaceName, argument("TENANT/NAMESPACE")]
@@ -92,14 +92,15 @@ class Split(MoveCommand):
         bool, option("--unload", "-u"), Field(description="Unload the children afterwards.")
     ] = False
     instead = (
-        "a split isn't taken back: lbctl namespaces merge makes one bundle of two, where agents can"
+        "a split can't be taken back: lbctl namespaces merge makes one bundle of two, where agents "
+        "can merge"
     )
 
     @classmethod
     def check_given(cls, fields: Mapping[str, Any]) -> None:
         if len({"bundle", "bundle_type", "topic"} & fields.keys()) != 1:
             raise BadForm(
-                "which bundle? One of -b RANGE, -b LARGEST, -b HOT, -bt LARGEST, -bt HOT, "
+                "expected a bundle: one of -b RANGE, -b LARGEST, -b HOT, -bt LARGEST, -bt HOT, "
                 "--topic TOPIC"
             )
 
@@ -109,7 +110,7 @@ class Split(MoveCommand):
         bundle = self.bundle
         if self.topic is not None:
             if self.bundle is not None or self.bundle_type is not None:
-                text = "name a bundle, a bundle type or a topic, one of them"
+                text = "expected one of bundle, bundle type and topic"
                 return [moves.refused("bad_request", text)]
             found = moves.bundle_of_topic(self.namespace, self.topic)
             if not isinstance(found, str):

@@ -1,4 +1,4 @@
-"""`unload`: have a bundle, or every bundle of a namespace, leave its broker."""
+"""`unload`: unload a bundle, or all bundles of a namespace, from their brokers."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
         Button(
             "unload",
             "Unload",
-            "Have {bundle} leave its broker.",
+            "Unload {bundle} from its broker.",
             on=("bundle",),
             asks=("destination",),
         )
     ],
 )
 class UnloadBundles(MoveCommand):
-    """Have a bundle, or every bundle of a namespace, leave its broker."""
+    """Unload a bundle, or all bundles of a namespace, from their brokers."""
 
     kind: Literal["unload"] = "unload"
     namespace: Annotated[NamespaceName, argument("TENANT/NAMESPACE")]
@@ -104,7 +104,7 @@ class UnloadBundles(MoveCommand):
         if self.destination is not None:
             broker, active = broker_of(self.destination), moves.reachable_brokers()
             if broker not in active:
-                text = f"{broker} is an inactive destination broker; active are {named(active)}"
+                text = f"{broker} is an inactive destination broker; active: {named(active)}"
                 return [moves.refused("inactive_destination", f"not allowed: {text}")]
             destination = active[broker]
 
@@ -120,4 +120,4 @@ class UnloadBundles(MoveCommand):
         return split_bundle(given["bundle"]) | ({"destination": to} if to else {})
 
     def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:
-        return []  # it sets nothing: its moves are taken back
+        return []  # it sets no state; undo moves its bundles back

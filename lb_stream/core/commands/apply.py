@@ -1,4 +1,4 @@
-"""Commands whose effect stays: pauses, drained brokers, namespaces, policies.
+"""Commands that set operators' state: pauses, drained brokers, namespaces, policies.
 
 See docs/commands.md "How a command is answered".
 """
@@ -37,7 +37,7 @@ def apply_state_commands(
     commands: Iterable[Received],
     config: ClusterConfig,
 ) -> tuple[Received, ...]:
-    """Do the commands whose effect stays. Returns the others, which are still to be done."""
+    """Apply the commands that set operators' state. Returns the other commands."""
     rest = []
     for received in responder.new(commands):
         command = received.command
@@ -51,8 +51,7 @@ def apply_state_commands(
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """What a command whose effect stays finds: the cluster as reported, its settings, what is in
-    force."""
+    """The input of a command that sets state: the cluster as reported, its settings, its state."""
 
     responder: CommandResponder
     received: Received
@@ -61,30 +60,30 @@ class CommandContext:
 
     @property
     def operator_state(self) -> OperatorState:
-        """What commands have set so far, those before it in the batch included."""
+        """Return the operators' state, with earlier commands of the batch applied."""
         return self.responder.operator_state
 
     @property
     def book(self) -> ProposalBook:
-        """The proposals that wait."""
+        """Return the cluster's proposals."""
         return self.responder.book
 
     @property
     def by(self) -> str:
-        """Who sent the command."""
+        """Return the name of the command's sender."""
         return str(self.received.head["by"])
 
     @property
     def declared_dead(self) -> frozenset[str]:
-        """The brokers that commands of this batch have declared dead."""
+        """Return the brokers that commands of this batch have declared dead."""
         return self.responder.declared
 
     def describe_pending(self) -> str:
-        """Say how many earlier decisions go on, to end a sentence."""
+        """Describe how many earlier decisions go on: the end of a sentence."""
         return self.responder.describe_pending()
 
     def describe_queued(self) -> str:
-        """Say how many moves that wait for room go on, to end a sentence."""
+        """Describe how many queued moves go on: the end of a sentence."""
         return self.responder.describe_queued()
 
     # brokers
@@ -110,11 +109,11 @@ class CommandContext:
     # bundles
 
     def bundles_at(self, broker: str) -> list[str]:
-        """Return the bundles of a broker, without those that stay (heartbeats)."""
+        """Return the bundles of a broker, without its system bundles."""
         return served_by(self.view, self.view.brokers.names.index(broker))
 
     def bundles_bound_for(self, broker: str) -> set[str]:
-        """Return the bundles that pending decisions send to a broker, and that it hasn't got."""
+        """Return the bundles that pending decisions send to a broker, and that it doesn't have."""
         return bound_for(broker, self.responder.pending).difference(self.bundles_at(broker))
 
     def unknown_bundles(self, bundles: Sequence[str]) -> list[str]:
@@ -125,7 +124,7 @@ class CommandContext:
     # namespaces
 
     def is_system_namespace(self, namespace: str) -> bool:
-        """Return whether brokers make a namespace of this name for heartbeats or SLA monitors."""
+        """Return whether a namespace of this name holds heartbeats or SLA monitors of brokers."""
         return is_system_bundle(f"{namespace}/0x00000000_0xffffffff")
 
     def has_bundles(self, namespace: str) -> bool:
@@ -141,13 +140,13 @@ class CommandContext:
         return served_of(self.view, namespace) | about_namespace(namespace, self.responder.pending)
 
     def compact(self, boundaries: list[int]) -> int | list[int]:
-        """Return a namespace's boundaries, or how many bundles it has where these are equal."""
+        """Return a namespace's boundaries, or its number of bundles if these are equally large."""
         return compact_boundaries(boundaries)
 
     # policies
 
     def explain_malformed(self, policies: Mapping[str, Mapping[str, Any]]) -> str | None:
-        """Say what is wrong with the first isolation policy that can't be; None: nothing."""
+        """Explain what is wrong with the first invalid isolation policy; None: all are valid."""
         try:
             for policy in policies.values():
                 isolation_policy(policy).check()
@@ -161,8 +160,10 @@ class CommandContext:
         names: Iterable[str],
         domains: Mapping[str, str | None],
     ) -> str:
-        """Say how many live brokers each named policy matches, and which brokers of domains aren't
-        there."""
+        """Describe how many live brokers each of these policies matches: the end of a sentence.
+
+        Warn of brokers in `domains` (broker → failure domain) that don't live.
+        """
         quiet = set(self.silent_brokers())
         live = [name for name in self.view.brokers.names if name not in quiet]
         found = list[str]()
@@ -172,7 +173,7 @@ class CommandContext:
         wanted = [broker_of(broker) for broker, domain in domains.items() if domain]
         absent = [broker for broker in wanted if broker not in known]
         if absent:
-            found.append(f"warning: failure domains name {named(absent)}, and no such broker lives")
+            found.append(f"warning: failure domains name {named(absent)}, which are not alive")
         found.sort(key=lambda text: not text.startswith("warning"))
         return "".join(f"; {text}" for text in found)
 
@@ -180,23 +181,21 @@ class CommandContext:
 def apply_operator_state(
     view: ClusterView, operator_state: OperatorState, wanted: bool = True
 ) -> ClusterView:
-    """The view with the orders' policies, and with the bundles of their namespaces that it lacks,
-    if these are wanted."""
-    view = (
-        add_unassigned_bundles(view, find_missing_bundles(view, operator_state.namespaces))
-        if wanted
-        else view
-    )
+    """Return the view with operators' policies.
+
+    `wanted`: bundles of the operators' namespaces that no report has named are added, unassigned.
+    """
+    if wanted:
+        missing = find_missing_bundles(view, operator_state.namespaces)
+        view = add_unassigned_bundles(view, missing)
     if operator_state == OperatorState():
         return view
     return replace(view, policies=operator_state.policies(view.policies))
 
 
 def forget_ended(responder: CommandResponder, view: ClusterView) -> None:
-    """Forget deleted namespaces that nothing is left of, pins and rejections whose time is over.
-
-    A bundle that is not known yet may be on its way to its first owner.
-    """
+    """Forget deleted namespaces without bundles, and pins and rejections whose time is over."""
+    # A decision may be pending about a bundle that no report has named.
     left = tuple(
         name
         for name in responder.operator_state.deleted
@@ -221,26 +220,26 @@ def forget_ended(responder: CommandResponder, view: ClusterView) -> None:
 
 
 def destination_of(waiting: Waiting) -> str | None:
-    """The broker that is to have a command's bundles, as its reports name it; None: any."""
+    """Return the broker that a command moves bundles to, as in its reports; None: any."""
     given = waiting.command["arguments"].get("destination")
     return None if given is None else broker_of(given)
 
 
 def served_by(view: ClusterView, broker: int) -> list[str]:
-    """List the bundles of the broker in that row, without those that stay (heartbeats)."""
+    """Return the bundles of the broker in that row, without its system bundles."""
     mine = (view.bundles.owner == broker) & ~view.bundles.system
     names: list[str] = view.bundles.names.filter(pa.array(mine)).to_pylist()
     return names
 
 
 def served_of(view: ClusterView, namespace: str) -> set[str]:
-    """Find the bundles of a namespace that have an owner."""
+    """Return the bundles of a namespace that have an owner."""
     rows = view.bundles.rows_of_namespace(namespace)
     return set(view.bundles.names[rows].filter(pa.array(view.bundles.owner[rows] >= 0)).to_pylist())
 
 
 def about_namespace(namespace: str, decisions: Iterable[Pending | Decision]) -> set[str]:
-    """Find the bundles of a namespace that decisions under way are about."""
+    """Return the bundles of a namespace that these decisions are about."""
     return {
         name
         for decision in decisions

@@ -1,9 +1,7 @@
-"""What every operator's command is made of: its model, its effect, its opposite, and how people
-give it.
+"""The parts of operators' commands: model, effect, opposite, and how people give them.
 
-One file of `lb_stream/operations` holds one command. Options of the command line, the
-console's
-form, the schema and the rows of docs/commands.md follow from it.
+Each file of `lb_stream/operations` holds one command. The options of the command line, the form of
+the console, the schema and the row in docs/commands.md follow from it.
 """
 
 from __future__ import annotations
@@ -29,9 +27,9 @@ if TYPE_CHECKING:
 MOST_NAMED = 6
 """Names in a message."""
 UNSENT = "unsent"
-"""The id of a command that is not sent as it is: one that is previewed, or takes another back."""
+"""The id of a command that is not sent: it is previewed, or copied with another id first."""
 Role = Literal["operator", "admin"]
-"""Who may give a command on the console's pages."""
+"""The role that a person needs to give a command in the console."""
 
 
 # --- how people give a command ---
@@ -39,84 +37,71 @@ Role = Literal["operator", "admin"]
 
 @dataclass(frozen=True, slots=True)
 class Cli:
-    """How the command line takes a field. Without flags it is an argument.
+    """How the command line takes a field."""
 
-    `parse` turns the text given into the field's value, and raises ValueError with what it
-    expected; `default`: the text where none is given. `is_json_file`: a file's name is given, whose
-    JSON is the value.
-    """
-
-    flags: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()  # of the option; empty: the field is an argument
     metavar: str | None = None
-    parse: Callable[[str], Any] | None = None
-    default: str | None = None
-    is_json_file: bool = False
+    # Text → value of the field. Raises ValueError with what was expected.
+    parse: Callable[[str], object] | None = None
+    default: str | None = None  # the text if none is given
+    is_json_file: bool = False  # the text is the name of a file, whose JSON is the value
 
 
 def option(
     *flags: str,
     metavar: str | None = None,
-    parse: Callable[[str], Any] | None = None,
+    parse: Callable[[str], object] | None = None,
     default: str | None = None,
 ) -> Cli:
-    """Have the command line take a field by an option."""
+    """Return a field that the command line takes by an option."""
     return Cli(flags, metavar, parse, default)
 
 
 def argument(metavar: str, is_json_file: bool = False) -> Cli:
-    """Have the command line take a field by an argument."""
+    """Return a field that the command line takes by an argument."""
     return Cli((), metavar, is_json_file=is_json_file)
 
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """A command of lbctl. `name`: its group and itself, such as `brokers drain`.
+    """A command of lbctl that sends an operator's command."""
 
-    `form`: what its options are; None: the fields of the command. `cluster`: how the cluster is
-    named: by --cluster, or by an argument; `must_be_known`: it stands in the tables already.
-    `handwritten`: a function of the command line reads tables or asks before it sends.
-    """
-
-    name: str
+    name: str  # with its group, such as `brokers drain`
     example: str
     help: str
-    form: type[Form] | None = None
-    cluster: Literal["option", "argument"] = "option"
-    all_clusters: bool = False
-    preview: bool = False
-    must_be_known: bool = False
-    handwritten: bool = False
+    form: type[Form] | None = None  # holds the options; None: the fields of the command do
+    cluster: Literal["option", "argument"] = "option"  # how the cluster is named
+    all_clusters: bool = False  # has the option --all-clusters
+    preview: bool = False  # has the option --preview
+    must_be_known: bool = False  # the tables must have the cluster
+    handwritten: bool = False  # a function of the command line reads tables or asks first
 
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """A form of the console. `on`: what its page is about, in the address; `asks`: other fields.
+    """A form of the console that sends an operator's command."""
 
-    `name` stands in the address. `sentence` says what will be done, with the fields of `on`.
-    `fields`: what the form sends beside these.
-    """
-
-    name: str
+    name: str  # in the address
     title: str
-    sentence: str
-    on: tuple[str, ...] = ()
-    asks: tuple[str, ...] = ()
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    sentence: str  # what will be done; may contain {fields} of `on`
+    on: tuple[str, ...] = ()  # fields that the page gives, in the address
+    asks: tuple[str, ...] = ()  # fields that the person fills in
+    fields: Mapping[str, object] = field(default_factory=dict)  # fields that are always sent
 
 
 @dataclass(frozen=True, slots=True)
 class CommandSpec:
-    """What is known of a command beside its model. `effect`: its row in docs/commands.md."""
+    """The description of a command beside its model."""
 
     kind: str
     role: Role
-    effect: str
+    effect: str  # the text of its row in docs/commands.md
     lines: tuple[CommandLine, ...] = ()
     buttons: tuple[Button, ...] = ()
 
 
 class Form(BaseModel):
-    """What people give for a command, where that is not the command's own fields."""
+    """The fields that people give for a command, where they differ from the command's own."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -126,27 +111,23 @@ class Form(BaseModel):
 
 
 class BadForm(ValueError):
-    """What was given for a command can't be. The text names the field and what was expected."""
+    """A field that was given for a command is invalid. The text says what was expected."""
 
 
-# --- what comes of it ---
+# --- the effect of a command ---
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a command does: its answer, and what it sets in the operators' state.
-
-    An accepted one waits for `waits_for`, a broker to be empty, or else for its decisions.
-    `declared_dead`, `undrained`: brokers that this round treats so.
-    """
+    """The effect of a command: its answer, and what it sets in the operators' state."""
 
     outcome: CommandOutcome
     text: str
     rule: str | None = None
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    waits_for: str | None = None
-    declared_dead: frozenset[str] = frozenset()
-    undrained: frozenset[str] = frozenset()
+    changes: Mapping[str, object] = field(default_factory=dict)  # field of OperatorState → value
+    waits_for: str | None = None  # a broker to be empty; None: an accepted one awaits decisions
+    declared_dead: frozenset[str] = frozenset()  # brokers that the round takes as dead
+    undrained: frozenset[str] = frozenset()  # brokers whose drain the round ends
 
 
 def done(text: str, **changes: Any) -> Effect:
@@ -170,25 +151,19 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What is tried before it is done: settings over those in force, what happens to brokers,
-    commands at the beginning.
+    """The change that a preview simulates beside the present."""
 
-    `silent`: brokers that have fallen silent, in both runs; the changed one takes them for dead at
-    once. `resumes`: the change ends the present's pause. `waits`: what balancing wants waits for
-    approval, in both.
-    """
-
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    drained: Sequence[str] = ()
-    undrained: Sequence[str] = ()
-    silent: Sequence[str] = ()
-    commands: Sequence[Command] = ()
-    resumes: bool = False
-    waits: bool = False
+    settings: Mapping[str, object] = field(default_factory=dict)  # over those in force
+    drained: Sequence[str] = ()  # brokers
+    undrained: Sequence[str] = ()  # brokers
+    silent: Sequence[str] = ()  # brokers, silent in both runs; the change declares them dead
+    commands: Sequence[Command] = ()  # given when the simulation begins
+    resumes: bool = False  # the change ends the pause of the present
+    waits: bool = False  # in both runs, the moves that balancing wants wait for approval
 
 
 class Present(Protocol):
-    """What a preview may ask of a cluster's present."""
+    """The facts about a cluster's present that a preview needs."""
 
     def silent_brokers(self) -> tuple[str, ...]:
         """Return the brokers that have been silent for too long."""
@@ -198,12 +173,11 @@ class Present(Protocol):
 
 
 class CannotUndo(Exception):
-    """Why a command can't be taken back, and what may be done instead."""
+    """A command can't be taken back. The text says what to do instead."""
 
 
 class CannotPreview(Exception):
-    """Why nothing would come of a command: the balancer would refuse it, or nothing would change.
-    Why nothing would come of a command: the balancer would refuse it, or nothing would change."""
+    """A command would have no effect: it would be refused, or nothing would change."""
 
 
 # --- the command ---
@@ -231,7 +205,8 @@ class Operation(Command):
 
     def preview(self, present: Present) -> WhatIf:
         """Return what is tried for a preview. Raises CannotPreview."""
-        return WhatIf(commands=(self.model_copy(update={"sent_ms": 0}),))  # played time is another
+        # The simulation has a time of its own.
+        return WhatIf(commands=(self.model_copy(update={"sent_ms": 0}),))
 
     @classmethod
     def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, Any]:
@@ -242,14 +217,15 @@ class Operation(Command):
     # what undo needs to know
 
     def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:
-        """Return the commands that take this one back, none if it has changed nothing.
+        """Return the commands that take this one back; none if it has changed nothing.
 
-        `before`: what was in force when it came. Moves are not among them. Raises CannotUndo.
+        `before`: the operators' state before it. Its moves are taken back elsewhere. Raises
+        CannotUndo.
         """
         raise CannotUndo(self.instead)
 
     def parts(self) -> list[Operation]:
-        """Return the command as one for each thing that it is about."""
+        """Return a command for each thing that this one is about."""
         parts = list[Operation]()
         for name in self.several:
             value = getattr(self, name)
@@ -262,59 +238,57 @@ class Operation(Command):
         return parts or [self]
 
     def _own(self) -> dict[str, Any]:
-        """Return the fields that were given, without those that name several things."""
+        """Return the given fields, without those that name several things."""
         names = self.model_fields_set - set(self.several) - Command.model_fields.keys()
         return {name: getattr(self, name) for name in names}
 
     def subject(self) -> tuple[str, str]:
-        """Return what a command with one part is about: the same where one takes another's place.
-        Return what a command with one part is about: the same where one takes another's place."""
+        """Return what a command with one part is about; a later one with the same replaces it."""
         return self.kind, canonical_json(self.arguments)
 
     def is_in_force(self, now: OperatorState, now_ms: int) -> bool:
-        """Return whether what a command with one part would set is so already."""
+        """Return whether the state already has what a command with one part would set."""
         return False
 
     def made(self) -> tuple[str, ...]:
-        """Return what the command makes, such as a namespace: the same for one that takes it away.
-        Return what the command makes, such as a namespace: the same for one that takes it away."""
+        """Return what the command makes, such as a namespace; see `unmakes`."""
         return ()
 
     def unmakes(self) -> tuple[str, tuple[str, ...]] | None:
-        """Return the kind of command whose work this one takes away, and what that made."""
+        """Return the kind of command whose work this one removes, and what that has made."""
         return None
 
     def explain_lost(self, now: OperatorState) -> str | None:
-        """Say why what the command would set can't be set any more; None: it can be."""
+        """Explain why the command can no longer set what it would set; None: it can."""
         return None
 
 
 class SettingsCommand(Operation):
-    """A command that changes settings: they count in the round that takes it."""
+    """A command that changes settings, which count in the same round."""
 
     def change_settings(self, change: SettingsChange) -> Effect:
-        """Return what the command does. Raises SettingError."""
+        """Return the effect of the command. Raises SettingError."""
         raise NotImplementedError
 
 
 class StateCommand(Operation):
-    """A command whose effect stays until another one changes it. It counts for the whole round."""
+    """A command that sets operators' state, which counts for the whole round and stays."""
 
     def apply(self, context: CommandContext) -> Effect:
-        """Return what the command does."""
+        """Return the effect of the command."""
         raise NotImplementedError
 
 
 class MoveCommand(Operation):
-    """A command that has the round make decisions about bundles."""
+    """A command that makes decisions about bundles."""
 
     about: ClassVar[str] = "bundles leave their brokers"
-    """What its decisions do, after "3 of 5"."""
+    """What its decisions do; the answer puts "3 of 5" before it."""
     is_answered_at_once: ClassVar[bool] = False
-    """Whether its one answer comes with its decision, which isn't waited for."""
+    """Whether its only answer comes with its decision, before reports confirm that."""
 
     def decide(self, moves: OperatorMoves) -> list[BundleAnswer]:
-        """Make its decisions, and return an answer about each bundle."""
+        """Make the decisions of the command, and return an answer about each bundle."""
         raise NotImplementedError
 
 
@@ -351,17 +325,16 @@ def make(kind: str, **fields: Any) -> Operation:
     return operation(kind).model_validate({"id": UNSENT, **fields})
 
 
-# --- words ---
+# --- texts ---
 
 
 def broker_of(given: str) -> str:
-    """Return a broker's name as reports have it: without a scheme, and without what follows the
-    port."""
+    """Return a broker's name as in reports: without a scheme, without what follows the port."""
     return given.rpartition("://")[2].strip("/")
 
 
 def named(names: Iterable[str], of: int = MOST_NAMED) -> str:
-    """Return some names, for a message."""
+    """Return up to `of` names and the number of the others, for a message."""
     every = list(names)
     if not every:
         return "none"
@@ -378,14 +351,11 @@ HOUR_MS = 3_600_000
 
 
 def parse_hours(given: Mapping[str, str], most_ms: int) -> int:
-    """Return how long something is to hold, in ms, from a form's `hours`; 0: not at all.
-
-    Raises BadForm.
-    """
+    """Return the field `hours` of a form in ms. Raises BadForm above `most_ms`."""
     text = given.get("hours", "0")
     if not (text.isascii() and text.isdigit()) or int(text) * HOUR_MS > most_ms:
         raise BadForm(
-            f"hours={text}: expected a whole number of hours, {most_ms // HOUR_MS} at most"
+            f"hours = {text}: expected a whole number of hours, {most_ms // HOUR_MS} at most"
         )
     return int(text) * HOUR_MS
 

@@ -1,5 +1,4 @@
-"""What has become of commands whose decisions take time: their second answer, and what was learned
-for the orders."""
+"""The progress of commands that wait for decisions, and their second answers."""
 
 from __future__ import annotations
 
@@ -29,35 +28,30 @@ SHOWN_FAILURES = 3
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a round knows of the decisions that commands wait for.
+    """The decisions that commands wait for, as a round knows them."""
 
-    `view`: with the dead marked, and with pending moves still where they were. `reserved`: released
-    bundles whose unload has named a destination. `places`: the balancer gives owners to bundles
-    that have none; else the next lookup does. `operator_state`: what commands have set.
-    """
-
-    view: ClusterView
+    view: ClusterView  # dead brokers marked, pending moves not applied
     settled: Settled
-    decided: Sequence[Decision]
-    reserved: Collection[str]
-    places: bool
+    decided: Sequence[Decision]  # in this round
+    reserved: Collection[str]  # released bundles whose unload has named a destination
+    places: bool  # the balancer assigns unassigned bundles; else the next lookup does
     operator_state: OperatorState
 
     @property
     def pending(self) -> list[Pending | Decision]:
-        """The decisions that no report has confirmed yet, those of this round included."""
+        """Return the decisions that no report has confirmed, those of this round included."""
         own = [decision for decision in self.decided if not decision.dry_run]
         return [*self.settled.pending, *own]
 
-    # what a command that waits for something else than its decisions looks at
+    # for commands that wait for something else than their decisions
 
     def broker_row(self, broker: str) -> int:
-        """Return a broker's row; -1: it has never reported, or its averages were lost."""
+        """Return a broker's row; -1: it has never reported, or its averages are lost."""
         names = self.view.brokers.names
         return names.index(broker) if broker in names else -1
 
     def bundles_at(self, row: int) -> list[str]:
-        """Return the bundles of the broker in that row, without those that stay (heartbeats)."""
+        """Return the bundles of the broker in that row, without its system bundles."""
         return served_by(self.view, row) if row >= 0 else []
 
     def bundles_bound_for(self, row: int) -> set[str]:
@@ -72,7 +66,7 @@ class Progress:
         return served_of(self.view, namespace) | about_namespace(namespace, self.pending)
 
     def with_moves_from(self, broker: str, waiting: Waiting) -> Waiting:
-        """Return the command with the bundles that pending or new decisions take from a broker."""
+        """Return the command with the bundles that decisions unload from a broker."""
         ended = (pending for pending, _ in self.settled.ended)
         moves = [*self.pending, *ended, *self.decided]
         leaving = {move.bundle for move in moves if move.kind in MOVES and move.source == broker}
@@ -81,7 +75,7 @@ class Progress:
     # decisions
 
     def of_decisions(self, waiting: Waiting) -> Waiting | Ended:
-        """Return a command with what has become of its decisions, or its second answer."""
+        """Return a command with the outcomes of its decisions, or its second answer."""
         waiting = self._with_ended(waiting)
         ids = {decision.decision_id for decision in self.pending}
         is_open = waiting.queued or any(name in ids for name in waiting.decision_ids)
@@ -96,7 +90,7 @@ class Progress:
         return Ended("failed", text, waiting.decision_ids)
 
     def _with_ended(self, waiting: Waiting) -> Waiting:
-        """Return the command with its failures, and with what this round has decided for it."""
+        """Return the command with its failures, and with this round's decisions for it."""
         ended = [
             (pending, outcome)
             for pending, outcome in self.settled.ended
@@ -113,8 +107,7 @@ class Progress:
         return _with_follow_ups(self.decided, waiting, confirmed)
 
     def _has_unplaced(self, waiting: Waiting) -> bool:
-        """Return whether a bundle that the command has released has no owner, and no decision gives
-        it one."""
+        """Return whether a bundle that the command released is unassigned, without a decision."""
         assigned = {decision.bundle for decision in self.pending}
         if any(name in self.reserved and name not in assigned for name in waiting.bundles):
             return True
@@ -134,14 +127,16 @@ class Progress:
 
 
 def update_command_progress(responder: CommandResponder, now: Progress) -> None:
-    """Answer the commands that have come to their end: nothing pending can change it any more."""
+    """Answer the commands whose decisions have all ended."""
     if not responder.operator_state.waiting and not now.settled.ended:
         return
     waiting = []
     for command in responder.operator_state.waiting:
         after = operation(command.command["kind"]).follow(now, command)
         if isinstance(after, Ended):
-            responder.say(command.command, after.outcome, after.text, None, after.decision_ids)
+            responder.answer_head(
+                command.command, after.outcome, after.text, None, after.decision_ids
+            )
         else:
             waiting.append(after)
     if tuple(waiting) != responder.operator_state.waiting:
@@ -150,7 +145,7 @@ def update_command_progress(responder: CommandResponder, now: Progress) -> None:
 
 
 def _remember_cuts(responder: CommandResponder, now: Progress) -> None:
-    """Have the namespaces that commands have made know their splits and merges."""
+    """Apply confirmed splits and merges to the namespaces that commands have made."""
     done = [pending for pending, outcome in now.settled.ended if outcome.outcome == "confirmed"]
     split = [pending.bundle for pending in done if pending.kind == "split"]
     merged = [pending.bundle for pending in done if pending.kind == "merge"]
@@ -162,10 +157,7 @@ def _remember_cuts(responder: CommandResponder, now: Progress) -> None:
 def _with_follow_ups(
     decided: Sequence[Decision], waiting: Waiting, confirmed: Sequence[Pending]
 ) -> Waiting:
-    """Return the command with what this round has decided for it.
-
-    These are second halves of moves, and moves of split children.
-    """
+    """Return the command with this round's decisions for it: assigns, and moves of children."""
     parents = [parse_bundle(split.bundle) for split in confirmed if split.unload_children]
     children = [
         decision
@@ -185,9 +177,9 @@ def _with_follow_ups(
 
 
 def _moved(waiting: Waiting) -> list[str]:
-    """List the bundles that are to get another owner before the command is done.
+    """Return the bundles that must get another owner before the command is done.
 
-    What becomes of those whose decisions have failed is no longer the command's.
+    Bundles whose decisions have failed are no longer waited for.
     """
     # a namespace may have a colon, but no space
     failed = {failure.partition(": ")[0] for failure in waiting.failures}
@@ -205,14 +197,13 @@ def _is_inside(bundle: str, parents: Sequence[BundleRange]) -> bool:
 
 
 def _elsewhere(view: ClusterView, waiting: Waiting) -> tuple[str, ...]:
-    """Describe the bundles that are not where an operator wanted them, though all decisions are
-    confirmed."""
+    """Describe bundles that are not at the command's destination, though all is confirmed."""
     wanted = destination_of(waiting)
     if wanted is None:
         return ()
     rows = view.bundles.rows_of(waiting.bundles).tolist()
     owners = [int(view.bundles.owner[row]) if row >= 0 else -1 for row in rows]
-    names = [view.brokers.names[owner] if owner >= 0 else "nobody" for owner in owners]
+    names = [view.brokers.names[owner] if owner >= 0 else "no broker" for owner in owners]
     return tuple(
         f"{bundle}: {name} has it, not {wanted}"
         for bundle, name in zip(waiting.bundles, names, strict=True)

@@ -1,8 +1,7 @@
-"""The proposals of a round: those that wait for an operator's approval, and what has become of
-others.
+"""The proposals of a round: those that wait for approval, and changes of others.
 
-Those that wait are part of the cluster's memory. What becomes of each is told once, in the log of
-the round in which it does.
+Waiting proposals are part of the cluster's memory. Each change of a proposal is logged once, in the
+round in which it happens.
 """
 
 from __future__ import annotations
@@ -16,22 +15,20 @@ from lb_stream.core.commands.base import named
 from lb_stream.core.model.memory import Proposal
 
 State = Literal["waiting", "approved", "rejected", "expired", "stale", "superseded", "withdrawn"]
-"""Stale: what it wants can't be any more; superseded: balancing doesn't want it any more;
-withdrawn: nothing waits for approval in the cluster any more. All but `waiting` are the end.
-"""
+"""Stale: it can't be done any more; superseded: balancing no longer wants it; withdrawn: the
+cluster no longer asks for approval. All but `waiting` are final."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProposalNews:
-    """What has become of a proposal: who did it, why, until when a rejection holds, and the
-    decision that an approval has led to."""
+    """A change of a proposal's state."""
 
     proposal: Proposal
     state: State
-    by: str = ""
+    by: str = ""  # operator, or rule of auto_approve; empty: the balancer itself
     why: str = ""
-    until_ms: int | None = None
-    decision_id: str | None = None
+    until_ms: int | None = None  # end of a rejection
+    decision_id: str | None = None  # the decision that an approval has led to
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able fields."""
@@ -69,10 +66,7 @@ class ProposalBook:
         why: str = "",
         until_ms: int | None = None,
     ) -> list[Proposal]:
-        """Tell what has become of a proposal and of those that belong to it; they wait no more.
-
-        Returns all of them.
-        """
+        """End a proposal and those that belong to it. Returns all of them."""
         ended = self.take(proposal)
         self.news += [ProposalNews(other, state, by, why, until_ms) for other in ended]
         return ended
@@ -80,20 +74,19 @@ class ProposalBook:
     def reject(self, proposals: Iterable[Proposal], by: str, why: str, until_ms: int) -> None:
         """End proposals that an operator has rejected."""
         for proposal in proposals:
-            # one that belongs to another has ended with it
+            # A proposal that belongs to another has ended with it.
             if self.find(proposal.proposal_id) is not None:
                 self.end(proposal, "rejected", by=by, why=why, until_ms=until_ms)
 
     def explain_unknown(self, names: Sequence[str]) -> str:
-        """Say that nothing waits under these ids, and how to find what does."""
-        verb = "waits" if len(names) == 1 else "wait"
+        """Explain that no proposal with these ids waits, and how to find those that do."""
         return (
-            f"no proposal {named(names)} {verb}: lbctl proposals shows those that do, "
-            "with --last what has become of others"
+            f"no proposal with the id {named(names)} waits: lbctl proposals shows those that wait, "
+            "and with --last those that have ended"
         )
 
     def take(self, proposal: Proposal) -> list[Proposal]:
-        """Have a proposal and those that belong to it wait no more. Returns all of them."""
+        """Remove a proposal and those that belong to it from the waiting. Returns all of them."""
         taken = self.together(proposal)
         self.waiting = [other for other in self.waiting if other.together != proposal.together]
         return taken

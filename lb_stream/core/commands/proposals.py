@@ -1,5 +1,4 @@
-"""What ends a proposal by itself: its time, and a cluster in which it can't be carried out any
-more."""
+"""The end of proposals without an operator: their time is over, or they can't be done any more."""
 
 from __future__ import annotations
 
@@ -13,51 +12,58 @@ from lb_stream.core.model.view import ClusterView
 def end_proposals(
     book: ProposalBook, view: ClusterView, config: ClusterConfig, operator_state: OperatorState
 ) -> None:
-    """End the proposals whose time is over, and those that can't come about any more.
+    """End the proposals whose time is over, and those that can't be done any more.
 
-    `view`: as reported, with the dead marked.
-
-    Of brokers that nobody has heard yet (the job has lost its averages, or taken the cluster over)
-    nothing is known: those wait.
+    `view`: as reported, with dead brokers marked. Proposals of brokers that have not reported yet,
+    because the job has lost its averages or taken the cluster over, stay.
     """
     if not book.waiting:
         return
-    rows = dict(
-        zip(
-            (proposal.bundle for proposal in book.waiting),
-            view.bundles.rows_of(proposal.bundle for proposal in book.waiting).tolist(),
-            strict=True,
-        )
-    )
-    for one in tuple(book.waiting):
-        ended = _why_ended(one, rows[one.bundle], view, config, operator_state)
-        if ended is not None and book.find(one.proposal_id) is not None:
-            book.end(one, ended[0], why=ended[1])
+    bundles = [proposal.bundle for proposal in book.waiting]
+    rows = view.bundles.rows_of(bundles).tolist()
+    for proposal, row in zip(tuple(book.waiting), rows, strict=True):
+        ended = _explain_end(proposal, row, view, config, operator_state)
+        if ended is not None and book.find(proposal.proposal_id) is not None:
+            state, why = ended
+            book.end(proposal, state, why=why)
 
 
-def _why_ended(
-    one: Proposal, row: int, view: ClusterView, config: ClusterConfig, operator_state: OperatorState
+def _explain_end(
+    proposal: Proposal,
+    row: int,
+    view: ClusterView,
+    config: ClusterConfig,
+    operator_state: OperatorState,
 ) -> tuple[State, str] | None:
+    """Return the state in which a proposal ends, and why; None: it goes on waiting.
+
+    `row`: of its bundle; -1: no report names it.
+    """
+    # The cluster, and the time.
+    source, destination = proposal.source, proposal.destination
     if config.balancer.mode != "approve":
         return "withdrawn", f"the cluster's mode is {config.balancer.mode}"
     if not config.balancer.enabled:
-        return "withdrawn", "the cluster balances nothing by itself any more (enabled is false)"
-    if view.now_ms >= one.expires_ms:
-        return "expired", "nobody has approved or rejected it in time"
+        return "withdrawn", "balancing is switched off (enabled is false)"
+    if view.now_ms >= proposal.expires_ms:
+        return "expired", "it was neither approved nor rejected in time"
+
+    # The source.
+    names = view.brokers.names
     owner = int(view.bundles.owner[row]) if row >= 0 else -1
-    if row < 0 and one.source not in view.brokers.names:
+    if row < 0 and source not in names:
         return None
-    if owner < 0 or view.brokers.names[owner] != one.source:
-        has = "nobody" if owner < 0 else view.brokers.names[owner]
-        return "stale", f"{one.source} doesn't have the bundle any more: {has} has it"
-    if one.is_move and one.source in operator_state.drained:
-        return "stale", f"{one.source} is being drained: all its bundles leave it"
-    if one.destination is None:
+    if owner < 0 or names[owner] != source:
+        now = "no broker" if owner < 0 else names[owner]
+        return "stale", f"{source} doesn't have the bundle any more: {now} has it"
+    if proposal.is_move and source in operator_state.drained:
+        return "stale", f"{source} is being drained: all its bundles leave it"
+
+    # The destination.
+    if destination is None:
         return None
-    if one.destination in operator_state.drained:
-        return "stale", f"{one.destination} is being drained"
-    dead = (
-        one.destination in view.brokers.names
-        and not view.brokers.alive[view.brokers.names.index(one.destination)]
-    )
-    return ("stale", f"{one.destination} is not alive") if dead else None
+    if destination in operator_state.drained:
+        return "stale", f"{destination} is being drained"
+    if destination in names and not view.brokers.alive[names.index(destination)]:
+        return "stale", f"{destination} is not alive"
+    return None

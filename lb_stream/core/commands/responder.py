@@ -1,7 +1,7 @@
-"""Operators' commands in a round: each is answered, once, with what happened or why not.
+"""Operators' commands in a round: each gets one answer, with what was done or why nothing was.
 
-Settings come first (`settings`), then what stays in force (`apply`): both count for the whole
-round, wherever in the batch the command stood. Unloads and splits follow, one after another
+Commands about settings come first, then those that set operators' state (`apply`): both count for
+the whole round, wherever they stand in the batch. Commands about bundles follow, in their order
 (`core.round.operator_moves`).
 """
 
@@ -22,60 +22,52 @@ from lb_stream.core.model.operator_state import OperatorState, Waiting
 from lb_stream.core.model.refusals import Refusal
 
 WINDOW_MS = 300_000
-"""How far the time at which a command was sent may be from the one at which Kafka took it."""
+"""The most by which a command's `sent_ms` may differ from Kafka's time of its record."""
 REMEMBERED_MS = 2 * WINDOW_MS
-"""How long an answer is remembered: a command that comes again later says by its `sent_ms` that it
-is an old one."""
+"""For this time an answer is remembered. A command that comes again later is too old by its
+`sent_ms`."""
 MOST_REMEMBERED = 1_000
+"""The most answers that are remembered."""
 LONGEST_TEXT = 10_000
-"""Characters of an answer, and of the arguments that are told with it."""
+"""The most characters of an answer, and of its arguments."""
 LONGEST_REMEMBERED = 500
-"""Characters of an answer that are remembered: every round logs them."""
+"""The most characters of an answer that are remembered: every round logs them."""
 MOST_IDS = 100
-"""Ids of decisions that are remembered with an answer."""
+"""The most decision ids that are remembered with an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class BundleAnswer:
-    """What is said to one order about one bundle, or about two that are to be merged.
-
-    `bundle`: of a move. `held_by`: the limit that leaves no room yet for one that is queued.
-    """
+    """The answer to a command about one bundle, or about two that should be merged."""
 
     outcome: Literal["decided", "queued", "nothing", "refused"]
     text: str
     rule: str | None = None
-    bundle: str = ""
-    held_by: Refusal | None = None
+    bundle: str = ""  # of a move
+    held_by: Refusal | None = None  # the limit for which a queued move waits
 
 
 @dataclass(frozen=True)
 class Received:
-    """A command as it was read.
+    """A command as it was received."""
 
-    `record`: its fields; `rejected`: field, value and what was expected, where it could not be
-    read.
-
-    What follows from these is found out once, at the first question.
-    """
-
-    at_ms: int
-    record: Mapping[str, Any]
-    rejected: Mapping[str, str] | None = None
+    at_ms: int  # append time of its record
+    record: Mapping[str, Any]  # its fields
+    rejected: Mapping[str, str] | None = None  # field, value, expected; None: it is valid
 
     @staticmethod
     def from_command(command: Command, at_ms: int) -> Received:
-        """A command that could be read."""
+        """Return a valid command as received at this time."""
         return Received(at_ms, command.model_dump(mode="json"))
 
     @cached_property
     def command(self) -> Operation:
-        """The command itself, if it could be read."""
+        """Return the command itself. Only for a valid one."""
         return operation(self.record["kind"]).model_validate(dict(self.record))
 
     @cached_property
     def head(self) -> dict[str, Any]:
-        """Who wants what, since when."""
+        """Return id, kind, by, at_ms and arguments, which every answer repeats."""
         arguments = {} if self.rejected is not None else self.command.arguments
         length = len(canonical_json(arguments))
         if length > LONGEST_TEXT:
@@ -87,20 +79,18 @@ class Received:
 
     @property
     def sent_ms(self) -> int:
-        """When it was sent, as far as its sender says so; else when Kafka took it."""
+        """Return when it was sent, by its sender's clock if given, else by Kafka's."""
         return (0 if self.rejected is not None else self.command.sent_ms) or self.at_ms
 
     @cached_property
     def digest(self) -> str:
-        """The same for commands that say the same, whenever and by whom they are sent."""
-        said = dict(self.rejected) if self.rejected is not None else self.command.arguments
-        return blake2b(
-            canonical_json([self.record.get("kind", ""), said]).encode(errors="replace"),
-            digest_size=8,
-        ).hexdigest()
+        """Return a digest of kind and arguments: equal commands have equal ones."""
+        content = dict(self.rejected) if self.rejected is not None else self.command.arguments
+        text = canonical_json([self.record.get("kind", ""), content])
+        return blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-able fields."""
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for JSON."""
         return {
             "at_ms": self.at_ms,
             "record": dict(self.record),
@@ -110,24 +100,21 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """What a round says to a command.
-
-    `repeated`: it was said before, the command has come twice.
-    """
+    """A round's answer to a command."""
 
     id: str
     kind: str
     by: str
-    at_ms: int  # the command's
+    at_ms: int  # append time of the command
     arguments: Mapping[str, Any]
     outcome: CommandOutcome
     text: str
     rule: str | None = None
     decision_ids: tuple[str, ...] = ()
-    repeated: bool = False
+    repeated: bool = False  # the command has come twice, and had this answer before
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-able fields."""
+        """Return the fields for JSON."""
         return {name: getattr(self, name) for name in self.__slots__} | {
             "decision_ids": list(self.decision_ids)
         }
@@ -138,26 +125,21 @@ _REMEMBERED = ("id", "at_ms", "outcome", "text", "rule", "decision_ids")
 
 @dataclass(slots=True)
 class CommandResponder:
-    """Where one round's commands are answered.
-
-    `operator_state` is what is in force from now on, `book` what waits for approval, `pending` what was
-    under way when the round began.
-    """
+    """Answers one round's commands, and holds the operators' state while they change it."""
 
     operator_state: OperatorState
     book: ProposalBook = field(default_factory=ProposalBook)
-    pending: tuple[Pending, ...] = ()
+    pending: tuple[Pending, ...] = ()  # decisions when the round began
     answers: list[CommandAnswer] = field(default_factory=list)
-    declared: frozenset[str] = frozenset()  # brokers that an operator takes for dead
+    declared: frozenset[str] = frozenset()  # brokers that a command has declared dead
     undrained: frozenset[str] = frozenset()  # brokers whose drain has ended in this round
-    _new: dict[str, dict[str, Any]] = field(
-        default_factory=dict
-    )  # id → what is remembered beside the answer
+    # Command id → digest and sent_ms, which are remembered beside the answer.
+    _new: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def new(self, commands: Iterable[Received]) -> Iterable[Received]:
-        """Those that are to be done, one after another.
+        """Yield the commands that should be done.
 
-        Answered at once: those that have come before, are too old, or can't be read.
+        Commands that came before, are too old or invalid are answered here.
         """
         for received in commands:
             head = received.head
@@ -181,7 +163,7 @@ class CommandResponder:
                 yield received
 
     def _again(self, received: Received, before: Mapping[str, Any]) -> None:
-        """Answer a command whose id has been seen: as before, if it says the same."""
+        """Answer a command whose id has been seen: as before, if it is the same command."""
         if before.get("digest") not in (None, "", received.digest):
             text = (
                 f"the id {before['id']} belongs to another command, which was "
@@ -191,30 +173,30 @@ class CommandResponder:
                 CommandAnswer(**received.head, outcome="refused", text=text, rule="id_used")
             )
             return
-        said = {name: before[name] for name in ("outcome", "text", "rule")}
+        answer = {name: before[name] for name in ("outcome", "text", "rule")}
+        ids = tuple(before["decision_ids"])
         self.answers.append(
-            CommandAnswer(
-                **received.head | said, decision_ids=tuple(before["decision_ids"]), repeated=True
-            )
+            CommandAnswer(**received.head | answer, decision_ids=ids, repeated=True)
         )
 
     def _untimely(self, received: Received) -> str | None:
-        """Why a command is none of now, if so.
+        """Explain why a command is too old or from the future; None: it is neither.
 
-        Both times are in records: a replay finds the same.
+        Both times are in records, so a replay finds the same.
         """
-        ahead = received.sent_ms - received.at_ms
-        if abs(ahead) > WINDOW_MS:
-            way = "after" if ahead > 0 else "before"
-            most = f"{WINDOW_MS // 1_000} s at most: send it anew, or set the sender's clock"
-            return f"sent {abs(ahead) // 1_000} s {way} Kafka took it, {most}"
+        ahead_ms = received.sent_ms - received.at_ms
+        if abs(ahead_ms) > WINDOW_MS:
+            side = "after" if ahead_ms > 0 else "before"
+            most = f"expected {WINDOW_MS // 1_000} s at most"
+            advice = "send it again, or set the sender's clock"
+            return f"sent {abs(ahead_ms) // 1_000} s {side} Kafka took it, {most}: {advice}"
         if (
             received.sent_ms <= self.operator_state.forgotten_ms
             and received.sent_ms < received.at_ms
         ):
             return (
-                f"sent before others of which more than {MOST_REMEMBERED} came meanwhile: "
-                "whether it was done is not known; send it anew"
+                f"more than {MOST_REMEMBERED} later commands came before it, so it is not known "
+                "whether it was done: send it again"
             )
         return None
 
@@ -227,9 +209,9 @@ class CommandResponder:
         decision_ids: Iterable[str] = (),
     ) -> None:
         """Answer a command."""
-        self.say(received.head, outcome, text, rule, decision_ids)
+        self.answer_head(received.head, outcome, text, rule, decision_ids)
 
-    def say(
+    def answer_head(
         self,
         head: Mapping[str, Any],
         outcome: CommandOutcome,
@@ -237,7 +219,7 @@ class CommandResponder:
         rule: str | None = None,
         decision_ids: Iterable[str] = (),
     ) -> None:
-        """Answer the command with that id, kind, by, at_ms and arguments."""
+        """Answer the command with this id, kind, by, at_ms and arguments."""
         answer = CommandAnswer(
             **head,
             outcome=outcome,
@@ -246,27 +228,29 @@ class CommandResponder:
             decision_ids=tuple(decision_ids),
         )
         self.answers.append(answer)
-        if answer.kind == "assign":  # done twice it is done once, and lookups are many
-            return
+        # An assign that is done twice changes nothing, and lookups send many.
+        if answer.kind != "assign":
+            self._remember(answer)
+
+    def _remember(self, answer: CommandAnswer) -> None:
+        """Remember an answer, and forget those that are old or too many."""
         known = self._new.get(answer.id) or self._remembered(answer.id) or {}
-        said = {name: value for name, value in answer.to_dict().items() if name in _REMEMBERED}
-        said |= {
-            "text": cut(text, LONGEST_REMEMBERED),
-            "decision_ids": said["decision_ids"][:MOST_IDS],
-        }
-        said |= {name: known[name] for name in ("digest", "sent_ms") if name in known}
-        others = [one for one in self.operator_state.answers if one["id"] != answer.id]
-        lately = [
+        kept = {name: value for name, value in answer.to_dict().items() if name in _REMEMBERED}
+        kept["text"] = cut(answer.text, LONGEST_REMEMBERED)
+        kept["decision_ids"] = kept["decision_ids"][:MOST_IDS]
+        kept |= {name: known[name] for name in ("digest", "sent_ms") if name in known}
+        recent = [
             other
-            for other in others
-            if other.get("at_ms", answer.at_ms) > answer.at_ms - REMEMBERED_MS
+            for other in self.operator_state.answers
+            if other["id"] != answer.id
+            and other.get("at_ms", answer.at_ms) > answer.at_ms - REMEMBERED_MS
         ]
-        least = max(len(lately) + 1 - MOST_REMEMBERED, 0)
-        forgotten_ms = max(
-            [self.operator_state.forgotten_ms, *(one.get("sent_ms", 0) for one in lately[:least])]
-        )
+        too_many = max(len(recent) + 1 - MOST_REMEMBERED, 0)
+        forgotten_ms = [other.get("sent_ms", 0) for other in recent[:too_many]]
         self.operator_state = replace(
-            self.operator_state, answers=(*lately[least:], said), forgotten_ms=forgotten_ms
+            self.operator_state,
+            answers=(*recent[too_many:], kept),
+            forgotten_ms=max([self.operator_state.forgotten_ms, *forgotten_ms]),
         )
 
     def take(self, received: Received, effect: Effect) -> None:
@@ -282,22 +266,24 @@ class CommandResponder:
             self.change(**changes)
 
     def describe_pending(self) -> str:
-        """What an answer adds about earlier decisions: a command takes none of them back."""
+        """Describe how many earlier decisions go on, which no command takes back."""
         if not self.pending:
             return ""
-        count = len(self.pending)
-        if count == 1:
-            return "; 1 decision that is under way already goes on"
-        return f"; {count} decisions that are under way already go on"
+        if len(self.pending) == 1:
+            return "; 1 pending decision goes on"
+        return f"; {len(self.pending)} pending decisions go on"
 
     def describe_queued(self) -> str:
-        """What an answer adds about moves that wait for room: they are an operator's, and go on."""
+        """Describe how many queued moves of operators' commands go on."""
         queued = sum(len(waiting.queued) for waiting in self.operator_state.waiting)
-        some = f"{queued} moves that wait" if queued > 1 else "1 move that waits"
-        return f"; {some} for room {'go' if queued > 1 else 'goes'} on, too" if queued else ""
+        if not queued:
+            return ""
+        return (
+            "; 1 queued move goes on, too" if queued == 1 else f"; {queued} queued moves go on, too"
+        )
 
     def change(self, **changes: Any) -> None:
-        """Lay something down."""
+        """Set fields of the operators' state."""
         self.operator_state = replace(self.operator_state, **changes)
 
     def _remembered(self, command_id: str) -> Mapping[str, Any] | None:
@@ -307,7 +293,7 @@ class CommandResponder:
 
 
 def refuse_all(commands: Iterable[Received], text: str, rule: str) -> tuple[CommandAnswer, ...]:
-    """The answers of a round that can't be had."""
+    """Return the answers of a round that fails: every command is refused."""
     return tuple(
         CommandAnswer(**received.head, outcome="refused", text=text, rule=rule)
         for received in commands
@@ -315,5 +301,5 @@ def refuse_all(commands: Iterable[Received], text: str, rule: str) -> tuple[Comm
 
 
 def cut(text: str, most: int) -> str:
-    """A text of so many characters at most."""
+    """Return a text of at most this number of characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,8 +1,7 @@
-"""What needs nobody's approval: rules by what a decision is, why it is made, how much it moves, the
-hour, and a budget.
+"""Rules of auto_approve: which decisions need no approval, by kind, reason, size, hour and budget.
 
-As text: words name=value. Time is the round's, time zones are those of the pinned tzdata, as for
-disruption windows.
+A rule is a text of words name=value. Time is the round's; time zones are those of the pinned
+package tzdata.
 """
 
 from __future__ import annotations
@@ -23,37 +22,35 @@ EXPECTED = (
 )
 KINDS: dict[str, tuple[DecisionKind, ...]] = {"move": ("unload", "transfer"), "split": ("split",)}
 MB = 1e6
-MOST_RULES = 50
-MOST_PER_HOUR = 100_000
+MAX_RULES = 50
+MAX_PER_HOUR = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class AutoApproval:
-    """One rule: what it asks for must all be so. An empty tuple or None: it doesn't ask."""
+    """One rule: all its conditions must hold. Empty or None: there is no such condition."""
 
     text: str
     kinds: tuple[DecisionKind, ...] = ()
-    reasons: tuple[str, ...] = ()  # Pulsar's words or this project's rules, lower case
-    most_bytes_per_s: float | None = None
-    hours: tuple[int, int] | None = (
-        None  # from, until; over midnight where the first is the later one
-    )
-    zone: ZoneInfo | None = None
-    per_hour: int | None = None  # approvals in any hour
+    reasons: tuple[str, ...] = ()  # Pulsar's words or names of rules, in lower case
+    max_bytes_per_s: float | None = None
+    hours: tuple[int, int] | None = None  # from, until; (22, 6) is over midnight
+    zone: ZoneInfo | None = None  # of the hours; None: UTC
+    per_hour: int | None = None  # budget: approvals in any hour
 
     def allows(
         self, kind: DecisionKind, reasons: Iterable[str], bytes_per_s: float, now_ms: int
     ) -> bool:
-        """Whether it approves such a decision now, its budget apart.
+        """Return whether the rule approves such a decision now, apart from its budget.
 
-        `reasons`: all words that say why it is made.
+        `reasons`: all names of the decision's reason.
         """
         if self.kinds and kind not in self.kinds:
             return False
         if self.reasons and not {reason.lower() for reason in reasons} & set(self.reasons):
             return False
-        if self.most_bytes_per_s is not None and not bytes_per_s <= self.most_bytes_per_s:
-            return False  # what is no number is not small
+        if self.max_bytes_per_s is not None and not bytes_per_s <= self.max_bytes_per_s:
+            return False  # also for NaN
         return self.hours is None or self._is_open(now_ms)
 
     def _is_open(self, now_ms: int) -> bool:
@@ -63,10 +60,10 @@ class AutoApproval:
 
 
 def check_auto_approve(texts: Iterable[str]) -> None:
-    """Raise SettingError for a rule that can't be, or too many of them."""
+    """Raise SettingError for an invalid rule, or too many rules."""
     given = tuple(texts)
-    if len(given) > MOST_RULES:
-        raise SettingError("auto_approve", f"{len(given)} rules", f"{MOST_RULES} at most")
+    if len(given) > MAX_RULES:
+        raise SettingError("auto_approve", f"{len(given)} rules", f"{MAX_RULES} at most")
     for text in given:
         try:
             auto_approval(text)
@@ -76,27 +73,30 @@ def check_auto_approve(texts: Iterable[str]) -> None:
 
 @lru_cache(maxsize=1_024)
 def auto_approval(text: str) -> AutoApproval:
-    """A rule from its text. Raises ValueError for one that can't be."""
+    """Parse the text of a rule. Raises ValueError for an invalid one."""
+    # The words.
     given: dict[str, str] = {}
     for word in text.split():
         name, equals, value = word.partition("=")
-        if not equals or not value or name in given:
-            raise ValueError(
-                f"{word} is no name=value" if name not in given else f"{name} is there twice"
-            )
+        if name in given:
+            raise ValueError(f"{name} is given twice")
+        if not equals or not value:
+            raise ValueError(f"{word} is no name=value")
         given[name] = value
     if unknown := given.keys() - {"kind", "reason", "max_mb", "hours", "zone", "per_hour"}:
-        raise ValueError(f"it has {min(unknown)}")
+        raise ValueError(f"{min(unknown)} is unknown")
     if not given.keys() - {"zone"}:
-        raise ValueError("it asks for nothing: mode = act needs no approval at all")
+        raise ValueError("it has no condition: with mode = act nothing needs approval")
     if "zone" in given and "hours" not in given:
-        raise ValueError("a zone without hours")
+        raise ValueError("zone is given without hours")
+
+    # Their values.
     kinds = [kind for word in _words(given, "kind") for kind in _kinds(word)]
     return AutoApproval(
         text,
         tuple(kinds),
         tuple(word.lower() for word in _words(given, "reason")),
-        _most(given["max_mb"]) * MB if "max_mb" in given else None,
+        _max_mb(given["max_mb"]) * MB if "max_mb" in given else None,
         _hours(given["hours"]) if "hours" in given else None,
         zone_of(given["zone"]) if "zone" in given else None,
         _per_hour(given["per_hour"]) if "per_hour" in given else None,
@@ -113,25 +113,25 @@ def _kinds(word: str) -> tuple[DecisionKind, ...]:
     return KINDS[word]
 
 
-def _most(text: str) -> float:
+def _max_mb(text: str) -> float:
     try:
-        most = float(text)
+        max_mb = float(text)
     except ValueError:
-        most = -1.0
-    if not 0 <= most < 1e12:
+        max_mb = -1.0
+    if not 0 <= max_mb < 1e12:
         raise ValueError(f"max_mb {text} is no number of MB/s")
-    return most
+    return max_mb
 
 
 def _hours(text: str) -> tuple[int, int]:
     begin, dash, end = text.partition("-")
     hours = (int(begin), int(end)) if dash and begin.isdecimal() and end.isdecimal() else (24, 24)
     if hours[0] > 23 or hours[1] > 24 or hours[0] == hours[1]:
-        raise ValueError(f"hours {text} are not such as 8-18 or 22-6")
+        raise ValueError(f"hours {text} are not in the form 8-18 or 22-6")
     return hours
 
 
 def _per_hour(text: str) -> int:
-    if not text.isdecimal() or int(text) > MOST_PER_HOUR:
-        raise ValueError(f"per_hour {text} is no whole number up to {MOST_PER_HOUR}")
+    if not text.isdecimal() or int(text) > MAX_PER_HOUR:
+        raise ValueError(f"per_hour {text} is no whole number up to {MAX_PER_HOUR}")
     return int(text)

@@ -1,4 +1,4 @@
-"""What one cluster's rounds run with: which strategies, and the settings in force."""
+"""The configuration of one cluster's rounds: strategies, and the settings in force."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ from lb_stream.core.splitting import Algorithms, SplittingConfig
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """The settings in force, operators' included. `lb_stream.settings.resolve` makes it.
-
-    `namespaces`: those with settings of their own, by name.
-    """
+    """The strategies and settings in force, overrides included. `settings.resolve` builds it."""
 
     balancer: BalancerConfig
     shedder: Strategy[Shedder]
@@ -28,11 +25,11 @@ class ClusterConfig:
     placement_config: KeyModel
     splitting: SplittingConfig
     split_algorithms: Algorithms
-    namespaces: Mapping[str, NamespaceConfig] = field(default_factory=dict)
+    namespaces: Mapping[str, NamespaceConfig] = field(default_factory=dict)  # with own settings
 
     @property
     def fold(self) -> FoldConfig:
-        """The settings of the averages."""
+        """Return the settings of the averages."""
         own = self.balancer
         return FoldConfig(
             own.short_samples,

@@ -1,8 +1,7 @@
-"""When balancing may move bundles: disruption windows, by cron expressions with a length and a time
-zone, and freezes.
+"""When balancing may move bundles: disruption windows and freezes.
 
-Time is the round's. Time zones are those of the pinned package tzdata, whatever the machine has: a
-replay finds the same.
+A window is a cron expression with a length and a time zone. Time is the round's. Time zones are
+those of the pinned package tzdata, so that a replay on another machine finds the same.
 """
 
 from __future__ import annotations
@@ -32,47 +31,50 @@ _FREEZE = (
 
 
 class Limited(Protocol):
-    """Settings of a cluster or of a namespace that say when moves are allowed."""
+    """The settings of a cluster or a namespace that say when moves are allowed."""
 
     @property
     def disruption_windows(self) -> tuple[str, ...]:
-        """Windows; none: always."""
+        """Return the windows in which moves are allowed; empty: always."""
         ...
 
     @property
     def freezes(self) -> tuple[str, ...]:
-        """Times without moves."""
+        """Return the times without moves."""
         ...
 
     @property
     def freeze(self) -> str:
-        """Why there are none until further notice; empty: there may be."""
+        """Return why moves are frozen until further notice; empty: they are not."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """No move is allowed now: by which rule, and until when (ms; None: nobody has said)."""
+    """No move is allowed now."""
 
     rule: Rule
-    until_ms: int | None
+    until_ms: int | None  # None: until further notice
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window that opens at the times of a cron expression, in minutes since the epoch."""
+    """A disruption window, which opens at the times of a cron expression.
+
+    Minutes count since the epoch.
+    """
 
     cron: str
-    minutes: int
+    minutes: int  # length
     zone: ZoneInfo
 
     def open_at(self, minute: int) -> bool:
-        """Whether it is open in that minute."""
+        """Return whether the window is open in that minute."""
         return minute < self._next(minute + 1, reverse=True) + self.minutes
 
     def opens_after(self, minute: int) -> int:
-        """When it opens next after that minute."""
+        """Return the minute in which the window opens next."""
         return self._next(minute)
 
     def _next(self, minute: int, reverse: bool = False) -> int:
@@ -82,7 +84,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """No move from one time until another, ms since the epoch, and why."""
+    """A freeze: no move from one time until another, ms since the epoch."""
 
     from_ms: int
     to_ms: int
@@ -90,7 +92,8 @@ class Freeze:
 
 
 def closed(limits: Limited, now_ms: int) -> Closed | None:
-    """Why no move is allowed now, if so."""
+    """Return why no move is allowed now; None: moves are allowed."""
+    # A freeze until further notice, or until a time.
     if limits.freeze:
         return Closed(Refuses.FROZEN, None, limits.freeze)
     frozen = [
@@ -101,27 +104,24 @@ def closed(limits: Limited, now_ms: int) -> Closed | None:
     if frozen:
         last = max(frozen, key=lambda freeze: freeze.to_ms)
         return Closed(Refuses.FROZEN, last.to_ms, last.why)
+
+    # No window is open.
     if not limits.disruption_windows:
         return None
     opens = [_opens(text, now_ms // MINUTE_MS) for text in limits.disruption_windows]
-    return (
-        None
-        if None in opens
-        else Closed(Refuses.OUTSIDE_WINDOW, min(filter(None, opens)) * MINUTE_MS, "")
-    )
+    if None in opens:
+        return None
+    return Closed(Refuses.OUTSIDE_WINDOW, min(filter(None, opens)) * MINUTE_MS, "")
 
 
 def check_windows(limits: Limited, prefix: str = "") -> None:
-    """Raise SettingError for a window or a freeze that can't be.
-
-    `prefix`: of the settings' keys.
-    """
+    """Raise SettingError for an invalid window or freeze. `prefix`: of the settings' keys."""
     check_window_texts(f"{prefix}disruption_windows", limits.disruption_windows)
     _check(f"{prefix}freezes", limits.freezes, freeze_of, _FREEZE)
 
 
 def check_window_texts(key: str, texts: Iterable[str]) -> None:
-    """Raise SettingError for a window that can't be."""
+    """Raise SettingError for an invalid window."""
     _check(key, texts, window_of, _WINDOW)
 
 
@@ -135,14 +135,14 @@ def _check(key: str, texts: Iterable[str], read: Callable[[str], object], expect
 
 @lru_cache(maxsize=4_096)
 def _opens(text: str, minute: int) -> int | None:
-    """When a window opens next; None: it is open."""
+    """Return the minute in which a window opens next; None: it is open."""
     window = window_of(text)
     return None if window.open_at(minute) else window.opens_after(minute)
 
 
 @lru_cache(maxsize=1_024)
 def window_of(text: str) -> Window:
-    """Raises ValueError or CronSimError for a text that is none."""
+    """Parse the text of a window. Raises ValueError or CronSimError."""
     words = text.split()
     if len(words) not in (6, 7):
         raise ValueError(f"it has {len(words)} words")
@@ -161,7 +161,7 @@ def window_of(text: str) -> Window:
 
 @lru_cache(maxsize=1_024)
 def freeze_of(text: str) -> Freeze:
-    """Raises ValueError for a text that is none."""
+    """Parse the text of a freeze. Raises ValueError."""
     words = text.split()
     if len(words) < 3:
         raise ValueError(f"it has {len(words)} words")
@@ -180,7 +180,7 @@ def _moment_ms(text: str, zone: ZoneInfo) -> int:
 
 @lru_cache(maxsize=1_024)
 def zone_of(name: str) -> ZoneInfo:
-    """A time zone of the tz database. Raises ValueError for a name that isn't there."""
+    """Return a time zone of the tz database. Raises ValueError for an unknown name."""
     file = resources.files("tzdata").joinpath("zoneinfo", *name.split("/"))
     if not _ZONE.fullmatch(name) or not file.is_file():
         raise ValueError(f"{name} is no time zone such as Europe/Berlin or UTC")

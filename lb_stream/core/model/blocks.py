@@ -1,18 +1,19 @@
-"""The columns that travel through the stream: one shard's bundles and brokers, and one batch's
-reports and samples.
+"""Blocks: the Arrow tables of the stream, of a shard's bundles and brokers and a batch's reports.
 
-A block is an Arrow table. Bundle rows are sorted by name (UTF-8 bytes), broker rows too; a bundle's
-`owner` is the row of its broker in the same shard's broker table, or -1. Rates messages/s,
-throughputs bytes/s, times ms since the epoch.
+Rows of bundles and of brokers are sorted by name (UTF-8 bytes). A bundle's `owner` is the row of
+its broker in the same shard, or -1. Rates are messages/s, throughputs bytes/s, times ms since the
+epoch.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -44,14 +45,12 @@ BUNDLE_SCHEMA = pa.schema(
     [
         ("name", pa.string()),
         ("owner", pa.int32()),
-        (
-            "owner_since_ms",
-            pa.int64(),
-        ),  # append time of the first report in a row that names it at this owner
+        # Append time of the first report of its owner since which every report names it.
+        ("owner_since_ms", pa.int64()),
         ("reported_ms", pa.int64()),  # append time of the last report that names it
-        ("place", pa.int32()),  # its place among this shard's bundles in that report
-        ("gained", pa.bool_()),  # the owner changed in this very batch
-        ("appeared", pa.bool_()),  # a report has named it for the first time in this very batch
+        ("place", pa.int32()),  # place among this shard's bundles in that report
+        ("gained", pa.bool_()),  # the owner changed in this batch
+        ("appeared", pa.bool_()),  # a report named it for the first time in this batch
         ("system", pa.bool_()),  # of a heartbeat or SLA-monitor namespace
         *STATS_SCHEMA,
         ("short_samples", pa.int32()),
@@ -62,7 +61,7 @@ BUNDLE_SCHEMA = pa.schema(
 )
 REPORT_FIELDS: list[pa.Field] = [
     pa.field("kind", pa.string()),
-    pa.field("digest", pa.binary(8)),  # of the report's bytes: an equal one is no new sample
+    pa.field("digest", pa.binary(8)),  # of the report's bytes: with an equal one it is no sample
     pa.field("start_timestamp_ms", pa.int64()),
     pa.field("last_update_ms", pa.int64()),
     *[
@@ -81,27 +80,20 @@ REPORT_FIELDS: list[pa.Field] = [
     pa.field("non_persistent_topics", pa.bool_()),
     pa.field("version", pa.string()),
     pa.field("load_manager", pa.string()),
-    pa.field(
-        "load_ema",
-        pa.float64(),
-        # smoothed usage (ratio) and throughput that the broker reports itself; null: it reports
-        # none
-    ),
+    # Smoothed usage (ratio) and throughput that the broker reports; null: none.
+    pa.field("load_ema", pa.float64()),
     pa.field("throughput_ema_bytes_per_s", pa.float64()),
 ]
 BROKER_SCHEMA = pa.schema(
     [
         pa.field("name", pa.string()),
         pa.field("seen_ms", pa.int64()),  # append time of its last record of any kind
-        pa.field(
-            "reported_ms", pa.int64()
-        ),  # append time of its last accepted report, 0 before the first
-        pa.field("heartbeats", pa.bool_()),  # it has ever sent one
+        pa.field("reported_ms", pa.int64()),  # append time of its last accepted report; 0: none
+        pa.field("heartbeats", pa.bool_()),  # it has ever sent a heartbeat
         pa.field("left", pa.bool_()),  # it said goodbye
-        pa.field(
-            "partition", pa.int32()
-        ),  # of the reports' topic, where its last record was; null: not known
-        pa.field("sampled", pa.bool_()),  # a new sample of it was folded in this very batch
+        # Partition of its last record in the reports' topic; null: not known.
+        pa.field("partition", pa.int32()),
+        pa.field("sampled", pa.bool_()),  # it sent a new sample in this batch
         *REPORT_FIELDS,
     ]
 )
@@ -116,19 +108,16 @@ REPORT_SCHEMA = pa.schema(
         pa.field("name", pa.string()),
         *POSITION_FIELDS,
         *REPORT_FIELDS,
-        pa.field(
-            "some_bundles", pa.bool_()
-        ),  # it names some of the broker's bundles only; null: all
-        pa.field("no_load", pa.bool_()),  # it says nothing of the broker itself; null: it does
+        pa.field("some_bundles", pa.bool_()),  # it names some of the broker's bundles; null: all
+        pa.field("no_load", pa.bool_()),  # it has no figures of the broker itself; null: it has
     ]
 )
-"""One row for each report of a batch."""
+"""The reports of a batch, with a row for each."""
 
 SAMPLE_SCHEMA = pa.schema(
     [("name", pa.string()), ("report", pa.int32()), ("has_stats", pa.bool_()), *STATS_SCHEMA]
 )
-"""One row for each bundle that a report names; `report` is the row of its report in the block
-beside it."""
+"""The bundles that a batch's reports name; `report` is the row of the report."""
 
 EVENT_SCHEMA = pa.schema(
     [
@@ -138,30 +127,26 @@ EVENT_SCHEMA = pa.schema(
         pa.field("payload", pa.string()),
     ]
 )
-"""Everything else that a batch brings: heartbeats, acks, goodbyes, commands, rejected records, and
-the clock.
+"""All other records of a batch: heartbeats, acks, goodbyes, commands, rejected records, the clock.
 
-`payload` is the record's JSON; of a rejected record {"field", "value", "expected"}; of the clock
-{"first", "last"}: the offsets that were read of one partition.
+`payload` is the record's JSON. Of a rejected record it is {"field", "value", "expected"}; of the
+clock {"first", "last"}, the offsets that were read of one partition.
 """
 
 NO_BROKERS, NO_BUNDLES, NO_REPORTS, NO_SAMPLES, NO_EVENTS = (
     schema.empty_table()
     for schema in (BROKER_SCHEMA, BUNDLE_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, EVENT_SCHEMA)
 )
-"""Tables without a row, made once: it takes Arrow longer to make one than to read a block."""
+"""Empty tables, made once: Arrow takes longer to make one than to read a block."""
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array.
-
-    It is copied only when it has several chunks: `combine_chunks` copies a single one, too.
-    """
+    """Return a column as one array. It is copied only if it has several chunks."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def to_bytes(table: pa.Table) -> bytes:
-    """One table as an Arrow IPC stream."""
+    """Return a table as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
@@ -170,32 +155,30 @@ def to_bytes(table: pa.Table) -> bytes:
 
 
 def from_bytes(data: bytes) -> pa.Table:
-    """The table of an Arrow IPC stream, without copying the data."""
+    """Return the table of an Arrow IPC stream, without copying it. Raises ArrowInvalid."""
     return read_stream(pa.py_buffer(data))
 
 
 def read_stream(data: pa.Buffer) -> pa.Table:
-    """The same from a buffer. Raises ArrowInvalid when it is damaged."""
+    """Return the table of an Arrow IPC stream. Raises ArrowInvalid if it is damaged."""
     try:
         return _read_stream(data)
-    except (
-        OSError,
-        pa.ArrowNotImplementedError,
-    ) as error:  # so Arrow calls some damage; nothing is read from a disk here
+    # Arrow raises these for some damage, too; no disk is read here.
+    except (OSError, pa.ArrowNotImplementedError) as error:
         raise pa.ArrowInvalid(f"a damaged block: {error}") from error
 
 
 def _read_stream(data: pa.Buffer) -> pa.Table:
-    """Nearly all streams are one batch of a schema that was read before: its bytes, with which they
-    begin, lead to it.
+    """Read a stream. One batch with a schema that was read before is read fast.
 
-    Arrow's reader takes four times as long, most of it for reading the schema once more.
+    Nearly all streams are such. Arrow's own reader takes four times as long, because it reads the
+    schema again.
     """
     length = _length_of_schema(data)
     schema = _schema_of(data.slice(0, length).to_pybytes()) if length else None
     if schema is not None:
         rest = pa.BufferReader(data.slice(length))
-        with suppress(EOFError):  # there is no batch
+        with suppress(EOFError):  # the stream has no batch
             batch = pa.ipc.read_record_batch(pa.ipc.read_message(rest), schema)
             if data.size - length - rest.tell() == len(END_OF_STREAM):
                 return pa.Table.from_batches([batch])
@@ -207,8 +190,7 @@ END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def _length_of_schema(data: pa.Buffer) -> int:
-    """Bytes of the message that a stream begins with; 0 where there are no batches after it, or
-    that can't be told."""
+    """Return the bytes of a stream's first message; 0: no batch follows, or it is not known."""
     if data.size < 2 * len(END_OF_STREAM):
         return 0
     mark, length = struct.unpack("<Ii", memoryview(data)[: len(END_OF_STREAM)])
@@ -218,14 +200,13 @@ def _length_of_schema(data: pa.Buffer) -> int:
 
 @lru_cache(maxsize=64)
 def _schema_of(message: bytes) -> pa.Schema | None:
-    """The schema in a message; None for one with dictionaries, which come before the first
-    batch."""
+    """Return the schema in a message; None: it has dictionaries, which precede the first batch."""
     schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(message))
     return None if any(pa.types.is_dictionary(field.type) for field in schema) else schema
 
 
-def with_columns(bundles: pa.Table, columns: dict[str, NDArray]) -> pa.Table:  # type: ignore[type-arg]
-    """A shard's bundles with these columns instead of their own."""
+def with_columns(bundles: pa.Table, columns: Mapping[str, NDArray[np.generic]]) -> pa.Table:
+    """Return a shard's bundles with these columns in the place of their own."""
     for name, values in columns.items():
         index = BUNDLE_SCHEMA.get_field_index(name)
         bundles = bundles.set_column(
@@ -236,24 +217,20 @@ def with_columns(bundles: pa.Table, columns: dict[str, NDArray]) -> pa.Table:  #
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What is remembered of one slice of a cluster's bundles.
-
-    Every shard knows all brokers of its cluster.
-    """
+    """The averages of one part of a cluster's bundles, and of all its brokers."""
 
     brokers: pa.Table
     bundles: pa.Table
 
     @staticmethod
     def empty() -> Shard:
-        """A shard before its first report."""
+        """Return a shard before its first report."""
         return Shard(NO_BROKERS, NO_BUNDLES)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one micro-batch brings to one shard: all reports of its cluster, this shard's samples,
-    all other events."""
+    """The records of a batch for one shard: its cluster's reports and events, its samples."""
 
     reports: pa.Table
     samples: pa.Table
@@ -261,5 +238,5 @@ class Batch:
 
     @staticmethod
     def empty() -> Batch:
-        """A batch that brings nothing."""
+        """Return a batch without records."""
         return Batch(NO_REPORTS, NO_SAMPLES, NO_EVENTS)

@@ -1,4 +1,4 @@
-"""Chance as a function: the same seed and subject always draw the same.
+"""Chance as a function: the same seed and subject always give the same draw.
 
 See docs/placement.md "Filters".
 """
@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 
 def seed_of(cluster: str, seq: int) -> int:
-    """The round's seed: the same cluster and number always give the same chance."""
+    """Return the seed of a round, which follows from its cluster and number."""
     return _number(f"{cluster}:{seq}")
 
 
 def draw(seed: int, subject: str, candidates: NDArray[np.intp]) -> int:
-    """One of the candidates (in order) by the round's seed and the subject's name."""
+    """Draw one of the candidates by the round's seed and the subject's name."""
     return int(candidates[draw_number(seed, subject, len(candidates))])
 
 
 def draw_number(seed: int, subject: str, below: int) -> int:
-    """A number 0..below-1 by the round's seed and the subject's name."""
+    """Draw a number 0..below-1 by the round's seed and the subject's name."""
     return _number(f"{seed}:{subject}") % below
 
 

@@ -11,15 +11,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 BUNDLE_PATTERN = r"^[^/]+/[^/]+(/[^/]+)?/0x[0-9a-f]{8}_0x[0-9a-f]{8}$"
-"""Two parts before the range, or three: heartbeat namespaces are named
-`pulsar/<cluster>/<host:port>`."""
+"""A namespace has two parts, or three: heartbeat namespaces are `pulsar/<cluster>/<host:port>`."""
 
 SYSTEM_PATTERN = r"^(sla-monitor/[^/]+/[^:/]+:\d+|pulsar/([^/]+/)?[^:/]+:\d+)/0x"
-"""Heartbeat and SLA-monitor namespaces: they belong to the broker in their name, always."""
+"""Bundles of heartbeat and SLA-monitor namespaces, which belong to the broker in their name."""
 
 SYSTEM_NAMESPACE = "pulsar/system"
-"""The namespace of the brokers' own topics: spread evenly, and never shed by the extensible
-manager."""
+"""The namespace of the brokers' own topics. Its bundles are spread evenly, and never shed by the
+extensible manager."""
 
 _SYSTEM = re.compile(SYSTEM_PATTERN)
 FULL_RANGE_END = 0xFFFFFFFF
@@ -28,8 +27,7 @@ BOUND_LENGTH = len("0xffffffff")
 
 
 class BundleRange(NamedTuple):
-    """The hash range of a bundle: [lower, upper), the last one of a namespace including
-    0xffffffff."""
+    """The hash range of a bundle: [lower, upper). The last of a namespace includes 0xffffffff."""
 
     namespace: str
     lower: int
@@ -37,7 +35,7 @@ class BundleRange(NamedTuple):
 
 
 def parse_bundle(name: str) -> BundleRange:
-    """Split a bundle's name. Raises ValueError, naming what was expected, for any other text."""
+    """Split a bundle's name into namespace and range. Raises ValueError for an invalid name."""
     if not re.fullmatch(BUNDLE_PATTERN, name):
         raise ValueError(
             f"not a bundle name: {name!r}; expected <tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH"
@@ -52,20 +50,19 @@ def parse_bundle(name: str) -> BundleRange:
 
 
 class Overlaps:
-    """Hash ranges of one namespace, each with a time.
-
-    Finds the newest that overlaps a given range, in O(log n) where they are disjoint.
-    """
+    """Hash ranges of one namespace, each with a time; finds the newest that overlaps a range."""
 
     def __init__(self, ranges: NDArray[np.int64]) -> None:
         """`ranges`: rows of (lower, upper, time), sorted by lower."""
         self._lowers, self._uppers, self._times = ranges.reshape(-1, 3).T
-        self._reach = np.maximum.accumulate(
-            self._uppers
-        )  # of all up to here: rises, as the uppers of ranges inside others don't
+        # The highest upper so far: it is sorted, also where ranges lie inside others.
+        self._reach = np.maximum.accumulate(self._uppers)
 
     def newest(self, lower: int, upper: int) -> int:
-        """The greatest time of those that overlap it; -1: none does."""
+        """Return the latest time of the ranges that overlap this one; -1: none does.
+
+        O(log n) where the ranges are disjoint.
+        """
         some = slice(
             int(np.searchsorted(self._reach, lower, "right")),
             int(np.searchsorted(self._lowers, upper, "left")),
@@ -73,10 +70,10 @@ class Overlaps:
         return int(self._times[some].max(initial=-1, where=self._uppers[some] > lower))
 
     def is_replaced(self, lower: int, upper: int, at_ms: int) -> bool:
-        """Whether a range of that time is no bundle any more: a later one overlaps it, or its parts
-        are no older than it.
+        """Return whether a range of that time was split or merged since.
 
-        One report may name a bundle that its owner has split beside its children.
+        That is so if a later range overlaps it, or if ranges of the same time or later divide it:
+        one report may name a split bundle beside its children.
         """
         if self.newest(lower, upper) > at_ms:
             return True
@@ -92,28 +89,29 @@ class Overlaps:
 
 
 def namespace_of(name: str) -> str:
-    """The namespace of a bundle name that is known to be well formed."""
+    """Return the namespace of a valid bundle name."""
     return name.rpartition("/")[0]
 
 
 def bundle_name(namespace: str, lower: int, upper: int) -> str:
-    """The name of the bundle of that range."""
+    """Return the name of the bundle of that range."""
     return f"{namespace}/0x{lower:08x}_0x{upper:08x}"
 
 
 def namespace_codes(names: pa.StringArray) -> tuple[NDArray[np.int32], list[str]]:
-    """Of well-formed bundle names: (each one's namespace as a number, the namespaces in the order
-    of their numbers).
+    """Return each valid name's namespace as a number, and the namespaces by number.
 
-    About 25 ns a name: 25 ms for a million.
+    It takes 25 ms for a million names.
     """
     encoded = pc.dictionary_encode(pc.utf8_slice_codeunits(names, 0, -RANGE_LENGTH))
     return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
 
 
 def begins_with_another(names: pa.StringArray) -> NDArray[np.bool_]:
-    """Of bundle names sorted by name: whether a smaller bundle of the namespace begins at the same
-    hash, as after a split."""
+    """Return which bundles share their lower bound with a smaller one, as after a split.
+
+    `names`: sorted bundle names.
+    """
     lower = pc.utf8_slice_codeunits(names, 0, -1 - BOUND_LENGTH)
     found: NDArray[np.bool_] = np.zeros(len(names), np.bool_)
     found[1:] = pc.equal(lower[1:], lower[:-1]).to_numpy(zero_copy_only=False)
@@ -121,6 +119,5 @@ def begins_with_another(names: pa.StringArray) -> NDArray[np.bool_]:
 
 
 def is_system_bundle(name: str) -> bool:
-    """Whether the bundle is of a heartbeat or SLA-monitor namespace, which no strategy may
-    touch."""
+    """Return whether a bundle is a system bundle: of a heartbeat or SLA-monitor namespace."""
     return _SYSTEM.match(name) is not None

@@ -1,6 +1,6 @@
-"""What operators' commands have set for a cluster.
+"""Operators' state: what their commands have set for a cluster, and which of them wait.
 
-It is part of the cluster's memory and stays until another command changes it.
+It is part of the cluster's memory, and stays until another command changes it.
 """
 
 from __future__ import annotations
@@ -15,32 +15,25 @@ from lb_stream.core.model.policies import IsolationPolicy, Policies
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A command whose decisions are under way. `command`: its id, kind, by, at_ms and arguments.
+    """A command whose decisions are pending."""
 
-    A broker's drain waits for the broker to be empty instead. `queued`: bundles whose moves the
-    limits leave no room for yet.
-    """
-
-    command: Mapping[str, Any]
-    text: str
+    command: Mapping[str, Any]  # id, kind, by, at_ms and arguments
+    text: str  # of its first answer
     bundles: tuple[str, ...] = ()
     decision_ids: tuple[str, ...] = ()
-    failures: tuple[str, ...] = ()
-    broker: str | None = None
-    queued: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()  # descriptions of decisions that failed
+    broker: str | None = None  # of a drain, which waits for this broker to be empty
+    queued: tuple[str, ...] = ()  # bundles for whose moves limits leave no room yet
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedProposal:
-    """Balancing leaves a bundle where it is, or in one piece, until then, as somebody has said.
-
-    `together`: as the proposal had it.
-    """
+    """A rejection: until its end, balancing proposes no move of a bundle, or no split."""
 
     proposal_id: str
-    together: str
+    together: str  # of the proposal
     bundle: str
-    is_move: bool
+    is_move: bool  # else a split
     until_ms: int
     by: str
     why: str
@@ -48,34 +41,26 @@ class RejectedProposal:
 
 @dataclass(frozen=True, slots=True)
 class OperatorState:
-    """Everything that commands have set.
+    """Everything that commands have set for a cluster."""
 
-    `settings` are under the names by which they were given; a namespace is a number of equal
-    bundles, or its boundaries.
-    """
-
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)  # under the names that were given
     paused: bool = False
-    drained: tuple[str, ...] = ()
-    isolation: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # name → policy, as contracts.namespaces has it
-    anti_affinity: Mapping[str, str] = field(default_factory=dict)
-    failure_domains: Mapping[str, str] = field(default_factory=dict)
+    drained: tuple[str, ...] = ()  # brokers
+    # Name → isolation policy, in the form of contracts.namespaces.
+    isolation: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    anti_affinity: Mapping[str, str] = field(default_factory=dict)  # namespace → group
+    failure_domains: Mapping[str, str] = field(default_factory=dict)  # broker → domain
+    # Namespace → its number of equal bundles, or its boundaries.
     namespaces: Mapping[str, int | list[int]] = field(default_factory=dict)
-    deleted: tuple[str, ...] = ()  # namespaces whose bundles have not all been forgotten yet
-    answers: tuple[Mapping[str, Any], ...] = ()  # the last ones, oldest first
-    forgotten_ms: int = (
-        0  # commands sent until then may have been answered and forgotten, as there were too many
-    )
+    deleted: tuple[str, ...] = ()  # namespaces with bundles that are not forgotten yet
+    answers: tuple[Mapping[str, Any], ...] = ()  # the last answers, oldest first
+    forgotten_ms: int = 0  # the answer to a command sent until then may be forgotten
     waiting: tuple[Waiting, ...] = ()
-    pins: Mapping[str, int] = field(
-        default_factory=dict
-    )  # bundles that balancing leaves where they are → until when (ms)
-    rejections: tuple[RejectedProposal, ...] = ()  # what isn't to be proposed again before its time
+    pins: Mapping[str, int] = field(default_factory=dict)  # bundle → end of its pin, ms
+    rejections: tuple[RejectedProposal, ...] = ()
 
     def rejected(self, moves: bool) -> dict[str, int]:
-        """Bundles whose moves (or else splits) operators have rejected → until when (ms)."""
+        """Map bundles with a rejection to its end, ms. `moves`: of a move; else of a split."""
         return {
             rejection.bundle: rejection.until_ms
             for rejection in self.rejections
@@ -95,7 +80,7 @@ class OperatorState:
 
 
 def isolation_policy(given: Mapping[str, Any]) -> IsolationPolicy:
-    """One isolation policy, from its record's fields."""
+    """Build an isolation policy from the fields of its record."""
     policy = NamespaceIsolation.model_validate(dict(given))
     return IsolationPolicy(
         tuple(policy.namespaces),

@@ -1,4 +1,4 @@
-"""Where namespaces may live, by operators' policies. Plain data, which the filters read.
+"""Operators' policies: which brokers may serve which namespaces. The filters read them.
 
 See docs/placement.md "Filters".
 """
@@ -16,66 +16,61 @@ import pyarrow as pa
 from lb_stream.contracts.base import LONGEST_EXPRESSION, find_pattern_error, matches_whole
 
 DEFAULT_DOMAIN = "default"
-"""The failure domain of brokers that no domain names."""
+"""The failure domain of brokers without one."""
 MOST_SHOWN = 6
-"""Brokers that a message names."""
+"""The most brokers that a message names."""
 
 
 def host_of(broker: str) -> str:
-    """A broker's name without its port."""
+    """Return a broker's name without its port."""
     return broker.rpartition(":")[0] or broker
 
 
 @dataclass(frozen=True, slots=True)
 class IsolationPolicy:
-    """Which brokers the namespaces that it names may use: regular expressions, each of which must
-    match the whole name.
+    """An isolation policy: regular expressions of namespaces and of the brokers that serve them.
 
-    A broker's name is its host, and its host:port if the expression has a colon, as in Pulsar 5.0.
-    Secondary brokers help out while fewer than `min_available` primary ones are there.
-    `usage_threshold_percent` belongs to the policy's form and decides nothing here.
+    An expression must match the whole name. A broker's name is its host, or its host:port if the
+    expression has a colon, as in Pulsar 5.0.
     """
 
     namespaces: tuple[str, ...]
     primary: tuple[str, ...]
-    secondary: tuple[str, ...] = ()
+    secondary: tuple[str, ...] = ()  # serve too while fewer primaries than min_available are alive
     min_available: int = 1
-    usage_threshold_percent: float = 100.0
+    usage_threshold_percent: float = 100.0  # a field of Pulsar's policies, which has no effect
 
     def check(self) -> None:
-        """Raises ValueError for an expression that is invalid or can't be matched in linear
-        time."""
+        """Raise ValueError for an expression that is invalid, or not matched in linear time."""
         for pattern in chain(self.namespaces, self.primary, self.secondary):
             if (trouble := find_pattern_error(pattern)) is not None:
-                shown = (
-                    pattern
-                    if len(pattern) <= LONGEST_EXPRESSION
-                    else f"{pattern[:LONGEST_EXPRESSION]}…"
-                )
+                shown = pattern
+                if len(pattern) > LONGEST_EXPRESSION:
+                    shown = f"{pattern[:LONGEST_EXPRESSION]}…"
                 raise ValueError(
-                    f"isolation policy: {shown!r} is no regular expression that is taken: {trouble}"
+                    f"isolation policy: {shown!r} is no accepted regular expression: {trouble}"
                 )
 
     def names(self, namespace: str) -> bool:
-        """Whether the policy is about that namespace."""
+        """Return whether the policy is about that namespace."""
         return _matches(self.namespaces, namespace)
 
     def is_primary(self, broker: str) -> bool:
-        """Whether the broker (host:port) is one of its primaries."""
+        """Return whether the broker (host:port) is one of its primaries."""
         return _match_broker(self.primary, broker)
 
     def is_secondary(self, broker: str) -> bool:
-        """Whether the broker (host:port) is one of its secondaries and no primary."""
+        """Return whether the broker (host:port) is one of its secondaries and no primary."""
         return not self.is_primary(broker) and _match_broker(self.secondary, broker)
 
 
 def matching(pattern: str, brokers: Iterable[str]) -> list[str]:
-    """Those of the brokers (host:port) that a policy's expression matches."""
+    """Return the brokers (host:port) that a policy's expression matches."""
     return [broker for broker in brokers if _match_broker((pattern,), broker)]
 
 
 def count_matches(name: str, policy: IsolationPolicy, live: Sequence[str]) -> list[tuple[str, int]]:
-    """Each of a policy's expressions of brokers, to be shown, and how many live ones it matches."""
+    """Return (description, live brokers that match) of each of a policy's broker expressions."""
     given = [("primary", pattern) for pattern in policy.primary]
     given += [("secondary", pattern) for pattern in policy.secondary]
     counts = [len(matching(pattern, live)) for _, pattern in given]
@@ -84,7 +79,7 @@ def count_matches(name: str, policy: IsolationPolicy, live: Sequence[str]) -> li
 
 
 def describe_matches(name: str, policy: IsolationPolicy, live: Sequence[str]) -> list[str]:
-    """How many live brokers each of a policy's expressions matches; none is a warning."""
+    """Describe how many live brokers each of a policy's expressions matches; none is a warning."""
     there = f"{len(live)} live broker{'' if len(live) == 1 else 's'}"
     shown = ", ".join(live[:MOST_SHOWN]) + (", …" if len(live) > MOST_SHOWN else "")
     found = list[str]()
@@ -98,7 +93,7 @@ def describe_matches(name: str, policy: IsolationPolicy, live: Sequence[str]) ->
 
 
 def describe_no_match(policy: IsolationPolicy, live: Sequence[str]) -> str | None:
-    """That a policy allows none of the live brokers; None: it allows some."""
+    """Describe that a policy allows none of the live brokers; None: it allows some."""
     if any(policy.is_primary(broker) or policy.is_secondary(broker) for broker in live):
         return None
     patterns = ", ".join(map(repr, (*policy.primary, *policy.secondary)))
@@ -108,60 +103,50 @@ def describe_no_match(policy: IsolationPolicy, live: Sequence[str]) -> str | Non
 
 @lru_cache(maxsize=1 << 16)
 def _match_broker(patterns: tuple[str, ...], broker: str) -> bool:
-    """Whether one of the expressions matches the broker's host or, with a colon, its host:port."""
+    """Return whether an expression matches the broker's host or, with a colon, its host:port."""
     ids = tuple(pattern for pattern in patterns if ":" in pattern)
     return _matches(patterns, host_of(broker)) or _matches(ids, broker)
 
 
 @lru_cache(maxsize=1 << 16)
 def _matches(patterns: tuple[str, ...], text: str) -> bool:
-    """Whether one of the expressions matches the whole text.
-
-    A policy's answers are kept from round to round.
-    """
+    """Return whether one of the expressions matches the whole text. Results are cached."""
     return any(_matches_one(pattern, text) for pattern in patterns)
 
 
 def _matches_one(pattern: str, text: str) -> bool:
     try:
         return matches_whole(pattern, text)
-    except (
-        pa.ArrowInvalid
-    ):  # laid down before expressions were checked, and in a cluster's memory since
+    except pa.ArrowInvalid:  # set before expressions were checked, and remembered since
         return re.fullmatch(pattern, text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """All of one cluster's."""
+    """All policies of one cluster."""
 
-    isolation: tuple[IsolationPolicy, ...] = ()  # the first that names a namespace counts
-    anti_affinity: Mapping[str, str] = field(
-        default_factory=dict
-    )  # namespace → group; groups are compared without regard to case
+    isolation: tuple[IsolationPolicy, ...] = ()  # the first that is about a namespace counts
+    anti_affinity: Mapping[str, str] = field(default_factory=dict)  # namespace → group
     failure_domains: Mapping[str, str] = field(default_factory=dict)  # broker or its host → domain
-    non_persistent: frozenset[str] = (
-        frozenset()
-    )  # namespaces whose bundles have had non-persistent topics
-    drained: frozenset[str] = frozenset()  # brokers that shall have no bundle
+    non_persistent: frozenset[str] = frozenset()  # namespaces that have had non-persistent topics
+    drained: frozenset[str] = frozenset()  # brokers that are drained
 
     def isolation_of(self, namespace: str) -> IsolationPolicy | None:
-        """The policy that counts for a namespace, if any."""
+        """Return the policy that counts for a namespace; None: there is none."""
         return next((policy for policy in self.isolation if policy.names(namespace)), None)
 
     def domain_of(self, broker: str) -> str:
-        """The failure domain that a broker (host:port) was given, or its host."""
+        """Return the failure domain of a broker (host:port), or that of its host."""
         of_host = self.failure_domains.get(host_of(broker), DEFAULT_DOMAIN)
         return self.failure_domains.get(broker, of_host)
 
     def group_of(self, namespace: str) -> str | None:
-        """The namespace's anti-affinity group in the form in which groups are compared; None when
-        it is in none."""
+        """Return the namespace's anti-affinity group in lower case; None: it is in none."""
         group = self.anti_affinity.get(namespace, "").strip()
         return group.lower() or None
 
     def namespaces_of(self, group: str) -> tuple[str, ...]:
-        """The namespaces of a group (as `group_of` gives it), sorted."""
+        """Return the namespaces of a group (in lower case), sorted."""
         return tuple(
             sorted(
                 namespace for namespace in self.anti_affinity if self.group_of(namespace) == group

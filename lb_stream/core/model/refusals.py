@@ -1,10 +1,9 @@
-"""What was considered and not done: one row for each round, rule and broker."""
+"""Refusals: what was considered and not done, with a row for each round, rule and broker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from lb_stream.contracts.base import dataclass_fields
 from lb_stream.core.model.rules import Rule
@@ -14,31 +13,31 @@ MOST_SUBJECTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A rule that said no, with what it saw and its limit, in `unit`."""
+    """A rule that kept something from being done, with what it saw and its limit, in `unit`."""
 
     rule: str
     broker: str | None
-    count: int
+    count: int  # of subjects
     limit: float | None
-    least: float | None
-    greatest: float | None
+    least: float | None  # lowest value seen
+    greatest: float | None  # highest value seen
     unit: str
-    subjects: tuple[str, ...]
-    namespace: str | None = None  # whose limit it is
-    until_ms: int | None = None  # when it refuses no more, where that is known
+    subjects: tuple[str, ...]  # bundles or brokers, the first MOST_SUBJECTS by name
+    namespace: str | None = None  # the namespace whose limit it is
+    until_ms: int | None = None  # until when it refuses, where known
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-able fields; without the last two where they say nothing."""
-        said = {name: value for name in _LATER if (value := getattr(self, name)) is not None}
-        return (
-            {name: value for name, value in dataclass_fields(self).items() if name not in _LATER}
-            | {"subjects": list(self.subjects)}
-            | said
-        )
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for JSON, without those of _OPTIONAL that are None."""
+        fields = {
+            name: value
+            for name, value in dataclass_fields(self).items()
+            if name not in _OPTIONAL or value is not None
+        }
+        return fields | {"subjects": list(self.subjects)}
 
 
-_LATER = ("namespace", "until_ms")
-"""Fields that are left out where they say nothing: few refusals have them."""
+_OPTIONAL = ("namespace", "until_ms")
+"""Fields that few refusals have: they are logged only if set."""
 
 
 def refusal(
@@ -52,12 +51,10 @@ def refusal(
     namespace: str | None = None,
     until_ms: int | None = None,
 ) -> Refusal:
-    """A refusal of some subjects (bundles or brokers), with the value seen of each.
+    """Return a refusal of subjects (bundles or brokers), with the values seen.
 
-    Twenty subjects are named, all are counted.
-
-    Figures are in the rule's unit, unless another one is given; where there are none, there is no
-    unit.
+    All subjects are counted, MOST_SUBJECTS are named. `unit`: of the values and the limit; None:
+    the rule's. Without values and limit there is no unit.
     """
     named, seen = list(subjects), [float(value) for value in saw]
     if unit is None:
@@ -77,7 +74,7 @@ def refusal(
 
 
 def merged(refusals: Iterable[Refusal]) -> tuple[Refusal, ...]:
-    """One row for each rule, broker and namespace, in the order of their names."""
+    """Merge refusals into one for each rule, broker and namespace, in the order of their names."""
     groups: dict[tuple[str, str, str], list[Refusal]] = {}
     for row in refusals:
         groups.setdefault((row.rule, row.broker or "", row.namespace or ""), []).append(row)

@@ -1,7 +1,8 @@
 """A broker's usage from its resources, in the reference's arithmetic.
 
-Percentages are computed in single precision (both casts, the division, the times 100), the rest in
-double: exact threshold cases depend on it. See docs/strategies.md "Figures".
+Percentages are computed in single precision (both casts, the division, the multiplication by 100),
+the rest in double precision: decisions near a threshold depend on it. See docs/strategies.md
+"Figures".
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ Floats = NDArray[np.float64]
 
 
 def percent(usage: Floats, limit: Floats) -> NDArray[np.float32]:
-    """100 · usage / limit in float32; 0 where the limit is not positive."""
+    """Return 100 · usage / limit in float32; 0 where the limit is not positive."""
     positive = limit > 0
-    with np.errstate(
-        over="ignore", divide="ignore", invalid="ignore"
-    ):  # such a broker is left out: observing.finite
+    # A broker with infinite figures is left out by observing.finite.
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         ratio = np.divide(
             usage.astype(np.float32),
             limit.astype(np.float32),
@@ -33,8 +33,7 @@ def percent(usage: Floats, limit: Floats) -> NDArray[np.float32]:
 def percents(
     resources: Mapping[str, tuple[Floats, Floats]], names: Iterable[str]
 ) -> NDArray[np.float32]:
-    """`percent` of several resources, one row for each: a call takes longer than its figures where
-    brokers are few."""
+    """Return `percent` of several resources, one row for each, in a single call."""
     columns = np.array([resources[name] for name in names])
     return percent(columns[:, 0], columns[:, 1])
 
@@ -42,12 +41,12 @@ def percents(
 def max_weighted_usage(
     resources: Mapping[str, tuple[Floats, Floats]], weights: Mapping[str, float]
 ) -> Floats:
-    """Greatest weighted usage over the resources that have a weight, as a ratio (1.0 = 100 %).
+    """Return each broker's maximum weighted usage, a ratio (1.0 = 100 %).
 
-    `resources` maps each resource to its (usage, limit) columns, one row per broker.
+    `resources`: resource → its (usage, limit) columns. Only resources with a weight count.
     """
     if not weights:
-        raise ValueError("no resource has a weight: a broker's usage would have no meaning")
+        raise ValueError("no resource has a weight: expected one at least")
     greatest, *others = (
         percents(resources, weights).astype(np.float64)
         * np.array([*weights.values()])[:, np.newaxis]
@@ -59,10 +58,9 @@ def max_weighted_usage(
 
 
 def max_usage(resources: Mapping[str, tuple[Floats, Floats]]) -> Floats:
-    """Greatest usage over cpu, direct memory and both bandwidths without weights, as a ratio: for
-    people, not for decisions.
+    """Return each broker's maximum usage of cpu, direct memory and bandwidths, unweighted, a ratio.
 
-    Single precision to the end, as the reference shows it.
+    It is for people, not for decisions. Single precision to the end, as the reference shows it.
     """
     percents = [
         percent(*resources[name])

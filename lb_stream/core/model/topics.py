@@ -1,4 +1,4 @@
-"""Topic → bundle: names, hashes, and the ring of a namespace's bundles."""
+"""From topic to bundle: topic names, hashes, and the ring of a namespace's bundles."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Ints = NDArray[np.int64]
 
 HASHES = 1 << 32
 MOST_BUNDLES = 1 << 20
-"""The greatest number of bundles of one namespace: more than a whole cluster is made for."""
+"""The most bundles of one namespace, which is more than a whole cluster should have."""
 
 _FULL = re.compile(r"(persistent|non-persistent)://([^/]+/[^/]+(?:/[^/]+)?)/(.+)", re.DOTALL)
 
 
 def full_topic_name(topic: str) -> str:
-    """The name with its domain, tenant and namespace: `a/b/c` is `persistent://a/b/c`, `c` is
-    `persistent://public/default/c`.
+    """Return a topic's name with its domain, tenant and namespace.
 
-    Raises ValueError, saying what was expected, for anything else that lacks a domain.
+    `a/b/c` is `persistent://a/b/c`; `c` is `persistent://public/default/c`. Raises ValueError for
+    another name without a domain.
     """
     if "://" in topic:
         _parts(topic)
@@ -37,14 +37,16 @@ def full_topic_name(topic: str) -> str:
     if len(parts) == 3:
         return f"persistent://{topic}"
     raise ValueError(
-        f"not a topic name: {topic!r}; expected <topic>, <tenant>/<namespace>/<topic>, or one of "
-        "them whole with its domain"
+        f"not a topic name: {topic!r}; expected <topic>, <tenant>/<namespace>/<topic>, or "
+        "persistent://<tenant>/<namespace>/<topic>"
     )
 
 
 def namespace_of_topic(topic: str) -> str:
-    """The namespace of a topic, `<tenant>/<namespace>` (old names:
-    `<tenant>/<cluster>/<namespace>`). Raises ValueError."""
+    """Return the namespace of a topic. Raises ValueError.
+
+    It is `<tenant>/<namespace>`; in old names `<tenant>/<cluster>/<namespace>`.
+    """
     return _parts(full_topic_name(topic))[1]
 
 
@@ -59,21 +61,20 @@ def _parts(full: str) -> tuple[str, str, str]:
 
 
 def topic_hash(topic: str) -> int:
-    """CRC-32 of the full name's UTF-8 bytes, 0..2³²-1.
-
-    Raises ValueError when it is no topic name.
-    """
+    """Return the CRC-32 of the full name's UTF-8 bytes, 0..2³²-1. Raises ValueError."""
     return crc32(full_topic_name(topic).encode(errors="replace"))
 
 
 def topic_hashes(topics: Iterable[str]) -> Ints:
-    """The hashes of many topics, in their order."""
+    """Return the hashes of topics, in their order. Raises ValueError."""
     return np.fromiter((topic_hash(topic) for topic in topics), np.int64)
 
 
 def equal_boundaries(bundles: int) -> Ints:
-    """The boundaries of a new namespace: `bundles` ranges of one size, the last one up to
-    0xffffffff. Raises ValueError."""
+    """Return the boundaries of `bundles` equal ranges, the last up to 0xffffffff.
+
+    Raises ValueError.
+    """
     if not 1 <= bundles <= MOST_BUNDLES:
         raise ValueError(f"bundles = {bundles}: expected 1 to {MOST_BUNDLES}")
     return np.append(np.arange(bundles, dtype=np.int64) * (HASHES // bundles), FULL_RANGE_END)
@@ -81,22 +82,21 @@ def equal_boundaries(bundles: int) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """All bundles of one namespace: n + 1 ascending boundaries, from 0 to 0xffffffff, for n
-    bundles."""
+    """All bundles of one namespace: n + 1 ascending boundaries, from 0 to 0xffffffff."""
 
     namespace: str
     boundaries: Ints
 
     @staticmethod
     def new(namespace: str, bundles: int) -> Ring:
-        """A new namespace of equal bundles. Raises ValueError."""
+        """Return the ring of a new namespace of equal bundles. Raises ValueError."""
         return Ring(namespace, equal_boundaries(bundles))
 
     @staticmethod
     def from_boundaries(namespace: str, boundaries: Sequence[int]) -> Ring:
-        """A namespace with the given boundaries.
+        """Return the ring with these boundaries.
 
-        Raises ValueError when they leave a hash without a bundle or a bundle without a hash.
+        Raises ValueError unless every hash is in one bundle, and every bundle has a hash.
         """
         if (
             len(boundaries) < 2
@@ -114,26 +114,25 @@ class Ring:
         return len(self.boundaries) - 1
 
     def name(self, row: int) -> str:
-        """The name of the bundle in one row."""
+        """Return the name of the bundle in one row."""
         return bundle_name(self.namespace, int(self.boundaries[row]), int(self.boundaries[row + 1]))
 
     @property
     def names(self) -> list[str]:
-        """The bundles in the order of their ranges."""
+        """Return the names of the bundles in the order of their ranges."""
         return [
             bundle_name(self.namespace, lower, upper)
             for lower, upper in pairwise(self.boundaries.tolist())
         ]
 
     def rows(self, hashes: Ints) -> Ints:
-        """The row of the bundle of each hash: the greatest boundary that is no greater; 0xffffffff
-        is in the last bundle.
+        """Return the row of the bundle of each hash. O(log n) each.
 
-        O(log n) each.
+        A bundle begins at its lower boundary; 0xffffffff is in the last bundle.
         """
         found: Ints = np.searchsorted(self.boundaries, hashes, side="right").astype(np.int64) - 1
         return np.minimum(found, len(self) - 1)
 
     def bundle_of(self, topic: str) -> str:
-        """The bundle that a topic is in. Raises ValueError when it is no topic name."""
+        """Return the bundle of a topic. Raises ValueError for an invalid name."""
         return self.name(int(self.rows(np.array([topic_hash(topic)]))[0]))

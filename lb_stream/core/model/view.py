@@ -1,4 +1,4 @@
-"""What a strategy sees: one cluster's brokers and bundles as columns, sorted by name.
+"""The view: one cluster's brokers and bundles as columns, sorted by name.
 
 Usages are ratios (1.0 = 100 %), rates messages/s, throughputs bytes/s, times ms since the epoch.
 Arrays are never changed in place: a changed view is a new view.
@@ -30,7 +30,7 @@ Rows = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The four values of a bundle or broker, one row each."""
+    """The four rates of bundles or brokers, with a row for each."""
 
     throughput_in: Floats
     throughput_out: Floats
@@ -39,21 +39,21 @@ class Rates:
 
     @staticmethod
     def from_table(table: pa.Table, span: str) -> Rates:
-        """The four columns of a block that begin with `span` (latest, short, long)."""
+        """Return the columns of a block whose names begin with `span` (latest, short, long)."""
         return Rates(*(table[f"{span}_{value}"].to_numpy() for value in RATE_COLUMNS))
 
     @property
     def throughput(self) -> Floats:
-        """Bytes/s in and out."""
+        """Return bytes/s, in and out."""
         return self.throughput_in + self.throughput_out
 
     @property
     def rate(self) -> Floats:
-        """Messages/s in and out."""
+        """Return messages/s, in and out."""
         return self.rate_in + self.rate_out
 
     def row(self, index: int) -> tuple[float, float, float, float]:
-        """One row's four values."""
+        """Return the four values of one row."""
         return (
             float(self.throughput_in[index]),
             float(self.throughput_out[index]),
@@ -62,9 +62,11 @@ class Rates:
         )
 
     def sums_by(self, group: NDArray[np.integer], groups: int) -> Rates:
-        """Sums over rows of each group 0..groups-1, added in the order of the rows; rows of group
-        -1 count nowhere."""
-        rows = np.add(group, 1, dtype=np.intp)  # nobody's first: cheaper than leaving them out
+        """Return the sums of each group 0..groups-1, added in the order of the rows.
+
+        Rows of group -1 count nowhere.
+        """
+        rows = np.add(group, 1, dtype=np.intp)  # group -1 is summed too, and then left out
         return Rates(
             *(
                 np.bincount(rows, column, groups + 1)[1:].astype(np.float64, copy=False)
@@ -74,11 +76,11 @@ class Rates:
 
     @property
     def columns(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """The four columns in the order of FOUR."""
+        """Return the four columns in the order of RATE_COLUMNS."""
         return self.throughput_in, self.throughput_out, self.rate_in, self.rate_out
 
     def moved(self, rows: Rows, amounts: Rates, sign: int) -> Rates:
-        """With `amounts` added to (or taken from) the given rows, never below 0."""
+        """Return the rates with `sign` * `amounts` added to the given rows, never below 0."""
         changed = []
         for column, amount in zip(self.columns, amounts.columns, strict=True):
             total = column.copy()
@@ -87,13 +89,13 @@ class Rates:
         return Rates(*changed)
 
     def take(self, rows: Rows) -> Rates:
-        """The given rows."""
+        """Return the given rows."""
         return Rates(*(column[rows] for column in self.columns))
 
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """One row for each broker that has ever reported."""
+    """The brokers that have ever reported, with a row for each."""
 
     names: tuple[str, ...]
     usage: Floats  # maximum weighted usage
@@ -102,33 +104,30 @@ class Brokers:
     short: Rates  # sums over its bundles
     long: Rates
     topics: Ints  # as last reported
-    bundles: Ints  # how many it reported
-    # smoothed weighted usage that an extensible manager's broker reports; NaN: it has sent no such
-    # load data
+    bundles: Ints  # number in the last report
+    # Smoothed usage and throughput that brokers of the extensible manager report; NaN: none.
     load_ema: Floats
-    throughput_ema: Floats  # smoothed throughput that it reports; NaN likewise
-    seen_ms: Ints
-    clock_ms: (
-        Ints  # the time in the partition that it speaks in: what is not read yet is no silence
-    )
-    reported_ms: Ints
-    heartbeats: Bools
-    left: Bools
+    throughput_ema: Floats
+    seen_ms: Ints  # append time of the last record
+    clock_ms: Ints  # time of the partition that the broker's records are in
+    reported_ms: Ints  # append time of the last load report
+    heartbeats: Bools  # it has ever sent a heartbeat
+    left: Bools  # it said goodbye
     sampled: Bools  # it sent a new sample in this batch
     alive: Bools
-    speaking: Bools  # heard lately; who isn't may live, but is no destination
-    persistent_topics: Bools
+    speaking: Bools  # not silent
+    persistent_topics: Bools  # it serves such topics
     non_persistent_topics: Bools
     versions: tuple[str, ...]  # empty: not reported
     load_managers: tuple[str, ...]  # class names; empty: not reported
     weights: Mapping[str, float]  # resource → weight in the usage
-    start_ms: Ints | None = None  # of its process, by its own clock; 0: not said; None: of none
+    start_ms: Ints | None = None  # start of its process, by its own clock; 0, None: not reported
 
     def __len__(self) -> int:
         return len(self.names)
 
     def starts(self) -> dict[str, int]:
-        """Map each broker that says so to the start of its process (ms, by its own clock)."""
+        """Map each broker to the start of its process (ms, by its own clock), where reported."""
         if self.start_ms is None:
             return {}
         each = zip(self.names, self.start_ms.tolist(), strict=True)
@@ -136,26 +135,26 @@ class Brokers:
 
     @property
     def silence_ms(self) -> Ints:
-        """For how long nothing has been heard of each broker, by the time of its own partition."""
+        """Return for how long each broker has been silent, by the time of its own partition."""
         return self.clock_ms - self.seen_ms
 
     @property
     def reachable(self) -> Bools:
-        """Who can hear a decision: brokers that live and speak."""
+        """Return which brokers are alive and not silent: they can receive a decision."""
         return self.alive & self.speaking
 
 
 @dataclass(frozen=True, slots=True)
 class Bundles:
-    """One row for each bundle that a report has named within the retention time."""
+    """The bundles that a report has named within the retention time, with a row for each."""
 
     names: pa.StringArray
-    owner: NDArray[np.int32]  # row of the broker, -1: nobody
+    owner: NDArray[np.int32]  # row of the broker; -1: unassigned
     owner_since_ms: Ints
     reported_ms: Ints  # when a report last named it
     gained: Bools  # the owner changed in this batch
     appeared: Bools  # named for the first time in this batch
-    in_flight: Bools  # a decision about it is not confirmed yet
+    in_flight: Bools  # a decision about it is pending
     system: Bools  # heartbeat and SLA-monitor namespaces
     topics: Ints
     sessions: Ints  # producers and consumers, as last reported
@@ -170,34 +169,33 @@ class Bundles:
         return len(self.names)
 
     def name(self, row: int) -> str:
-        """The name in one row."""
+        """Return the name in one row."""
         return str(self.names[row].as_py())
 
     def first_after(self, name: str) -> int:
-        """The first row whose name follows the given one."""
-        return bisect_right(_Sorted.of(self.names), name.encode())
+        """Return the first row whose name follows the given one."""
+        return bisect_right(_SortedNames.from_array(self.names), name.encode())
 
     def rows_of_namespace(self, namespace: str) -> slice:
-        """The rows of one namespace's bundles: they stand together, because rows are sorted by
-        name."""
-        names = _Sorted.of(self.names)
+        """Return the rows of a namespace's bundles, which stand together."""
+        names = _SortedNames.from_array(self.names)
         return slice(
             bisect_left(names, f"{namespace}/0x".encode()),
             bisect_left(names, f"{namespace}/0y".encode()),
         )
 
     def rows_of(self, names: Iterable[str]) -> Rows:
-        """The rows of the given names, -1 for those not here.
+        """Return the rows of the given names; -1: not in the view.
 
-        A few are looked up one by one. Many, or some that aren't where they would be if rows were
-        sorted, are found by looking up all rows among the given names, not the other way round: of
-        a million rows in 6 to 30 ms instead of 200.
+        A few names are looked up one by one. For many names, or if one is not found, all rows are
+        looked up among the names, not the other way round: for a million rows that takes 6 to 30 ms
+        instead of 200.
         """
         given = list(names)
         if not given:
             return np.empty(0, np.intp)
         if len(given) <= FEW + len(self.names) // ROWS_A_NAME:
-            few = _Sorted.of(self.names).find(given)
+            few = _SortedNames.from_array(self.names).find(given)
             if few is not None:
                 return few
         wanted = pa.array(given, pa.string()).dictionary_encode()
@@ -211,27 +209,23 @@ class Bundles:
 
 
 FEW, ROWS_A_NAME = 8, 500
-"""So many names, and one more for so many rows, are found sooner one by one than by going through
-all rows."""
+"""FEW names, and one more for each ROWS_A_NAME rows, are looked up one by one."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Sorted:
-    """Sorted names as the bytes that they are sorted by: what `bisect` wants.
-
-    Asking the array itself takes four times as long.
-    """
+class _SortedNames:
+    """Sorted names as bytes, for `bisect`. Access through the array takes four times as long."""
 
     offsets: NDArray[np.int32]
     content: memoryview
 
     @staticmethod
-    def of(names: pa.StringArray) -> _Sorted:
-        """Names without nulls. O(1)."""
+    def from_array(names: pa.StringArray) -> _SortedNames:
+        """Return names, which have no nulls. O(1)."""
         _, offsets, content = names.buffers()
         if not len(names):
-            return _Sorted(np.zeros(1, np.int32), memoryview(b""))
-        return _Sorted(
+            return _SortedNames(np.zeros(1, np.int32), memoryview(b""))
+        return _SortedNames(
             np.frombuffer(offsets, np.int32, len(names) + 1, 4 * names.offset),
             memoryview(b"" if content is None else content),
         )
@@ -243,7 +237,7 @@ class _Sorted:
         return bytes(self.content[self.offsets[row] : self.offsets[row + 1]])
 
     def find(self, names: Iterable[str]) -> Rows | None:
-        """The rows of the given names; None where one of them isn't here."""
+        """Return the rows of the given names; None: one of them is not found."""
         rows, size = [], len(self)
         for name in names:
             wanted = name.encode()
@@ -263,16 +257,11 @@ class ClusterView:
     brokers: Brokers
     bundles: Bundles
     policies: Policies = NO_POLICIES
-    quotas: Learned | None = (
-        None  # the simple manager's, rows as the bundles; None: nothing learned yet
-    )
+    quotas: Learned | None = None  # the simple manager's, rows as the bundles; None: not learned
 
     @property
     def active(self) -> Bools:
-        """The brokers that means, maxima and what is called even are about.
-
-        They live, have been heard lately, and no operator drains them.
-        """
+        """Return which brokers are alive, not silent and not draining: they count in means."""
         if not self.policies.drained:
             return self.brokers.reachable
         return self.brokers.reachable & ~np.isin(self.brokers.names, list(self.policies.drained))
@@ -283,9 +272,9 @@ class ClusterView:
         return self.brokers.names[owner] if owner >= 0 else None
 
     def bundle_counts(self, *, system: bool = True) -> Ints:
-        """Number of bundles of each broker. O(bundles).
+        """Return the number of bundles of each broker. O(bundles).
 
-        Heartbeat and SLA-monitor bundles only with `system`.
+        `system`: heartbeat and SLA-monitor bundles count too.
         """
         owner, brokers = self.bundles.owner, len(self.brokers) + 1
         counts: Ints = np.bincount(owner + 1, minlength=brokers)[1:]
@@ -296,14 +285,13 @@ class ClusterView:
 
 
 def with_moves(view: ClusterView, bundles: Rows, destinations: Rows) -> ClusterView:
-    """The view as it will be when the given bundles are at their destinations (rows of brokers; -1:
-    with nobody).
+    """Return the view with the bundles at their destinations (rows of brokers; -1: unassigned).
 
-    Rates, throughputs and topics move with the bundle, at its short-term average. Of each resource
-    the amount usage x (bundle throughput / broker throughput) of the broker that has it now moves:
-    an absolute amount, so its share of the destination follows from the destination's limit. A
-    bundle that nobody owns brings what it would use at the average broker (`resources_used`).
+    Short-term rates, throughputs and topics move with a bundle, and the amount of each resource
+    that it uses at its owner (`resources_used`). That is an absolute amount: the destination's
+    usage follows from the destination's limit.
     """
+    # Rates, resources and topics leave the sources and arrive at the destinations.
     sources = view.bundles.owner[bundles].astype(np.intp)
     amounts = view.bundles.short.take(bundles)
     leaves, arrives = sources >= 0, destinations >= 0
@@ -313,6 +301,8 @@ def with_moves(view: ClusterView, bundles: Rows, destinations: Rows) -> ClusterV
     topics = view.brokers.topics.copy()
     np.subtract.at(topics, sources[leaves], view.bundles.topics[bundles[leaves]])
     np.add.at(topics, destinations[arrives], view.bundles.topics[bundles[arrives]])
+
+    # The bundles have other owners, and decisions about them are pending.
     owner = view.bundles.owner.copy()
     owner[bundles] = destinations
     in_flight = view.bundles.in_flight.copy()
@@ -345,17 +335,15 @@ def _moved_resources(
 
 
 def resources_used(brokers: Brokers, sources: Rows, throughput: Floats) -> dict[str, Floats]:
-    """What bundles are taken to use of each resource: their part of their broker's throughput (1 at
-    most) is that part of its usage.
+    """Return how much of each resource bundles use, estimated by their throughput.
 
-    `sources`: their brokers. Those of nobody (-1) are taken to use what they would at the average
+    A bundle uses the same part of its broker's resources as of its throughput, 1 at most.
+    `sources`: the bundles' brokers; an unassigned bundle (-1) uses what it would at the average
     broker.
     """
-    carried, used = (
-        average_broker(brokers)
-        if (sources < 0).any()
-        else (0.0, dict.fromkeys(brokers.resources, 0.0))
-    )
+    carried, used = 0.0, dict.fromkeys(brokers.resources, 0.0)
+    if (sources < 0).any():
+        carried, used = average_broker(brokers)
     total = np.append(brokers.latest.throughput, carried)
     share = np.zeros(len(throughput))
     np.divide(throughput, total[sources], out=share, where=total[sources] > 0)
@@ -367,8 +355,10 @@ def resources_used(brokers: Brokers, sources: Rows, throughput: Floats) -> dict[
 
 
 def average_broker(brokers: Brokers) -> tuple[float, dict[str, float]]:
-    """Throughput and use of each resource of the average broker that is alive and carries anything;
-    all 0 where there is none."""
+    """Return the mean throughput, and mean use of each resource, of live brokers with throughput.
+
+    All are 0 if there is no such broker.
+    """
     busy = brokers.alive & (brokers.latest.throughput > 0)
     if not busy.any():
         return 0.0, dict.fromkeys(brokers.resources, 0.0)
@@ -382,14 +372,14 @@ def average_broker(brokers: Brokers) -> tuple[float, dict[str, float]]:
 def apply_pending_moves(
     view: ClusterView, decisions: Sequence[Pending | Decision], moves_count: bool
 ) -> ClusterView:
-    """The view with the given decisions carried out: load must not be decided on twice.
+    """Return the view with these decisions applied, so that no load is decided on twice.
 
-    Splits and merges move nothing.
-
-    If moves don't count, their bundles are only marked as on their way.
+    Splits and merges move nothing. Without `moves_count` the bundles are only marked in flight.
     """
     if not decisions:
         return view
+
+    # Bundles at their destinations.
     rows = view.bundles.rows_of(decision.bundle for decision in decisions)
     names = {name: row for row, name in enumerate(view.brokers.names)}
     destinations = np.array(
@@ -398,6 +388,8 @@ def apply_pending_moves(
     stays = np.array([decision.kind in RESHAPES for decision in decisions], np.bool_)
     moves = (rows >= 0) & ~stays & moves_count
     view = with_moves(view, rows[moves], destinations[moves])
+
+    # The others, and neighbours in merges, are in flight.
     held = np.append(
         rows[~moves],
         view.bundles.rows_of(

@@ -69,8 +69,10 @@ def test_moves_are_shown_with_cost_gain_second_best_and_what_they_come_to(tmp_pa
         pytest.approx(2.0),
         pytest.approx(1.0),
     )
-    assert found["reasons"] == [f"{EVEN} then"] and "20%" in found["unsure"]
-    assert "no owner for 5 s" in found["unsure"]
+    assert (
+        found["reasons"] == [f"{EVEN} then"] and "no report with 20% cpu usage" in found["unsure"]
+    )
+    assert "taken to have no owner for 5 s" in found["unsure"]
 
 
 def test_people_get_a_table_and_the_plan_in_one_line(tmp_path: Path) -> None:

@@ -233,7 +233,10 @@ def test_what_a_command_has_laid_down_is_what_it_was_before(
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        (said(20, "split", namespace="t/n"), "a split isn't taken back: lbctl namespaces merge "),
+        (
+            said(20, "split", namespace="t/n"),
+            "a split can't be taken back: lbctl namespaces merge ",
+        ),
         (said(20, "pause-cluster", "refused"), "it was refused: nothing has changed"),
         (
             said(20, "set-policies", digest="x", characters=20_000),

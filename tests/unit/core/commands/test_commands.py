@@ -268,7 +268,7 @@ def test_the_two_spellings_of_a_key_are_one_setting() -> None:
     assert (answer.outcome, answer.rule, answer.text) == (
         "refused",
         "not_set",
-        "no command has set shedding_interval_ms; set are: none",
+        "no command has set shedding_interval_ms; overrides: none",
     )
 
 
@@ -566,7 +566,7 @@ def test_a_cluster_that_reports_is_not_forgotten_and_a_silent_one_is() -> None:
     forget = command("forget-cluster")
     (refused,) = play(view(**TWO), Memory(), forget).results
     assert (refused.outcome, refused.rule) == ("refused", "reports")
-    assert refused.text.startswith("a, b of it have been heard lately")
+    assert refused.text.startswith("brokers have reported recently: a, b. ")
     seen = view(**TWO)
     for passed_ms, outcome in ((1, "refused"), (10_000_000, "done")):
         brokers = replace(seen.brokers, clock_ms=seen.brokers.clock_ms + passed_ms)

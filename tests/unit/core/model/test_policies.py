@@ -55,7 +55,7 @@ def test_the_answer_to_a_policy_counts_live_brokers_and_warns_of_none() -> None:
     (answer,) = [line for line in cluster.do("round") if line.startswith("set-policies")]
     assert answer.endswith(
         "; warning: p: primary 'b-3:1' matches none of 3 live brokers (b-1:1, b-1:2, b-2:1)"
-        "; warning: failure domains name b-3:1, and no such broker lives"
+        "; warning: failure domains name b-3:1, which are not alive"
         "; p: primary 'b-1' matches 2 of 3 live brokers"
         "; p: secondary 'b-1:2' matches 1 of 3 live brokers"
     )

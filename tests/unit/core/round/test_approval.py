@@ -153,7 +153,7 @@ def test_a_rejection_is_learned_for_as_long_as_it_says_whatever_the_mode() -> No
     cluster.round()
     wanted = cluster.waiting[HEAVY[1]]
     made, answer = cluster.reject(wanted)
-    assert answer.outcome == "done" and "for 1 min nothing like it is proposed" in answer.text
+    assert answer.outcome == "done" and "rejected for 1 min" in answer.text
     (told,) = ended(made)
     assert (told.state, told.by, told.why, told.until_ms) == (
         "rejected",
@@ -311,7 +311,9 @@ def test_the_end_of_a_dry_run_lifts_no_need_for_approval() -> None:
         and made.proposals == ()
     )
     made = cluster.round(commands=(cluster.say("dry-run", on=False),))
-    assert made.results[0].text.endswith("what balancing wants waits for approval (mode = approve)")
+    assert made.results[0].text.endswith(
+        "moves and splits of balancing wait for approval (mode = approve)"
+    )
     assert made.decisions == () and cluster.waiting
     acts = Cluster(mode="observe")
     assert acts.round(commands=(acts.say("dry-run", on=False),)).decisions
@@ -372,7 +374,7 @@ def test_a_broker_that_dies_has_its_bundles_placed_at_once_and_its_proposals_are
         if decision.kind == "assign" and decision.destination == "b"
     } == set(owned)
     assert [one.why for one in ended(made)] == [
-        "a doesn't have the bundle any more: nobody has it"
+        "a doesn't have the bundle any more: no broker has it"
     ] * count
 
 
