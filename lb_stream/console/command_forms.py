@@ -118,7 +118,7 @@ def parse_form(name: str, given: Mapping[str, str]) -> CommandFields:
     fields = form.model.fields_from_form(given)
     for field in form.inputs:
         if field.is_number and field.name in fields:
-            fields[field.name] = _parse_number(field.name, fields[field.name])
+            fields[field.name] = _parse_number(field.name, str(fields[field.name]))
     return form.model.spec.kind, fields
 
 

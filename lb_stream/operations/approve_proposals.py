@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -61,7 +61,7 @@ class ApproveProposals(MoveCommand):
         return moves.approve(self.proposals, bool(self.even_if_worse))
 
     @classmethod
-    def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, Any]:
+    def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, object]:
         return {"proposals": given["proposals"].split()}
 
     def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from lb_stream.core.commands.base import (
     CommandLine,
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 class Begin(Form):
     """Begin a dry run."""
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         return {"on": True}
 
 
 class End(Form):
     """End a dry run."""
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         return {"on": False}
 
 

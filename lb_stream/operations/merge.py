@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -66,8 +66,10 @@ class Merge(MoveCommand):
         return self
 
     @classmethod
-    def check_given(cls, fields: Mapping[str, Any]) -> None:
-        if len(fields.get("bundles", ())) != (0 if "advised" in fields else 2):
+    def check_given(cls, fields: Mapping[str, object]) -> None:
+        bundles = fields.get("bundles", ())
+        count = len(bundles) if isinstance(bundles, Sequence) else 0
+        if count != (0 if "advised" in fields else 2):
             raise BadForm("expected two bundles (-b RANGE -b RANGE), or --advised N")
 
     def decide(self, moves: OperatorMoves) -> list[BundleAnswer]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -45,7 +45,7 @@ class OneBundle(Form):
         Field(description="How long it is pinned: 30m, 2h, 1d; 0s ends the pin."),
     ]
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         return {"bundles": [f"{self.namespace}/{self.bundle}"], "for_ms": self.for_ms}
 
 
@@ -106,7 +106,7 @@ class PinBundles(StateCommand):
         return done(f"{text}: {named(self.bundles)}", pins=dict(sorted(after.items())))
 
     @classmethod
-    def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, Any]:
+    def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, object]:
         return {"bundles": [given["bundle"]], "for_ms": parse_hours(given, LONGEST_PIN_MS)}
 
     def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -137,7 +137,7 @@ class RejectProposals(StateCommand):
         return f"{span}: {named(sorted(bundles))}"
 
     @classmethod
-    def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, Any]:
+    def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, object]:
         why = given.get("why", "").strip()
         if not 0 < len(why) <= LONGEST_WHY:
             expected = f"expected 1 to {LONGEST_WHY}, which explanations show"

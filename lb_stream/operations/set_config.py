@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -42,7 +42,7 @@ class Pairs(Form):
         ),
     ]
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         keys = self.pairs[::2]
         if len(self.pairs) % 2:
             raise BadForm(f"{keys[-1]}: its value is missing; expected KEY VALUE, once or more")
@@ -85,7 +85,7 @@ class MoveLimitsForm(Form):
         ),
     ] = None
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         values = self.model_dump(exclude_none=True, exclude={"dwell_s"})
         if self.dwell_s is not None:
             values["min_dwell_ms"] = round(self.dwell_s * 1000)
@@ -106,7 +106,7 @@ class Mode(Form):
         ),
     ]
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         return {"values": {"mode": self.mode}}
 
 
@@ -193,7 +193,7 @@ class SetConfig(SettingsCommand):
     def parts(self) -> list[Operation]:
         from lb_stream.settings.names import to_our_name
 
-        by_name = defaultdict[str, dict[str, Any]](dict)  # this project's name → as given
+        by_name = defaultdict[str, dict[str, object]](dict)  # this project's name → as given
         for name, value in self.values.items():
             by_name[to_our_name(name, value)][name] = value
         return [make(self.kind, values=values) for values in by_name.values()]
@@ -213,7 +213,7 @@ class SetConfig(SettingsCommand):
         return held == self.values
 
 
-def _stops_decisions(values: dict[str, Any]) -> bool:
+def _stops_decisions(values: dict[str, object]) -> bool:
     """Return whether these settings switch publishing or balancing off."""
     is_off = values.get("enabled") is False or values.get("shedding_enabled") is False
     return is_off or values.get("mode") == "observe"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -96,10 +96,10 @@ class OnePolicy(Form):
         ),
     ] = None
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         if (self.group is None) != (self.namespace is None):
             raise BadForm("a namespace and its --anti-affinity-group go together")
-        fields: dict[str, Any] = {}
+        fields: dict[str, object] = {}
         if self.namespace is not None:
             fields["anti_affinity"] = {self.namespace: self.group or None}
         if self.isolation is not None:
@@ -115,7 +115,7 @@ class OnePolicy(Form):
             fields["remove_isolation"] = self.remove_isolation
         return fields
 
-    def _policy(self) -> dict[str, Any]:
+    def _policy(self) -> dict[str, object]:
         if not self.namespaces or not self.primary:
             raise BadForm("--isolation needs --namespaces and --primary")
         return {
@@ -198,7 +198,7 @@ class SetPolicies(StateCommand):
 
     def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:
         policies = [*(policy.name for policy in self.isolation), *self.remove_isolation]
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             "isolation": [
                 dict(before.isolation[name]) for name in policies if name in before.isolation
             ],

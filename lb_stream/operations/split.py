@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -97,7 +97,7 @@ class Split(MoveCommand):
     )
 
     @classmethod
-    def check_given(cls, fields: Mapping[str, Any]) -> None:
+    def check_given(cls, fields: Mapping[str, object]) -> None:
         if len({"bundle", "bundle_type", "topic"} & fields.keys()) != 1:
             raise BadForm(
                 "expected a bundle: one of -b RANGE, -b LARGEST, -b HOT, -bt LARGEST, -bt HOT, "
@@ -129,7 +129,7 @@ class Split(MoveCommand):
         return [moves.split(request)]
 
     @classmethod
-    def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, Any]:
+    def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, object]:
         return split_bundle(given["bundle"])
 
     def made(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -86,7 +86,7 @@ class UnloadBundles(MoveCommand):
         return self
 
     @classmethod
-    def check_given(cls, fields: Mapping[str, Any]) -> None:
+    def check_given(cls, fields: Mapping[str, object]) -> None:
         if "destination" in fields and "bundle" not in fields:
             raise BadForm("-d names the destination of one bundle: name the bundle with -b")
 
@@ -115,7 +115,7 @@ class UnloadBundles(MoveCommand):
         return answers or [moves.nothing(nothing)]
 
     @classmethod
-    def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, Any]:
+    def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, object]:
         to = given.get("destination")
         return split_bundle(given["bundle"]) | ({"destination": to} if to else {})
 

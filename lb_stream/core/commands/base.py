@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
@@ -105,7 +105,7 @@ class Form(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         """Return the fields of the command. Raises BadForm."""
         raise NotImplementedError
 
@@ -130,7 +130,7 @@ class Effect:
     undrained: frozenset[str] = frozenset()  # brokers whose drain the round ends
 
 
-def done(text: str, **changes: Any) -> Effect:
+def done(text: str, **changes: object) -> Effect:
     """Return the effect of a command that is done at once, with what it sets."""
     return Effect("done", text, None, changes)
 
@@ -200,7 +200,7 @@ class Operation(Command):
         return progress.of_decisions(waiting)
 
     @classmethod
-    def check_given(cls, fields: Mapping[str, Any]) -> None:
+    def check_given(cls, fields: Mapping[str, object]) -> None:
         """Raise BadForm where a person has left out what the command needs."""
 
     def preview(self, present: Present) -> WhatIf:
@@ -209,7 +209,7 @@ class Operation(Command):
         return WhatIf(commands=(self.model_copy(update={"sent_ms": 0}),))
 
     @classmethod
-    def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, Any]:
+    def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, object]:
         """Return the fields of a command from those of a form of the console. Raises BadForm."""
         own = cls.model_fields.keys() - Command.model_fields.keys()
         return {name: value for name, value in given.items() if name in own and value}
@@ -237,7 +237,7 @@ class Operation(Command):
                 parts += [make(self.kind, **self._own() | {name: [item]}) for item in value]
         return parts or [self]
 
-    def _own(self) -> dict[str, Any]:
+    def _own(self) -> dict[str, object]:
         """Return the given fields, without those that name several things."""
         names = self.model_fields_set - set(self.several) - Command.model_fields.keys()
         return {name: getattr(self, name) for name in names}
@@ -320,7 +320,7 @@ def operations() -> list[type[Operation]]:
     return [operation(kind) for kind in COMMANDS]
 
 
-def make(kind: str, **fields: Any) -> Operation:
+def make(kind: str, **fields: object) -> Operation:
     """Return a command that is not sent as it is. Raises ValidationError."""
     return operation(kind).model_validate({"id": UNSENT, **fields})
 
@@ -360,7 +360,7 @@ def parse_hours(given: Mapping[str, str], most_ms: int) -> int:
     return int(text) * HOUR_MS
 
 
-def split_bundle(name: str) -> dict[str, str]:
+def split_bundle(name: str) -> dict[str, object]:
     """Return a bundle's name as the fields `namespace` and `bundle`."""
     namespace, _, bounds = name.rpartition("/")
     return {"namespace": namespace, "bundle": bounds}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from lb_stream.contracts.base import dataclass_fields
 from lb_stream.core.commands.base import named
@@ -30,31 +30,28 @@ class ProposalNews:
     until_ms: int | None = None  # end of a rejection
     decision_id: str | None = None  # the decision that an approval has led to
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-able fields."""
-        own = {
-            name: getattr(self, name) for name in ("state", "by", "why", "until_ms", "decision_id")
-        }
-        one = dataclass_fields(self.proposal)
-        return (
-            one | {"children": list(one["children"]), "boundaries": list(one["boundaries"])} | own
-        )
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for JSON."""
+        own = ("state", "by", "why", "until_ms", "decision_id")
+        proposal = dataclass_fields(self.proposal)
+        lists = {name: list(proposal[name]) for name in ("children", "boundaries")}
+        return proposal | lists | {name: getattr(self, name) for name in own}
 
 
 @dataclass(slots=True)
 class ProposalBook:
-    """A cluster's proposals in one round: those that wait, in the order in which they came, and
-    what is to be told of them."""
+    """A cluster's proposals in one round: those that wait, oldest first, and changes of state."""
 
     waiting: list[Proposal] = field(default_factory=list)
     news: list[ProposalNews] = field(default_factory=list)
 
     def find(self, proposal_id: str) -> Proposal | None:
-        """A proposal that waits."""
-        return next((one for one in self.waiting if one.proposal_id == proposal_id), None)
+        """Return the waiting proposal of this id; None: there is none."""
+        waiting = (other for other in self.waiting if other.proposal_id == proposal_id)
+        return next(waiting, None)
 
     def together(self, proposal: Proposal) -> list[Proposal]:
-        """Those that are approved and rejected with it, itself among them."""
+        """Return the proposals that are approved and rejected with this one, itself included."""
         return [other for other in self.waiting if other.together == proposal.together]
 
     def end(

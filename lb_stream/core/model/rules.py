@@ -30,70 +30,70 @@ PLACES: tuple[Place, ...] = (
     "strategy",
     "splitting",
 )
-"""What keeps a bundle where it is, or a broker from being relieved: the strongest first."""
+"""The sources of refusals. If several keep a bundle in place, the first one explains it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One rule.
 
-    In the sentence of a rule that decides, {source}, {saw}, {limit} and {average} stand for the
-    decision's values.
+    The sentence of a rule that decides may contain {source}, {saw}, {limit} and {average}, in the
+    place of the decision's values.
     """
 
     name: str
     sentence: str
     unit: str = ""  # of `saw` and `limit`; empty: none, or the unit of the placement's score
-    place: Place = ""  # where a refusal comes from; empty: the rule keeps no bundle where it is
+    place: Place = ""  # the source of a refusal; empty: the rule keeps no bundle in place
 
     def __str__(self) -> str:
         return self.name
 
 
 class Decides:
-    """Why a decision is made."""
+    """The rules by which a decision is made."""
 
     ABOVE_AVERAGE = Rule(
         "above_average",
-        "{source} was at {saw} usage, smoothed, not below {limit}: the brokers' average of "
-        "{average} and the threshold",
+        "{source}'s smoothed usage was {saw}, not below {limit}: the brokers' average of "
+        "{average} plus the threshold",
         "ratio",
     )
     ABOVE_EVEN = Rule(
         "above_even",
-        "{source} needed {saw} of its scarcest resource, more than {limit}: its even load of "
-        "{average} and the tolerance",
+        "{source} used {saw} of its scarcest resource, more than {limit}: its even load of "
+        "{average} plus the tolerance",
         "ratio",
     )
     LOWER_BOUNDARY = Rule(
         "lower_boundary",
-        "a broker was below {limit}, the average of {average} less the threshold; {source} was "
-        "the highest with {saw}",
+        "a broker's usage was below {limit}, the average of {average} less the threshold; {source} "
+        "had the highest usage, {saw}",
         "ratio",
     )
     BELOW_RANGE = Rule(
         "below_range",
-        "a broker was below {limit}, the average of {average} less the range; {source} was the "
-        "highest with {saw}",
+        "a broker's usage was below {limit}, the average of {average} less the threshold; {source} "
+        "had the highest usage, {saw}",
         "ratio",
     )
     OVERLOADED = Rule(
-        "overloaded", "{source} was at {saw} usage, not below the limit of {limit}", "ratio"
+        "overloaded", "{source}'s usage was {saw}, not below the limit of {limit}", "ratio"
     )
     RATE_DIFFERENCE = Rule(
         "rate_difference",
-        "the busiest broker's message rate was {saw} above the idlest one's, more than {limit}",
+        "the busiest broker's message rate was {saw} above the idlest broker's, more than {limit}",
         "%",
     )
     THROUGHPUT_MULTIPLE = Rule(
         "throughput_multiple",
-        "the busiest broker's throughput was {saw} the idlest one's, more than {limit}",
+        "the busiest broker's throughput was {saw} the idlest broker's, more than {limit}",
         "times",
     )
     PAIR_APART = Rule(
         "pair_apart",
-        "{source} was {saw} above the broker that it is paired with, more than {limit}, for "
-        "enough rounds in a row",
+        "{source}'s usage was {saw} above its partner's, more than {limit}, for enough rounds in a "
+        "row",
         "points",
     )
     STD_ABOVE_TARGET = Rule(
@@ -104,7 +104,7 @@ class Decides:
     )
     UNDERLOADED_BROKER = Rule(
         "underloaded_broker",
-        "a broker was at {saw} usage, below {limit}: it takes load from the fullest broker, "
+        "a broker's usage was {saw}, below {limit}: it takes load from the fullest broker, "
         "{source}",
         "ratio",
     )
@@ -116,29 +116,31 @@ class Decides:
     )
     OVERLOADED_BROKER = Rule(
         "overloaded_broker",
-        "{source} was at {saw} usage, above {limit} and far above the others",
+        "{source}'s usage was {saw}, above {limit} and far above the others",
         "ratio",
     )
     OVERLOADED_CPU = Rule(
-        "overloaded_cpu", "{source}'s cpu was at {saw}, not below the limit of {limit}", "ratio"
+        "overloaded_cpu",
+        "{source}'s usage was {saw}, above the limit of {limit}, and its cpu was fullest",
+        "ratio",
     )
     OVERLOADED_MEMORY = Rule(
         "overloaded_memory",
-        "{source}'s memory was at {saw}, not below the limit of {limit}",
+        "{source}'s usage was {saw}, above the limit of {limit}, and its memory was fullest",
         "ratio",
     )
     OVERLOADED_BANDWIDTH_IN = Rule(
         "overloaded_bandwidth_in",
-        "{source}'s bandwidth in was at {saw}, not below the limit of {limit}",
+        "{source}'s usage was {saw}, above the limit of {limit}, and its bandwidth in was fullest",
         "ratio",
     )
     OVERLOADED_BANDWIDTH_OUT = Rule(
         "overloaded_bandwidth_out",
-        "{source}'s bandwidth out was at {saw}, not below the limit of {limit}",
+        "{source}'s usage was {saw}, above the limit of {limit}, and its bandwidth out was fullest",
         "ratio",
     )
     SPLIT_CHILD = Rule(
-        "split_child", "it is a child of a bundle that was split, and is placed anew"
+        "split_child", "it is a child of a bundle that was split, and placement chooses its broker"
     )
     RELEASED = Rule(
         "released", "its broker has released it for the destination that the unload named"
@@ -147,7 +149,7 @@ class Decides:
         "repeated", "its destination restarted before it took the bundle, and is asked again"
     )
     UNOWNED = Rule(
-        "unowned", "it had no owner, and this broker scored best ({saw}; the lowest score wins)"
+        "unowned", "it was unassigned, and its new broker had the lowest score ({saw}), which wins"
     )
     DRAINED = Rule("drained", "{source} is being drained by an operator's command")
     ANTI_AFFINITY = Rule(
@@ -173,12 +175,12 @@ class Decides:
 
 
 class Refuses:
-    """Why nothing is done."""
+    """The rules by which something is not done."""
 
     PAUSED = Rule("paused", "an operator's command has paused balancing", place="operators")
     SINGLE_BROKER = Rule(
         "single_broker",
-        "only one broker is alive: there is no other to move to",
+        "only one broker is alive: there is no destination",
         "brokers",
         place="suspension",
     )
@@ -190,7 +192,7 @@ class Refuses:
     )
     MOVES_IN_FLIGHT_OF_BROKER = Rule(
         "moves_in_flight_of_broker",
-        "as many moves out of this broker are pending as allowed",
+        "as many moves out of the broker as allowed are pending",
         "moves",
         place="limits",
     )
@@ -262,7 +264,7 @@ class Refuses:
     )
     BACK_OFF = Rule(
         "back_off",
-        "its last decision failed, and the back-off has not passed yet",
+        "its last decision failed, and its back-off is not over",
         "ms",
         place="waiting",
     )
@@ -276,7 +278,7 @@ class Refuses:
     MIN_UNLOAD = Rule("min_unload", "too little load would move", "msg/s", place="strategy")
     SOLE_BUNDLE = Rule(
         "sole_bundle",
-        "the broker has one bundle: moving it would only move the overload",
+        "the broker has one bundle: its move would move the overload with it",
         "bundles",
         place="strategy",
     )
@@ -340,7 +342,7 @@ class Refuses:
     )
     WITHIN_NOISE = Rule(
         "within_noise",
-        "the broker is hot by no more than the noise of its reports explains",
+        "the broker is above the limit by no more than the noise of its reports",
         "ratio",
         place="strategy",
     )
@@ -351,13 +353,13 @@ class Refuses:
     )
     NO_ROOM = Rule(
         "no_room",
-        "no other broker can take the load that the broker has too much of now",
+        "no other broker has room for the load that should leave the broker",
         "ratio",
         place="strategy",
     )
     DOES_NOT_PAY_BACK = Rule(
         "does_not_pay_back",
-        "moving these bundles would cost clients more time than it saves them within the "
+        "a move of these bundles would take more time from clients than it saves them within the "
         "payback time",
         "min",
         place="strategy",
@@ -371,8 +373,8 @@ class Refuses:
     )
     NO_FITTING_BUNDLE = Rule(
         "no_fitting_bundle",
-        "every bundle that may move carries more than should move: it would only reverse the "
-        "difference",
+        "every bundle that may move carries more load than should move: its move would reverse the "
+        "difference between brokers",
         "bytes/s",
         place="strategy",
     )
@@ -437,7 +439,7 @@ class Refuses:
         place="splitting",
     )
     NOT_FREE = Rule(
-        "not_free", "a decision about it is pending, or waits after a failure", place="waiting"
+        "not_free", "a decision about it is pending, or its back-off is not over", place="waiting"
     )
     NEIGHBOUR_IS_SPLITTING = Rule(
         "neighbour_is_splitting", "another bundle of its namespace is being split", place="waiting"
@@ -465,7 +467,7 @@ class Refuses:
 
 
 class FilteredBy:
-    """Why a broker is no candidate."""
+    """The rules by which a filter removes a broker from the candidates."""
 
     OVERLOADED = Rule("overloaded", "too full to take it")
     NO_LOAD_DATA = Rule("no_load_data", "its load is not known")
