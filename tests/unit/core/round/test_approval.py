@@ -204,7 +204,7 @@ def test_a_rejection_can_be_given_another_time_and_be_taken_back() -> None:
     _, answer = cluster.reject(wanted, for_ms=0)
     assert (answer.outcome, answer.text) == (
         "done",
-        f"nothing holds any more that {wanted} was rejected for",
+        f"no rejection holds any more: {wanted}",
     )
 
 
