@@ -1,5 +1,6 @@
-// Spark's checkpoint in a bucket, with as few requests as it takes. Compiled once, by the Scala compiler inside PySpark, where
-// `lbctl jars fetch --with s3` brings the jars for it (lb_stream/io/local/compiled.py; docs/decisions/0029-checkpoints-by-condition.md).
+// Spark's checkpoint in a bucket, with as few requests as possible.
+// `lbctl jars fetch --with s3` compiles it with the Scala compiler inside PySpark
+// (lb_stream/kit/compile_jar.py). Why: docs/decisions/0029-checkpoints-by-condition.md.
 
 package lb_stream
 
