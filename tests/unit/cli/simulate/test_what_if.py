@@ -334,7 +334,7 @@ def test_a_preview_is_of_one_cluster(tables: Path) -> None:
         (["--drain", "z"], "broker z: expected a broker's name"),
         (
             ["--cluster", "us", "--set", "threshold_percent=5"],
-            "expected one that bundle_history tells of: eu",
+            "expected one that bundle_history has: eu",
         ),
     ],
 )
