@@ -1,4 +1,4 @@
-"""As whom one logs in is told from the settings, without asking anybody."""
+"""The principal of a login follows from the settings, without a question to Kafka."""
 
 import base64
 import json

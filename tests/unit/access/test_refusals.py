@@ -90,7 +90,7 @@ def test_an_absence_is_no_refusal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "said"),
+    ("text", "code", "expected"),
     [
         (
             f"{JAVA}TopicAuthorizationException: Not authorized to access topics: [x]\n at y",
@@ -111,9 +111,9 @@ def test_an_absence_is_no_refusal() -> None:
         ("KafkaError: [Error 58] SaslAuthenticationFailedError: x", 2, "in: x."),
     ],
 )
-def test_what_is_told_in_a_text_is_found(text: str, code: int, said: str) -> None:
+def test_what_is_told_in_a_text_is_found(text: str, code: int, expected: str) -> None:
     found = find_refusal_in_text(WHERE, OPTIONS, text)
-    assert found is not None and (found.code, said in str(found), "\n" in str(found)) == (
+    assert found is not None and (found.code, expected in str(found), "\n" in str(found)) == (
         code,
         True,
         False,
@@ -148,11 +148,11 @@ def test_a_token_is_read_anew_each_time(tmp_path: Path) -> None:
 def test_who_goes_on_says_each_refusal_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = RefusalLog(WHERE, OPTIONS)
-    assert not said.note(KafkaTimeoutError("away"), "Read") and not said.is_waiting("Read")
+    log = RefusalLog(WHERE, OPTIONS)
+    assert not log.note(KafkaTimeoutError("away"), "Read") and not log.is_waiting("Read")
     for _ in range(3):
-        assert said.note(TopicAuthorizationFailedError({"x"}), "Read")
-    assert said.is_waiting("Read") and not said.is_waiting("Write") and len(caplog.messages) == 1
-    assert said.note(TopicAuthorizationFailedError({"y"}), "Read") and len(caplog.messages) == 2
+        assert log.note(TopicAuthorizationFailedError({"x"}), "Read")
+    assert log.is_waiting("Read") and not log.is_waiting("Write") and len(caplog.messages) == 1
+    assert log.note(TopicAuthorizationFailedError({"y"}), "Read") and len(caplog.messages) == 2
     monkeypatch.setattr(refusals, "AGAIN_S", 0.0)
-    assert not said.is_waiting("Read")
+    assert not log.is_waiting("Read")

@@ -122,10 +122,10 @@ def test_a_file_can_be_read_here_and_there(kept: Store) -> None:
 
 def test_a_store_is_a_value_that_tasks_can_be_told(kept: Store) -> None:
     kept.put("one", b"1")
-    told = pickle.loads(pickle.dumps(kept / "deep"))
+    copy = pickle.loads(pickle.dumps(kept / "deep"))
     assert (
-        told == kept / "deep"
-        and told.read_text("one") is None
+        copy == kept / "deep"
+        and copy.read_text("one") is None
         and pickle.loads(pickle.dumps(kept)) == kept
     )
 

@@ -100,15 +100,15 @@ class Unseen:
         pass
 
 
-@pytest.mark.parametrize(("code", "told"), [(29, rights.AccessDenied), (3, LostRecords)])
+@pytest.mark.parametrize(("code", "expected"), [(29, rights.AccessDenied), (3, LostRecords)])
 def test_topics_that_may_not_be_described_are_told_from_those_that_are_gone(
-    monkeypatch: pytest.MonkeyPatch, code: int, told: type[Exception]
+    monkeypatch: pytest.MonkeyPatch, code: int, expected: type[Exception]
 ) -> None:
     monkeypatch.setattr(module, "KafkaConsumer", Unseen(code))
     monkeypatch.setattr(preflight, "KafkaAdminClient", Unseen(code))
-    with pytest.raises(told) as error:
+    with pytest.raises(expected) as error:
         require_none_lost(settings(), {(REPORTS, 0): 5}, new_checkpoint=False)
-    assert ("stream.checkpoint" in str(error.value)) == (told is LostRecords)
+    assert ("stream.checkpoint" in str(error.value)) == (expected is LostRecords)
 
 
 @pytest.mark.usefixtures("kafka_has")
@@ -137,19 +137,21 @@ class TestWithKafka:
         )
 
     @pytest.mark.parametrize(
-        ("wanted", "told"),
+        ("wanted", "expected"),
         [
             ({(REPORTS, 0): 201}, "offset 201 comes next, and it ends at 200"),
             ({(REPORTS, 1): 5}, "5"),
         ],
     )
-    def test_topics_made_anew_need_a_new_checkpoint(self, wanted: Offsets, told: str) -> None:
+    def test_topics_made_anew_need_a_new_checkpoint(self, wanted: Offsets, expected: str) -> None:
         for one in (settings(), settings(lost_records="skip")):
             with pytest.raises(LostRecords) as error:
                 require_none_lost(one, wanted, new_checkpoint=False)
             check_wording(error.value)
-            assert told in str(error.value)
-        assert told in require_none_lost(settings(lost_records="skip"), wanted, new_checkpoint=True)
+            assert expected in str(error.value)
+        assert expected in require_none_lost(
+            settings(lost_records="skip"), wanted, new_checkpoint=True
+        )
 
     def test_a_new_checkpoint_begins_at_the_wanted_offset_if_there_is_one_else_at_the_first(
         self,

@@ -15,7 +15,7 @@ UNTRUSTED = KafkaConnectionError(ssl.SSLError("tlsv13 alert certificate required
 
 @pytest.fixture
 def manager() -> Any:
-    """Of a client that knows two addresses and has reached nobody."""
+    """Of a client that knows two addresses and has reached no broker."""
     made = _build_client(bootstrap_servers=["127.0.0.1:1", "127.0.0.1:2"])._manager
     yield made
     made.close()

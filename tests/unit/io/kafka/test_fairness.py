@@ -77,9 +77,9 @@ def test_who_has_waited_too_long_in_a_row_is_told_with_the_flood(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reader = Reader(monkeypatch)
-    said = [reader.read() for _ in range(int(LONGEST_WAIT_S) + 1)]
-    assert said[:-1] == [None] * int(LONGEST_WAIT_S)
-    check_wording(said[-1])
+    found = [reader.read() for _ in range(int(LONGEST_WAIT_S) + 1)]
+    assert found[:-1] == [None] * int(LONGEST_WAIT_S)
+    check_wording(found[-1])
 
 
 def test_a_wait_that_was_over_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,8 +206,8 @@ def test_a_batch_ends_before_a_record_that_cannot_be_read_and_the_next_one_begin
     with pytest.raises(Replan):
         world.guard().require_readable(1)
     assert (world.start(), world.plan(1)) == (ReadPlan(), [(17, 25), (5, 9)])
-    told = world.guard().rejected_events(1, {"eu", "us"})
-    ((one,),) = told.values()
+    events = world.guard().rejected_events(1, {"eu", "us"})
+    ((one,),) = events.values()
     assert (one["kind"], one["partition"], one["offset"], one["append_ms"], one["broker"]) == (
         "rejected",
         0,
@@ -216,7 +216,7 @@ def test_a_batch_ends_before_a_record_that_cannot_be_read_and_the_next_one_begin
         "b1",
     )
     check_wording(json.loads(one["payload"])["expected"])
-    assert world.guard().rejected_events(1, {"eu", "us"}) == told, "the batch may be run again"
+    assert world.guard().rejected_events(1, {"eu", "us"}) == events, "the batch may be run again"
     world.write("offsets/2", "v1\n{}", 26, 9)
     assert world.guard().rejected_events(2, {"eu", "us"}) == {}
 

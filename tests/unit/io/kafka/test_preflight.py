@@ -23,7 +23,9 @@ def test_the_rights_behind_it_are_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    "answer", [KafkaTimeoutError("nobody"), None], ids=["Kafka is away", "the right is there again"]
+    "answer",
+    [KafkaTimeoutError("no broker"), None],
+    ids=["Kafka is away", "the right is there again"],
 )
 def test_it_stays_as_it_is_where_nothing_more_is_told(
     monkeypatch: pytest.MonkeyPatch, answer: Exception | None

@@ -55,24 +55,24 @@ THERE = Leader("lb-stream", 3, "elsewhere", 7)
 
 
 @pytest.mark.parametrize(
-    ("leader", "ticks", "said"),
+    ("leader", "ticks", "expected"),
     [
-        (HERE, {}, "has ended"),  # it has stopped, and said so
+        (HERE, {}, "has ended"),  # it has stopped in order
         (HERE, {"last_tick": tick(3)}, "has ended"),  # killed a moment ago
         (HERE, {"last_tick": tick(4), "next_tick": tick(4)}, ""),  # another machine's leads
         (HERE, {"standbys": {"b:1": None}}, ""),  # somebody takes over
         (THERE, {"last_tick": tick(3), "next_tick": tick(3)}, ""),
         (THERE, {"last_tick": tick(3, 5_000)}, "its clock on elsewhere doesn't tick"),
         (THERE, {"last_tick": tick(3, 3_600_000)}, "its clock on elsewhere doesn't tick"),
-        (None, {}, ""),  # none has been started with these tables: it can't be told
+        (None, {}, ""),  # none has been started with these tables: it can't be known
         (Leader("another", 3, this_host(), DEAD_PID), {}, ""),
     ],
 )
 def test_a_dead_job_is_told_from_one_that_lives_or_can_not_be_seen(
-    monkeypatch: pytest.MonkeyPatch, leader: Leader | None, ticks: dict[str, Any], said: str
+    monkeypatch: pytest.MonkeyPatch, leader: Leader | None, ticks: dict[str, Any], expected: str
 ) -> None:
     found = absence(monkeypatch, leader, ticks)
-    assert found.endswith(said) if said else found == ""
+    assert found.endswith(expected) if expected else found == ""
 
 
 def test_without_ticks_the_process_tells(monkeypatch: pytest.MonkeyPatch) -> None:

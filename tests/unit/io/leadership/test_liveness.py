@@ -63,7 +63,7 @@ def test_a_running_job_of_this_machine_is_told_without_kafka_and_one_that_has_en
             }
         ],
     )
-    assert find_leader(settings) is None, "killed a moment ago: nobody waits"
+    assert find_leader(settings) is None, "killed a moment ago: no wait is needed"
     require_no_leader(settings, take_over=False)
 
 

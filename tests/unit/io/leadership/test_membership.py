@@ -36,20 +36,20 @@ class Topic:
 
     def to_end(self) -> list[ReceivedRecord]:
         if self.away:
-            raise KafkaTimeoutError("nobody")
+            raise KafkaTimeoutError("no broker")
         found, self.read = self.records[self.read :], len(self.records)
         return found
 
-    def send(self, said: LeadershipRecord) -> None:
+    def send(self, record: LeadershipRecord) -> None:
         if self.away:
-            raise KafkaTimeoutError("nobody")
-        self.records.append(ReceivedRecord(said, self.now_ms))
+            raise KafkaTimeoutError("no broker")
+        self.records.append(ReceivedRecord(record, self.now_ms))
 
     def hears(self, heard: ReceivedRecord) -> None:
         self.records.append(heard)
 
-    def said(self) -> list[str]:
-        """What this process has said."""
+    def own_kinds(self) -> list[str]:
+        """The kinds of the records that this process has sent."""
         return [record.record.kind for record in self.records if record.record.host != "h"]
 
 
@@ -73,10 +73,10 @@ def test_it_says_now_and_then_that_it_stands_by_and_claims_only_once_spark_is_th
     member = Member(Settings(), leads=False)
     topic.hears(sign(Tick, 1, topic.now_ms, epoch=4))
     look(member, topic, 6_000)
-    assert topic.said() == ["standby", "standby"] and not member.wait_to_lead(0)
+    assert topic.own_kinds() == ["standby", "standby"] and not member.wait_to_lead(0)
     member.ready = True
     look(member, topic, 400)
-    assert topic.said() == ["standby", "standby", "claim"] and member.wait_to_lead(0)
+    assert topic.own_kinds() == ["standby", "standby", "claim"] and member.wait_to_lead(0)
     assert isinstance(topic.records[-1].record, Claim) and topic.records[-1].record.epoch == 4
 
 
@@ -115,9 +115,9 @@ def test_after_its_lead_it_stands_by_again_and_waits_as_long_as_everybody(topic:
     assert not member.wait_to_lead(0)
     topic.hears(sign(Tick, 2, topic.now_ms, epoch=7))
     look(member, topic, 2_800)
-    assert not member.wait_to_lead(0) and topic.said().count("claim") == 1
+    assert not member.wait_to_lead(0) and topic.own_kinds().count("claim") == 1
     look(member, topic, 800)
-    assert member.wait_to_lead(0) and topic.said().count("claim") == 2
+    assert member.wait_to_lead(0) and topic.own_kinds().count("claim") == 2
 
 
 @pytest.mark.parametrize("operation", ["Read", "Write"])

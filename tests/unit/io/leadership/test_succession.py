@@ -1,4 +1,4 @@
-"""Who may take over, and when: told from signs and times alone. No Kafka needed."""
+"""Who may take over, and when: found from records and times alone. No Kafka needed."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def while_it_runs(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("attempt", "said"),
+    ("attempt", "expected"),
     [
         (twice, "taken over already"),
         (forgotten, "has no cluster b"),
@@ -146,9 +146,9 @@ def while_it_runs(folder: Path) -> None:
     ],
 )
 def test_what_would_lose_or_double_something_is_refused(
-    east: Job, tmp_path: Path, attempt: Callable[[Path], None], said: str
+    east: Job, tmp_path: Path, attempt: Callable[[Path], None], expected: str
 ) -> None:
-    with pytest.raises(TakeOverError, match=said):
+    with pytest.raises(TakeOverError, match=expected):
         attempt(tmp_path)
 
 
@@ -176,7 +176,7 @@ def test_the_command_says_what_came_along_and_refuses_a_cluster_that_the_setting
     refused = ask("stream.clusters=w.*")
     assert refused.code == 2
     check_wording(refused.err)
-    (told,) = ask("stream.clusters=a|w.*").objects
-    assert (told["cluster"], told["pipeline"], told["pending"]) == ("a", "west", 1)
+    (result,) = ask("stream.clusters=a|w.*").objects
+    assert (result["cluster"], result["pipeline"], result["pending"]) == ("a", "west", 1)
     again = ask("stream.clusters=a|w.*")
     assert again.code == 1 and "taken over already" in again.err

@@ -55,7 +55,7 @@ def test_no_client_brings_about_more_commands_in_a_second_than_are_allowed_and_n
             LIMITED,
         )
         assert found[0].owner_request == lookup.find(f"shop/nowhere-{second}-0/x").owner_request, (
-            "what has been asked for is told from memory"
+            "an earlier request is answered from memory"
         )
     asked = lookup.find("shop/orders/new").owner_request
     assert (

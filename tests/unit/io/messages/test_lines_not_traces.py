@@ -263,20 +263,20 @@ def test_under_nohup_a_closed_terminal_ends_nothing() -> None:
 
 def test_kafkas_client_says_one_line_a_minute_in_an_outage_and_how_many_it_kept_back() -> None:
     now = [100.0]
-    seldom, said = KafkaLogRateLimiter(lambda: now[0]), []
+    limiter, passed_on = KafkaLogRateLimiter(lambda: now[0]), []
     for second in range(130):
         now[0] = 100.0 + second
         record = logging.LogRecord(
             "kafka.net.manager", logging.WARNING, "f", 1, "no connection to %s", ("b:1",), None
         )
-        said += [record.getMessage()] if seldom.filter(record) else []
-        assert seldom.filter(
+        passed_on += [record.getMessage()] if limiter.filter(record) else []
+        assert limiter.filter(
             logging.LogRecord(
                 "lb_stream.io.leadership.clock", logging.WARNING, "f", 1, "ours", (), None
             )
         )
     kept = int(KAFKA_EVERY_S) - 1
-    assert said == [
+    assert passed_on == [
         "no connection to b:1",
         *[f"no connection to b:1 (and {kept} lines before it)"] * 2,
     ]
@@ -288,23 +288,23 @@ def test_kafkas_clients_advice_to_those_with_one_event_loop_is_left_out() -> Non
         "a "
         "tight sync loop inside a coroutine. Other pollers will time out."
     )
-    seldom = KafkaLogRateLimiter(lambda: 100.0)
+    limiter = KafkaLogRateLimiter(lambda: 100.0)
     record = logging.LogRecord("kafka.net.selector", logging.WARNING, "f", 1, text, (), None)
-    assert not seldom.filter(record)
+    assert not limiter.filter(record)
     other = logging.LogRecord("kafka.net.manager", logging.WARNING, "f", 1, "no broker", (), None)
-    assert seldom.filter(other) and other.getMessage() == "no broker", "it counts as no line"
+    assert limiter.filter(other) and other.getMessage() == "no broker", "it counts as no line"
     source = inspect.getsource(selector)
     assert SLOW_TASK in source, "kafka-python has another wording: change SLOW_TASK"
 
 
 def test_a_client_that_is_closed_early_logs_no_error() -> None:
-    seldom = KafkaLogRateLimiter(lambda: 100.0)
+    limiter = KafkaLogRateLimiter(lambda: 100.0)
     assert cluster.log.name.startswith("kafka.")
     for error, logged in ((Cancelled(), False), (KafkaTimeoutError(), True)):
         record = logging.LogRecord(
             cluster.log.name, logging.ERROR, "f", 1, "Metadata refresh: failed %s", (error,), None
         )
-        assert seldom.filter(record) is logged
+        assert limiter.filter(record) is logged
     assert "'Metadata refresh: failed %s'" in inspect.getsource(cluster), (
         "kafka-python has another wording: change CLOSED"
     )

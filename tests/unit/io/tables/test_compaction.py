@@ -146,13 +146,13 @@ def test_the_new_file_tells_what_the_old_ones_told_and_is_no_change_of_data(tmp_
     table = opened(tmp_path, DECISIONS, 0, 1, 2)
     compact(table, MIB)
     table.catch_up()
-    told = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    assert len(told) == 1 and told[0]["path"].startswith(f"{0:012d}-")
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert len(actions) == 1 and actions[0]["path"].startswith(f"{0:012d}-")
     assert (
-        told[0]["num_records"],
-        told[0]["min.log_seq"],
-        told[0]["max.log_seq"],
-        told[0]["null_count.log_seq"],
+        actions[0]["num_records"],
+        actions[0]["min.log_seq"],
+        actions[0]["max.log_seq"],
+        actions[0]["null_count.log_seq"],
     ) == (3, 0, 2, 0)
     last = (tmp_path / f"decisions/_delta_log/{table.newest:020d}.json").read_text()
     assert (

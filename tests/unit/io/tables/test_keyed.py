@@ -156,7 +156,7 @@ def test_keys_go_to_the_group_that_begins_at_or_below_them() -> None:
     assert [row[1:] for row in assign_rows(keys, [])] == [(0, 5)]
     assert [group.paths for group in build_groups(spans | {"old": None})] == [
         ("old", "one", "two", "with")
-    ], "nobody knows where its keys belong"
+    ], "where its keys belong is not known"
 
 
 def test_small_neighbours_become_one_file_when_either_changes(

@@ -389,7 +389,7 @@ def test_a_table_with_other_columns_is_refused_with_what_to_do(tmp_path: Path) -
         pa.field("epoch", pa.string()) if field.name == "epoch" else field for field in fields
     ] + [pa.field("mood", pa.string())]
     DeltaTable.create(str(tmp_path / "decisions"), schema=pa.schema(fields))
-    with pytest.raises(TableMismatch) as told:
+    with pytest.raises(TableMismatch) as refusal:
         Projections(Store.at(tmp_path), "p")
     for words in (
         "the table decisions at ",
@@ -398,7 +398,7 @@ def test_a_table_with_other_columns_is_refused_with_what_to_do(tmp_path: Path) -
         "it has a column 'mood' that is not known here",
         "`lbctl tables rebuild decisions`",
     ):
-        assert words in str(told.value)
+        assert words in str(refusal.value)
 
 
 def test_another_partitioning_is_refused(tmp_path: Path) -> None:

@@ -296,12 +296,12 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(job: Job) -> None:
     versions = {
         spec.name: DeltaTable(str(job.tables / spec.name)).version() for spec in (ROUNDS, DECISIONS)
     }
-    told = keep(job, dry_run=True, keep_rounds_hours=24)
+    planned = keep(job, dry_run=True, keep_rounds_hours=24)
     assert versions == {
         spec.name: DeltaTable(str(job.tables / spec.name)).version() for spec in (ROUNDS, DECISIONS)
     }
     done = keep(job, keep_rounds_hours=24)
-    for report in (told, done):
+    for report in (planned, done):
         assert (report["rounds"].rows_deleted, report["decisions"].files_after) == (4, 1)
 
 
