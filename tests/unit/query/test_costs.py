@@ -37,7 +37,8 @@ def play(folder: Path, scenario: Scenario, policy: str, settings: Mapping[str, A
 
     def remembered(*given: Any) -> Round:
         rounds.append(decide(*given))
-        assert Memory.from_json(rounds[-1].memory.to_json()) == rounds[-1].memory
+        text = rounds[-1].memory.to_json()
+        assert Memory.from_json(text).to_json() == text
         return rounds[-1]
 
     game.balancer.decide = remembered  # type: ignore[method-assign]
