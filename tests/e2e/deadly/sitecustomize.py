@@ -21,14 +21,14 @@ class Finder(importlib.abc.MetaPathFinder):
 
         def exec_module(module: Any) -> None:
             load(module)
-            take = module._take
+            read_record = module._read_record
 
-            def deadly(taken: Any, config: Any, key: Any, value: Any, *rest: Any) -> None:
+            def deadly(records: Any, config: Any, key: Any, value: Any, *rest: Any) -> None:
                 if value == b"deadly":
                     os._exit(9)
-                take(taken, config, key, value, *rest)
+                read_record(records, config, key, value, *rest)
 
-            module._take = deadly
+            module._read_record = deadly
 
         spec.loader.exec_module = exec_module
         return spec
