@@ -1,4 +1,4 @@
-"""What runs beside brokers: it sends their load reports, carries out decisions and acknowledges them.
+"""What runs beside brokers: it sends their load reports and carries out decisions.
 
     agent = Agent(AgentConfig(bootstrap_servers="broker:9092", cluster="eu-1"), [MyAdapter()])
     agent.start()

@@ -223,5 +223,5 @@ class Agent:
 
 
 def _next_due(due: float, interval_s: float, now: float) -> float:
-    """Return the next due time, a whole number of intervals after `due`; missed ones are skipped."""
+    """Return the next due time, whole intervals after `due`; missed ones are skipped."""
     return due + interval_s * max(1, int((now - due) // interval_s) + 1)

@@ -196,7 +196,7 @@ def _encode(report: Report) -> bytes:
 
 
 class HeartbeatSender:
-    """Calls `send` for each broker every `interval_s` seconds, in a thread; the first time at once."""
+    """Calls `send` for each broker every `interval_s` seconds, in a thread, at once first."""
 
     def __init__(
         self, brokers: Iterable[str], send: Callable[[str], None], interval_s: float
@@ -212,7 +212,7 @@ class HeartbeatSender:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """End the thread; it makes no call afterwards, unless one takes longer than the time-out."""
+        """End the thread; no call follows, unless one takes longer than the time-out."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)

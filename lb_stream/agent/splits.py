@@ -1,4 +1,4 @@
-"""Finds bundles that stay too large, at the extensible manager's brokers, and requests their splits.
+"""Finds bundles that stay too large at the extensible manager's brokers, to request splits.
 
 Source: docs/splitting.md "Splitting".
 """
@@ -37,7 +37,7 @@ class SplitWatch:
 
     @staticmethod
     def for_cluster(config: ClusterConfig) -> Callable[[], SplitWatch] | None:
-        """Return a maker of watches for the brokers of a cluster; None: its leader looks instead."""
+        """Return a maker of watches for a cluster's brokers; None: its leader looks instead."""
         if config.balancer.load_manager != "extensible" or not config.splitting.split_enabled:
             return None
         return lambda: SplitWatch(config.splitting, config.split_algorithms)

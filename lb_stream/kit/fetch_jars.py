@@ -171,8 +171,8 @@ def _explain(tail: list[str]) -> str:
     reason = "; ".join(dict.fromkeys(failures)) or " | ".join(line for line in tail[-5:] if line)
     return (
         f"Ivy could not fetch every jar: {reason[:2000]}. Jars that arrived are kept; run it again "
-        "to continue. Behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…; with a mirror set "
-        "LB_IVY_SETTINGS to your ivysettings.xml"
+        "to continue. Behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…; with a mirror "
+        "set LB_IVY_SETTINGS to your ivysettings.xml"
     )
 
 

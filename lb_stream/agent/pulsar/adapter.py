@@ -201,8 +201,8 @@ class PulsarAdapter:
 
         The destination must answer, before and after. Pulsar keeps a destination for one lookup
         only: another lookup at the same time may place the bundle elsewhere (apache/pulsar#24884).
-        Then the bundle is unloaded once more. Raises Refused before anything is changed, BrokerError
-        after a failure.
+        Then the bundle is unloaded once more. Raises Refused before anything is changed, and
+        BrokerError after a failure.
         """
         # What must hold before.
         if destination == self.name:  # modular: the bundle would come back; extensible: status 500

@@ -68,7 +68,7 @@ def proposals(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Show the proposals that wait for approval: bundle, brokers, reason, and until when they wait."""
+    """Show the proposals that wait for approval: bundle, brokers, reason, and until when."""
     given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
@@ -202,7 +202,7 @@ def reject(
         typer.Option(
             "--for",
             metavar="TIME",
-            help="How long the like is not proposed for its bundle again: 30m, 2h, 7d; 0s: no time.",
+            help="How long the like is not proposed for its bundle: 30m, 2h, 7d; 0s: no time.",
         ),
     ] = "2h",
     *,

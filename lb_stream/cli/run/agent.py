@@ -121,7 +121,7 @@ def pulsar(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Run an agent for Pulsar brokers until Ctrl-C: send load reports, carry out unloads and splits.
+    """Run an agent of Pulsar brokers until Ctrl-C: send reports, carry out unloads and splits.
 
     An agent acts only while Pulsar's own shedding and splitting are off, and shows the command that
     turns them off. It sends no heartbeat for a broker that doesn't answer. With --check the exit

@@ -1,4 +1,4 @@
-"""Settings of agents: hooks of moves, and a Pulsar broker's settings that differ from those here."""
+"""Settings of agents: hooks of moves, and settings of a Pulsar broker that differ."""
 
 from __future__ import annotations
 

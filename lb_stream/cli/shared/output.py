@@ -138,7 +138,7 @@ def emit_rows(rows: Iterable[Mapping[str, object]], form: str, as_json: bool = F
 
 
 def emit_csv(rows: Iterable[Sequence[object]]) -> None:
-    """Write CSV to stdout: unchanged for programs, with visible control characters on a terminal."""
+    """Write CSV to stdout: unchanged for programs, control characters visible on a terminal."""
     text = io.StringIO()
     cells = (
         [

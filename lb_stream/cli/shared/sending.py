@@ -1,4 +1,4 @@
-"""Sending operators' commands to the running job: shared options, sending, and waiting for results."""
+"""Sends operators' commands to the running job, and waits for results; their shared options."""
 
 from __future__ import annotations
 

@@ -280,7 +280,7 @@ class DemoRun:
     # --- the summary ---
 
     def _print_summary(self, verdict: str, after: list[BrokerFigures]) -> int:
-        """Print brokers before and after, next steps, and a line of figures; return the exit code."""
+        """Print brokers before and after, next steps, and the figures; return the exit code."""
         watch, console = self.watch, self.console
         console.print()
         console.print(comparison(watch.before, after))
