@@ -47,7 +47,7 @@ def read_number(request: Request, name: str) -> int | None:
     if not value:
         return None
     if not (value.isascii() and value.isdigit() and int(value) < MAX_NUMBER):
-        raise HTTPException(400, f"{name}={value}: expected a whole number")
+        raise HTTPException(400, f"{name} = {value}: expected a whole number")
     return int(value)
 
 
@@ -56,7 +56,7 @@ def read_choice(request: Request, name: str, choices: Iterable[str]) -> str:
     words = tuple(choices)
     value = read_text(request, name, words[0])
     if value not in words:
-        raise HTTPException(400, f"{name}={value}: expected one of {', '.join(words)}")
+        raise HTTPException(400, f"{name} = {value}: expected one of {', '.join(words)}")
     return value
 
 

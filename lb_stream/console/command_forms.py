@@ -124,7 +124,7 @@ def parse_form(name: str, given: Mapping[str, str]) -> CommandFields:
 
 def _parse_number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise BadForm(f"{name}={text}: expected a whole number")
+        raise BadForm(f"{name} = {text}: expected a whole number")
     return int(text)
 
 

@@ -107,5 +107,5 @@ def test_a_wrong_word_is_answered_with_what_was_expected(site: TestClient) -> No
     answer = site.get(link("cost", cluster="eu-1", by="bundle"))
     assert (
         answer.status_code == 400
-        and "by=bundle: expected one of tenant, namespace" in Tags(answer.text).text
+        and "by = bundle: expected one of tenant, namespace" in Tags(answer.text).text
     )

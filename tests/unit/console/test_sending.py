@@ -401,12 +401,17 @@ def test_a_form_that_is_sent_twice_is_one_command(site: TestClient, topic: Topic
 @pytest.mark.parametrize(
     ("name", "on", "more", "words"),
     [
-        ("pin", {"bundle": BUNDLE}, {"hours": "-1"}, "hours=-1: expected a whole number of hours"),
+        (
+            "pin",
+            {"bundle": BUNDLE},
+            {"hours": "-1"},
+            "hours = -1: expected a whole number of hours",
+        ),
         (
             "pin",
             {"bundle": BUNDLE},
             {"hours": "99999999"},
-            "hours=99999999: expected a whole number of hours",
+            "hours = 99999999: expected a whole number of hours",
         ),
         ("unload", {"bundle": BUNDLE}, {"bundle": "no bundle"}, "namespace = "),
         ("drain", {"broker": BROKER}, {"broker": "x" * 3_000}, "broker: 3000 characters"),
