@@ -63,7 +63,7 @@ class Split(MoveCommand):
         Literal["LARGEST", "HOT"] | None,
         option("--bundle-type", "-bt", metavar="TYPE"),
         Field(
-            description="Instead of a bundle: LARGEST, the bundle with the most topics, or HOT, that "
+            description="Instead of a bundle: LARGEST, the one with the most topics, or HOT, that "
             "with the most traffic."
         ),
     ] = None
@@ -85,7 +85,7 @@ class Split(MoveCommand):
         option("--split-boundaries", "-sb", metavar="N,N…", parse=parse_numbers),
         Field(
             max_length=MOST_BOUNDARIES,
-            description="Hashes at which to split, decimal or 0x…, for specified_positions_divide.",
+            description="Hashes to split at, decimal or 0x…, for specified_positions_divide.",
         ),
     ] = []
     unload: Annotated[
