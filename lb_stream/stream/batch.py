@@ -1,4 +1,4 @@
-"""The shell of a micro-batch whose shards' views are there: decide, log, publish, project."""
+"""A micro-batch after the fold of its shards: decide, log, publish, project."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ from lb_stream.stream.task.current_task import current_task
 from lb_stream.stream.transforms import to_rounds
 
 CLEAN_EVERY = 10
-"""Batches between two deletions of files that no batch needs any more."""
+"""Every this many batches, files that no batch needs any more are deleted."""
 
 
 @dataclass(slots=True)
 class Balancer:
-    """The `foreachBatch` of the job. All that it keeps can be read again from the log.
+    """The function that Spark calls for each batch (`foreachBatch`).
 
-    `_next_directory`: the last directory that this job has written, and the batch that it is for;
-    -1: none.
+    A restarted job reads all of its state from the log and the checkpoint. `_next_directory`: the
+    last directory that this job has written, with the batch that it is for; -1: none.
     """
 
     settings: Settings
@@ -79,10 +79,10 @@ class Balancer:
         return checkpoint_of(self.settings.stream)
 
     def __call__(self, shards: DataFrame, batch_id: int) -> None:
-        """Decide, log, publish and project a batch. A batch that is in the log decides nothing."""
+        """Decide, log, publish and project a batch. A batch in the log is not decided again."""
         crash_point("on_entry")
         self.observer.begin(batch_id)
-        # First of all, so that a batch that runs again after a restart sees the same backlog.
+        # First, so that a batch that runs again after a restart sees the same backlog.
         self.backlog.record_batch(batch_id)
         directory = self._read_directory(batch_id)
         logged, clusters = self._decide_once(shards, batch_id, directory)
@@ -97,7 +97,7 @@ class Balancer:
         crash_point("before_commit")
 
     def _read_directory(self, batch_id: int) -> dict[str, ShardMap]:
-        """Return how this pipeline's clusters are cut into shards in this batch."""
+        """Return the shard maps of this pipeline's clusters in this batch."""
         written_for, directory = self._next_directory
         if written_for != batch_id:
             directory = read_directory(self._checkpoint, batch_id, self.epoch)
@@ -110,7 +110,7 @@ class Balancer:
         logged = self.log.find(batch_id)
         if logged is not None:
             self.log.remember(logged.rounds)
-            # The frame has to run all the same: only then does Spark commit the state.
+            # Run the frame nevertheless, as Spark commits the state only then.
             clusters = blocks_of_shards(shards.drop("events").toArrow())
             self.observer.done("decide")
             return logged, clusters
@@ -132,7 +132,7 @@ class Balancer:
         logged: Logged,
         clusters: Mapping[str, ClusterBlocks],
     ) -> None:
-        """Write the tables here, while tasks write the files of averages that are due."""
+        """Write the tables in a thread, while tasks write the due files of averages."""
         parts = due_parts(directory, clusters, self.settings.stream.history_resolution_ms)
         with ThreadPoolExecutor(1) as executor:
             projection = executor.submit(self.tables.project, logged)
@@ -140,13 +140,13 @@ class Balancer:
                 files = self._part_files(spark, parts, batch_id) if parts else {}
                 self.observer.done("averages")
             finally:
-                # If both fail, the tables' error is raised: the tasks' may follow from it.
+                # If both fail, the error of the projection is raised: the other may follow from it.
                 projection.result()
         if parts:
             self.tables.replace_parts(self.log.app, batch_id, files)
 
     def _context(self, batch_id: int, directory: Mapping[str, ShardMap]) -> BatchContext:
-        """Return what the batch's deciding tasks are given."""
+        """Return the context of the batch's deciding tasks."""
         stream, share = self.settings.stream, Share.from_settings(self.settings.stream)
         memories = distribute_memories(
             share.select(self.log.memories),
@@ -172,9 +172,9 @@ class Balancer:
         )
 
     def _file_tag(self, batch_id: int) -> str:
-        """Return the beginning of the names of a batch's files of figures.
+        """Return the prefix of the names of a batch's files of figures.
 
-        It has the epoch, so that a job that was shut out writes over no file of its successor.
+        It contains the epoch, so that a fenced job overwrites no file of its successor.
         """
         return f"{self.log.app.rpartition('/')[2]}-{batch_id:09d}-{self.epoch}"
 
@@ -185,7 +185,7 @@ class Balancer:
 
         Returns part → table → file.
         """
-        # Without `self`, which can't be pickled.
+        # The function `write` may not refer to `self`, which can't be pickled.
         root = tables_of(self.settings.stream)
         checkpoint = self._checkpoint
         tag = self._file_tag(batch_id)
@@ -208,7 +208,7 @@ class Balancer:
     ) -> None:
         """Write the next batch's directory, and delete files that no batch needs any more."""
         stream = self.settings.stream
-        # How clusters are cut from now on. A cluster without blocks has just been forgotten.
+        # The next shard maps. A cluster without blocks has just been forgotten.
         shard_maps = dict(directory)
         for cluster, after in clusters.items():
             if after.blocks:
@@ -218,7 +218,7 @@ class Balancer:
                 )
             else:
                 shard_maps.pop(cluster, None)
-        # What brokers have been asked for, and clusters that a command has forgotten.
+        # Pending decisions, and clusters that a command has forgotten.
         for row in logged.rounds.select(["cluster", "memory", "results"]).to_pylist():
             if (shard_map := shard_maps.get(row["cluster"])) is not None:
                 shard_maps[row["cluster"]] = replace(
@@ -226,7 +226,7 @@ class Balancer:
                     asked=read_asked(row["memory"]),
                     leaving=shard_map.leaving or is_to_be_forgotten(row["results"]),
                 )
-        # Clusters that have been silent too long.
+        # Clusters that have been silent for too long.
         now_ms = max((after.now_ms for after in clusters.values()), default=0)
         self._listening.record_batch(now_ms, self.backlog.is_read)
         silent = self._listening.silent_clusters(shard_maps, now_ms, stream.cluster_retention_ms)
@@ -239,7 +239,7 @@ class Balancer:
     def _remove_old_files(self, batch_id: int) -> None:
         """Delete files of the checkpoint that no batch needs.
 
-        In an object store, where a list of files is a request of its own, only now and then.
+        In an object store only every CLEAN_EVERY batches, as listing files takes a request.
         """
         is_due = batch_id % CLEAN_EVERY == 0
         if is_due or self._checkpoint.local is not None:
@@ -251,7 +251,7 @@ class Balancer:
 
 
 def is_to_be_forgotten(results: str | None) -> bool:
-    """Return whether a round's results say that a command has the cluster forgotten."""
+    """Return whether a command of the round has the cluster forgotten."""
     return any(
         result["kind"] == "forget-cluster"
         and result["outcome"] == "done"
@@ -261,7 +261,7 @@ def is_to_be_forgotten(results: str | None) -> bool:
 
 
 def blocks_of_rounds(rounds: pa.Table) -> dict[str, ClusterBlocks]:
-    """Return each cluster's blocks after a batch that has just been decided."""
+    """Return each cluster's blocks after a batch, from its rounds."""
     columns = ["cluster", "now_ms", "blocks", "sampled", "bundles", "error"]
     clusters = {}
     for row in rounds.select(columns).to_pylist():
@@ -275,9 +275,9 @@ def blocks_of_rounds(rounds: pa.Table) -> dict[str, ClusterBlocks]:
 
 
 def blocks_of_shards(shards: pa.Table) -> dict[str, ClusterBlocks]:
-    """Return each cluster's blocks after a batch that was in the log already.
+    """Return each cluster's blocks after a batch that was in the log already, from its shards.
 
-    All of it counts as sampled, as it may be new to the tables.
+    Every cluster counts as sampled, as the tables may lack its figures.
     """
     blocks: dict[str, list[BlockRefs]] = {}
     now_ms: dict[str, int] = {}

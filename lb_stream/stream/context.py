@@ -1,4 +1,4 @@
-"""What the tasks of a batch are given: those that decode, and those that decide."""
+"""The contexts of a batch's tasks: of those that decode, and of those that decide."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from lb_stream.stream.shards.share import EVERY_CLUSTER, Share
 
 @dataclass(frozen=True, slots=True)
 class DecodeConfig:
-    """What a decoding task needs to know of the settings and of the clusters.
+    """The settings and clusters of a decoding task.
 
     `known`: each known cluster's shard map. `partitions`: their number in the next stage.
     `allowed`: regular expression of the clusters that are served. `first`: this is the batch's
-    first task, which also emits rows for clusters of which it has read nothing. `share`: this
-    pipeline's clusters; all others belong to other pipelines.
+    first task, which also emits rows for clusters without records. `share`: this pipeline's
+    clusters; all others belong to other pipelines.
     """
 
     default_cluster: str
@@ -60,12 +60,12 @@ class DecodeConfig:
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """What all rounds of a batch begin from, apart from what the batch brings.
+    """The inputs of a batch's rounds, apart from the batch's own records.
 
-    `file_tag`: beginning of the names of the batch's files. `memories` and `shadow_memories`:
-    canonical JSON by cluster; both are empty where `stored` refers to blocks that hold them.
-    `first_seq`: number from which a cluster without a memory counts its rounds, so that no number
-    of a forgotten cluster comes again. `poison_events`: by cluster, rejected events of poison
+    `file_tag`: prefix of the names of the batch's files. `memories` and `shadow_memories`:
+    canonical JSON by cluster; both are empty if `stored` refers to blocks that hold them.
+    `first_seq`: the number from which a cluster without a memory counts its rounds, so that no
+    `seq` of a forgotten cluster comes again. `poison_events`: by cluster, rejected events of poison
     records. `ownership_versions`: of clusters that may be forgotten, bundle → version of its
     ownership record.
     """

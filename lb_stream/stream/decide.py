@@ -80,13 +80,12 @@ def decide_cluster(
     blocks: OpenFiles,
     budget: ShadowBudget | None = None,
 ) -> RoundRow:
-    """Return one cluster's round in one batch. `rows`: its shards in order.
+    """Return the row of one cluster's round in one batch. `rows`: its shards in order.
 
-    Any exception becomes the row's `error`: nothing is decided, the memory stays, and other
-    clusters are not affected. After several failures in a row the cluster is suspended: no round is
-    tried for a while, unless a command comes.
-
-    After a round that is to be logged, the cluster's shadows are evaluated within `budget`.
+    An exception becomes the row's `error`: nothing is decided, the memory stays, and other clusters
+    are not affected. After several failures in a row the cluster is suspended: it has no round for
+    a while, unless a command comes. A logged round is followed by the cluster's shadows, which
+    share `budget`.
     """
     begin = time.perf_counter()
     cluster_input = ClusterInput.from_rows(rows)
@@ -123,7 +122,7 @@ def decide_cluster(
 
 
 def _begin_row(cluster_input: ClusterInput, context: BatchContext) -> RoundRow:
-    """Return the log's row before the round is made: nothing is done, the memory is as it was."""
+    """Return the row before the round: without entries, with the memory of the last round."""
     cluster = cluster_input.cluster
     remembered = context.memories.get(cluster)
     row = RoundRow(
@@ -148,7 +147,7 @@ def _parse_memory(remembered: str, epoch: int) -> Memory:
 def _open_inbox(
     row: RoundRow, cluster_input: ClusterInput, memory: Memory, context: BatchContext
 ) -> Inbox:
-    """Return what has come for the round, and note in the row what the round is given."""
+    """Return the records for the round, and put all of its inputs into the row."""
     acks = select_valid_acks(cluster_input.acks, memory)
     balances = cluster_input.balances(memory)
     merging = cluster_input.merging(memory)
@@ -172,9 +171,9 @@ def _make_round(
     figure_files: FigureFiles,
     blocks: OpenFiles,
 ) -> ShadowInput | None:
-    """Make the round and put it into the row. Return the shadows' input; None without a broker.
+    """Make the round and put it into the row.
 
-    The round begins with a memory in which no failures are counted.
+    Returns the shadows' input; None: no broker of the cluster has reported.
     """
     cluster, settings = cluster_input.cluster, context.settings
     # The settings in force, and the view that they lead to.
@@ -202,7 +201,7 @@ def _make_round(
 
 
 def without_failures(memory: Memory) -> Memory:
-    """Return the memory with which a round is made: it counts no failed rounds."""
+    """Return a memory that counts no failed rounds."""
     if not (memory.errors or memory.retry_ms):
         return memory
     return replace(memory, errors=0, retry_ms=0)
@@ -211,9 +210,9 @@ def without_failures(memory: Memory) -> Memory:
 def _forget(row: RoundRow, commands: Iterable[Received], context: BatchContext) -> None:
     """Note in the row that a cluster is forgotten: it has no memory any more.
 
-    Its ownership records, merge advice and proposals end with it. The row's number is that of the
-    batch in the log, counted from 1. A cluster has at most one round in a batch, so no cluster has
-    had a higher number, and none that comes later begins below it: no number comes twice.
+    Its ownership records, merge advice and proposals end with it. The row's `seq` is the number of
+    the batch in the log, from 1: no cluster has had a higher one, as a cluster has at most one
+    round in a batch. Later clusters count on from it, so no `seq` comes twice.
     """
     ends = [
         Ownership(
@@ -232,7 +231,7 @@ def _forget(row: RoundRow, commands: Iterable[Received], context: BatchContext) 
     except msgspec.DecodeError:
         # A cluster whose memory can't be read is forgotten all the same.
         memory = Memory()
-    text = f"the cluster {row.cluster} has just been forgotten: nothing was heard of it"
+    text = f"the cluster {row.cluster} has just been forgotten, as no broker of it reports any more"
     answers = refuse_all(commands, text, "unknown_cluster")
     row.results = _entries_json(answers)
     row.ownership = _entries_json(ends)
@@ -252,7 +251,7 @@ class _Loggable(Protocol):
     """An entry of a log's column that isn't a pydantic model."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry's fields."""
+        """Return the fields of the entry as a JSON object."""
 
 
 def _entries_json(made: Iterable[BaseModel | _Loggable]) -> str:
@@ -351,14 +350,14 @@ def cluster_view(
 
 
 def require_complete(shards: Sequence[Shard], since_ms: int) -> None:
-    """Raise RuntimeError while a shard lacks the report of a broker that was heard since then.
+    """Raise RuntimeError while a shard lacks the report of a broker heard after `since_ms`.
 
-    A report goes to every shard. A shard that lacks a broker's report has begun anew, and the
-    broker's bundles seem to have no owner.
+    A report goes to every shard. A shard that lacks a broker's report has begun anew, and its
+    bundles of that broker seem to be unassigned.
     """
     if len(shards) < 2:
         return
-    reported = [_reported(shard, since_ms) for shard in shards]
+    reported = [_recent_reporters(shard, since_ms) for shard in shards]
     everywhere = set.intersection(*reported)
     if waiting := sorted(set.union(*reported) - everywhere):
         more = f" and {len(waiting) - 5} others" if len(waiting) > 5 else ""
@@ -368,8 +367,8 @@ def require_complete(shards: Sequence[Shard], since_ms: int) -> None:
         )
 
 
-def _reported(shard: Shard, since_ms: int) -> set[str]:
-    """Return the brokers whose report the shard has and that were heard since then."""
+def _recent_reporters(shard: Shard, since_ms: int) -> set[str]:
+    """Return the brokers that have reported to the shard, and were heard after `since_ms`."""
     brokers = shard.brokers
     has_report = pc.greater(brokers["reported_ms"], 0)
     is_recent = pc.greater(brokers["seen_ms"], since_ms)
@@ -381,9 +380,9 @@ _MAX_ORDERS = 4
 
 
 def cached_order(blocks: tuple[str, ...], names: list[pa.ChunkedArray]) -> NameOrder:
-    """Return the order of the names in several shards. `blocks`: references to the names' blocks.
+    """Return the order of the names of several shards, from the cache if possible.
 
-    A worker keeps the last orders: blocks never change, and sorting a million names takes a second.
+    `blocks`: references to the names' blocks, which never change. Sorting a million names takes 1 s.
     """
     order = _orders.pop(blocks, None) or name_order(names)
     _orders[blocks] = order
@@ -393,9 +392,9 @@ def cached_order(blocks: tuple[str, ...], names: list[pa.ChunkedArray]) -> NameO
 
 
 def _is_unchanged(row: RoundRow, remembered: str) -> bool:
-    """Return whether the round has no entries, and its memory differs at most in its number.
+    """Return whether the round has no entries, and its memory differs at most in seq and epoch.
 
-    Such a round has no row in the log, and the next one takes its number.
+    Such a round is not logged, and the next one has the same `seq`.
     """
     if any(getattr(row, name) != EMPTY for name in ENTRY_COLUMNS):
         return False

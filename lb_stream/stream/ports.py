@@ -1,4 +1,4 @@
-"""What the batch needs from outside: a log, a publisher, tables, the backlog, observers."""
+"""Interfaces of the batch to other rooms: the log, publisher, tables, backlog and observers."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from lb_stream.stream.rows import FigureFile
 
 
 class StreamError(RuntimeError):
-    """The stream has ended; the text says why, and what to do."""
+    """The stream has ended; the message has the reason, and what to do."""
 
 
 class FatalError(StreamError):
-    """The job ends, because starting it again as it is would not help."""
+    """A fatal error: the job ends, as a restart without a change would fail again."""
 
 
 Entries = list[list[dict[str, Any]]]
 """One column of entries, parsed: a list for each round, in the order of the rows.
 
-All readers share the lists: who needs to change an entry makes a copy.
+All readers share the lists: to change an entry, copy it.
 """
 
 
@@ -95,7 +95,7 @@ class Log(Protocol):
         """Take the memories of logged rounds as those that the next batch begins from."""
 
     def run_upkeep(self) -> None:
-        """Put small files together now and then; a batch calls this when nobody waits for it."""
+        """Put small files together now and then. A batch calls it once it has done its work."""
 
 
 class Publisher(Protocol):
@@ -147,7 +147,7 @@ class PoisonRecords(Protocol):
 
 
 class NoPoisonRecords:
-    """Knows of no poison record."""
+    """The poison records of a job that skips none."""
 
     def rejected_events(
         self, batch_id: int, known: Collection[str]
@@ -157,7 +157,7 @@ class NoPoisonRecords:
 
 
 class BatchObserver(Protocol):
-    """Watches how each batch goes. It takes hardly any time, and never fails."""
+    """Observes the phases of each batch. It takes hardly any time, and never fails."""
 
     def begin(self, batch_id: int) -> None:
         """Note that a batch begins."""
@@ -166,11 +166,11 @@ class BatchObserver(Protocol):
         """Note that a phase has ended; it began when the phase before it ended, or with `begin`."""
 
     def finish(self, logged: Logged) -> None:
-        """Note that the batch has done all its work, with these rounds."""
+        """Note that the batch is complete; `logged`: its rounds."""
 
 
 class NoObserver:
-    """Ignores how batches go."""
+    """Observes nothing."""
 
     def begin(self, batch_id: int) -> None:
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""Acknowledgements that name bundles: they show a change of owner before a report does."""
+"""Acknowledgements that name bundles, which show a change of owner before a report does."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from lb_stream.core.model.blocks import Batch, Shard, one_array, with_columns
 def strip_unexpected_bundle(payload: str, broker: str, asked: Mapping[str, tuple[str, str]]) -> str:
     """Return an acknowledgement, without its bundle if its broker was not asked to act on that.
 
-    Any sender can claim that a bundle has changed hands. `asked`: pending decision → its broker and
-    its bundle.
+    An acknowledgement is no proof of a change of owner, as any sender can write one. `asked`:
+    pending decision → its broker and its bundle.
     """
     ack = json.loads(payload)
     if ack["bundle"] is None or asked.get(ack["decision_id"]) == (broker, ack["bundle"]):
@@ -39,7 +39,7 @@ def follow_acks(shard: Shard, batch: Batch) -> Shard:
         pa.array([ack.bundle for ack in acks], pa.string()),
         value_set=one_array(shard.bundles["name"]),
     ).to_pylist()
-    number = {name: at for at, name in enumerate(shard.brokers["name"].to_pylist())}
+    row_of_broker = {name: row for row, name in enumerate(shard.brokers["name"].to_pylist())}
     columns = {
         name: shard.bundles[name].to_numpy(zero_copy_only=False).copy()
         for name in ("owner", "owner_since_ms", "reported_ms", "gained")
@@ -47,12 +47,12 @@ def follow_acks(shard: Shard, batch: Batch) -> Shard:
     # Their owners, one after another.
     owners, reported_ms = columns["owner"], columns["reported_ms"]
     for ack, row in zip(acks, rows, strict=True):
-        broker = number.get(ack.broker)
+        broker = row_of_broker.get(ack.broker)
         if row is None or broker is None:
             continue
         owner = int(owners[row])
         if ack.acquired and owner not in (-1, broker) and reported_ms[row] > ack.append_ms:
-            continue  # another broker has named it since
+            continue  # a later report of another broker names it
         if (owner == broker) != ack.acquired:
             owners[row] = broker if ack.acquired else -1
             columns["owner_since_ms"][row] = ack.append_ms
@@ -63,7 +63,7 @@ def follow_acks(shard: Shard, batch: Batch) -> Shard:
 
 
 class _OwnershipAck(NamedTuple):
-    """An acknowledgement by which a bundle changes hands."""
+    """An acknowledgement that a broker has acquired or released a bundle."""
 
     broker: str
     partition: int
@@ -74,16 +74,16 @@ class _OwnershipAck(NamedTuple):
 
 
 def _read_ownership_acks(batch: Batch) -> list[_OwnershipAck]:
-    """Return the acknowledgements by which bundles change hands, in the order in which they count.
+    """Return the acknowledgements that change owners, in the order in which they count.
 
-    Those that a later report of their broker follows are left out.
+    Those before the last whole report of their broker are left out.
     """
     found: list[_OwnershipAck] = []
     for event in batch.events.filter(pc.equal(batch.events["kind"], "ack")).to_pylist():
         ack = json.loads(event["payload"])
         if ack.get("bundle") and ack.get("outcome") in ("released", "acquired"):
-            place = event["broker"], event["partition"], event["offset"], event["append_ms"]
-            found.append(_OwnershipAck(*place, ack["bundle"], ack["outcome"] == "acquired"))
+            head = event["broker"], event["partition"], event["offset"], event["append_ms"]
+            found.append(_OwnershipAck(*head, ack["bundle"], ack["outcome"] == "acquired"))
     if not found:
         return []
     # The last report of each broker that names all of its bundles.

@@ -1,6 +1,6 @@
-"""Brokers' reports and signs of life, folded into the broker table.
+"""Folds brokers' reports and signs of life into the broker table.
 
-Here it is decided which reports count, and which are new samples.
+It also decides which reports count, and which are new samples.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from lb_stream.core.model.blocks import (
 from lb_stream.core.model.view import Ints
 
 CLOCK_CORRECTED_MS = 3_600_000
-"""A report is not old if its lastUpdate is at least so much before the broker's last one: then the
-broker's clock was set back."""
+"""A lastUpdate this far before the broker's last one means a clock that was set back, no old
+report."""
 
 SIGNS_OF_LIFE = ("heartbeat", "ack", "goodbye")
 
@@ -35,14 +35,14 @@ SIGNS_OF_LIFE = ("heartbeat", "ack", "goodbye")
 def has_signs_of_life(batch: Batch) -> bool:
     """Whether the batch has a report or sign of life of any broker of the cluster.
 
-    Every shard gets all of them, so all shards agree.
+    The answer is the same for all shards of a cluster, as each gets all of these records.
     """
     if len(batch.reports) or not len(batch.events):
         return len(batch.reports) > 0
     return bool(pc.any(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))).as_py())
 
 
-# The columns that decide whether a report counts; the others are only carried along.
+# The columns that decide whether a report counts. The others are only copied (_CARRIED).
 _DECISIVE = (
     "name",
     "topic",
@@ -60,8 +60,8 @@ _CARRIED = [field.name for field in REPORT_FIELDS]
 def _in_order(partition: Ints, offset: Ints, append_ms: Ints) -> Ints:
     """Return the order in which records count: by append time, then by partition and offset.
 
-    Within a partition it is the order of offsets: if the clock of the append times runs backwards,
-    it stands still here.
+    Within a partition that is the order of offsets: an append time counts as at least that of the
+    record before it.
     """
     by_offset = np.lexsort((offset, partition))
     times = append_ms[by_offset]
@@ -87,20 +87,20 @@ class _Report(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class TakenReports:
-    """The reports of a batch that count: rows in the order in which they count."""
+    """The reports of a batch that count: rows of the reports, in the order in which they count."""
 
     accepted: Ints
     fresh: Ints  # accepted reports that are new samples
     loads: Ints  # accepted reports with their brokers' loads
     refused: pa.Table  # the other reports, as events
-    broker: Ints  # of each accepted report: its broker's row
+    broker: Ints  # row of the broker of each accepted report
 
 
 @dataclass(frozen=True, slots=True)
 class _Records:
     """A batch's reports, followed by its signs of life; an entry of each column for each record."""
 
-    broker: Ints  # number of its broker: a known one's row; new brokers follow
+    broker: Ints  # row of its broker; rows of new brokers follow those of known ones
     partition: Ints
     append_ms: Ints
     order: Ints  # the records in the order in which they count
@@ -142,15 +142,15 @@ def fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, Ints, TakenRe
     Returns the table, the new row of each known broker (with -1 at the end, for no broker), and
     the reports that count.
     """
-    # The reports that count, and each broker's last report of its load: a row of the known brokers
-    # and then of the reports.
+    # The reports that count, and each broker's last report of its load. `reported` has its row in
+    # one list of the known brokers and the reports.
     records = _Records.build(known, batch)
     taken = _take_reports(
         known, batch.reports, records.order[records.order < records.reports], records.broker
     )
     new = len(records.new_names)
     reported = np.append(np.arange(len(known)), np.full(new, -1))
-    reported[records.broker[taken.loads]] = len(known) + taken.loads  # a broker's last report stays
+    reported[records.broker[taken.loads]] = len(known) + taken.loads  # the last assignment stays
     # Signs of life, and the brokers in the order of their names.
     lives = _fold_signs_of_life(known, records, taken)
     order = np.flatnonzero(reported >= 0)  # without brokers that have never reported
@@ -170,11 +170,11 @@ def fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, Ints, TakenRe
 def _fold_signs_of_life(
     known: pa.Table, records: _Records, taken: TakenReports
 ) -> dict[str, pa.Array | NDArray[np.generic]]:
-    """Return columns of the known brokers and then the new ones: names and signs of life.
+    """Return columns of the known brokers, followed by the new ones: names and signs of life.
 
-    A new broker lives from its first report on.
+    Records of a new broker count from its first report on.
     """
-    # The records of brokers that live by then.
+    # The records that count.
     broker, order, new = records.broker, records.order, len(records.new_names)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
@@ -219,8 +219,9 @@ def _fold_signs_of_life(
 def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints) -> TakenReports:
     """Find the reports that count, those that are new samples, and those that are refused.
 
-    `order`: rows of reports in the order in which they count. `broker`: each record's broker. Only
-    reports of known brokers, one in this batch, are compared as columns: nearly all are so.
+    `order`: rows of reports in the order in which they count. `broker`: each record's broker.
+    Nearly all brokers are known and have one report in a batch: these reports are compared as
+    columns, the others one by one.
     """
     # The reports that are the only ones of a known broker.
     no_load = reports["no_load"].fill_null(False).to_numpy(zero_copy_only=False).astype(np.bool_)
@@ -232,7 +233,7 @@ def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints)
     )
     # Those of them that are not old, and that differ from the broker's last report.
     rows = np.flatnonzero(alone)
-    its = pa.array(broker[rows])
+    brokers = pa.array(broker[rows])
     accepted, fresh = alone.copy(), np.zeros(len(reports), np.bool_)
     gap = (
         known["last_update_ms"].to_numpy()[broker[rows]]
@@ -243,9 +244,9 @@ def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints)
         == reports["start_timestamp_ms"].to_numpy()[rows]
     )
     accepted[rows] = ~(same_start & (gap > 0) & (gap < CLOCK_CORRECTED_MS))
-    same = pc.equal(known["digest"].take(its), reports["digest"].take(pa.array(rows))).fill_null(
-        False
-    )
+    same = pc.equal(
+        known["digest"].take(brokers), reports["digest"].take(pa.array(rows))
+    ).fill_null(False)
     fresh[rows] = accepted[rows] & ~same.to_numpy().astype(np.bool_)
     expected = {
         at: _describe_min_last_update(int(known["last_update_ms"][int(broker[at])].as_py()))
@@ -277,19 +278,19 @@ def _take_reports_in_order(
     fresh: NDArray[np.bool_],
     expected: dict[int, str],
 ) -> None:
-    """Judge reports one after another, as each may depend on those before it.
+    """Judge the reports of new brokers, and of brokers with several, one after another.
 
-    They are of new brokers, and of brokers with several reports. Sets rows of `accepted` and
-    `fresh`, and in `expected` what was expected of a refused report.
+    Each may depend on those before it. Sets rows of `accepted` and `fresh`, and in `expected` the
+    text of what was expected of a refused report.
     """
-    mine = np.unique(broker[order])
-    mine = mine[mine < len(known)]
-    last = dict(zip(mine.tolist(), _read_decisive(known, mine), strict=True))
+    concerned = np.unique(broker[order])
+    concerned = concerned[concerned < len(known)]
+    last = dict(zip(concerned.tolist(), _read_decisive(known, concerned), strict=True))
     for at, report in zip(order.tolist(), _read_decisive(reports, order), strict=True):
         before = last.get(int(broker[at]))
         if report["no_load"]:
             accepted[at] = fresh[at] = before is not None
-            expected[at] = "a broker whose load data is known: its top bundles alone say too little"
+            expected[at] = "a broker whose load data is known: its top bundles alone are not enough"
             continue
         if before is not None and _is_old(before, report):
             expected[at] = _describe_min_last_update(before["last_update_ms"])
@@ -344,13 +345,13 @@ def _describe_min_last_update(last_update_ms: int) -> str:
 
 
 def _build_rejection(report: _Report, expected: str) -> dict[str, object]:
-    """Return the event that a report was refused, with the field that is wrong."""
-    given = (
+    """Return the event of a refused report, with the wrong field."""
+    field_name, value = (
         ("key", report["name"])
         if report["no_load"]
         else ("lastUpdate", str(report["last_update_ms"]))
     )
-    payload = {"field": given[0], "value": given[1], "expected": expected}
+    payload = {"field": field_name, "value": value, "expected": expected}
     return {
         "kind": "rejected",
         "broker": report["name"],

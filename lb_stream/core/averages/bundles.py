@@ -1,4 +1,4 @@
-"""Samples of bundles, folded into the bundle table: short- and long-term averages, and owners."""
+"""Folds samples into the bundle table: short- and long-term averages, and owners."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ DEFAULT_RATES = (50_000.0, 50_000.0, 50.0, 50.0)
 
 @dataclass(frozen=True, slots=True)
 class FoldConfig:
-    """The sizes of averages, what counts as a sample, and what is remembered how long."""
+    """The settings of the fold."""
 
     short_samples: int = 10  # samples of a short-term average
     long_samples: int = 1000  # samples of a long-term average
     bundle_retention_ms: int = 300_000  # of bundles that no report names
     broker_retention_ms: int = 86_400_000  # of silent brokers
-    # per_report: a new report is a sample of each bundle that it names. reference: a batch with any
-    # new report is a sample of each bundle in every broker's last report, as each update of the
-    # reference's leader is.
+    # per_report: a new report is a sample of each bundle that it names. reference: a batch with a
+    # new report of any broker is a sample of each bundle in the last report of every broker, as in
+    # Pulsar.
     sample_mode: Literal["per_report", "reference"] = "per_report"
 
 
@@ -62,14 +62,14 @@ def fold_samples(
 
 
 NEWS = ("gained", "appeared")
-"""Columns about this batch only: those of the batch before are dropped."""
+"""Columns about this batch only, which do not carry over."""
 
 
 @dataclass(slots=True)
 class Columns:
     """The bundle columns of a shard as arrays, with new bundles appended at the end.
 
-    A column may share the shard's memory: see `writable`.
+    A column may be the shard's own array, which must not be changed: see `writable`.
     """
 
     name: pa.Array
@@ -101,17 +101,17 @@ class Columns:
         return Columns(pa.concat_arrays([*bundles["name"].chunks, new_names]), values)
 
     def writable(self, name: str) -> NDArray:  # type: ignore[type-arg]
-        """Return a column that may be changed in place: a copy, if it is the shard's own."""
+        """Return a column that may be changed in place: a copy, if it is the shard's own array."""
         if not self.values[name].flags.writeable:
             self.values[name] = self.values[name].copy()
         return self.values[name]
 
     def at(self, rows: Ints) -> Ints | slice:
-        """Return distinct rows as an index: a slice if they are all rows."""
+        """Return distinct rows as an index of columns: a slice if they are all rows."""
         return slice(None) if len(rows) == len(self.name) else rows
 
     def put(self, name: str, at: Ints | slice, column: NDArray) -> None:  # type: ignore[type-arg]
-        """Set the rows `at` of a column; a slice means all: the array is taken without a copy."""
+        """Set the rows `at` of a column; if `at` is a slice, `column` replaces the whole column."""
         if isinstance(at, slice):
             self.values[name] = column
         else:
@@ -164,7 +164,7 @@ def fold_bundles(
         row, new_names = find_bundle_rows(names, place, rank_of, broker_of_rank, bundles, owner)
         columns = Columns.build(bundles, owner, new_names)
         if len(taken.accepted):
-            columns.writable("place")[row] = place  # the last one stays
+            columns.writable("place")[row] = place  # the last assignment stays
             by_bundle = sorted_by_bundle(row, len(columns.name))
             row = row[by_bundle]
             _update_owners(columns, row, rank_of[by_bundle], broker_of_rank, append_of_rank, whole)
@@ -193,12 +193,12 @@ def _update_owners(
     append_of_rank: Ints,
     whole: NDArray[np.bool_],
 ) -> None:
-    """Update owners: a broker owns what it reports, until another broker reports it.
+    """Update owners: a broker owns a bundle that it reports, until another broker reports it.
 
-    It also loses what its next whole report omits. `row` and `rank`: of each sample, sorted by row
-    and then rank, a report's place in the order. `whole`: by rank, whether a report names all
-    bundles. A report's turn is the number of its broker's whole reports up to it; turn 0 is what
-    the shard remembers.
+    It also loses a bundle that its next whole report omits. `row`, `rank`: the bundle and the
+    report of each sample, sorted by row and then rank. `whole`: by rank, whether a report names all
+    bundles of its broker. The turn of a report is the number of its broker's whole reports in this
+    batch up to it; turn 0 stands for the shard before this batch.
     """
     # Each report's turn, by rank.
     values = columns.values
@@ -213,8 +213,8 @@ def _update_owners(
     )
     by_broker = by_broker[whole[by_broker]]
 
-    # Who gains a bundle: another broker than the report before named, or the same one after a
-    # report that did not name it.
+    # A sample is a gain if the bundle's last sample was of another broker, or if the same broker
+    # has omitted the bundle since.
     owner, turn = broker_of_rank.take(rank), turn_of_rank.take(rank)
     again = np.flatnonzero(~is_first(row))  # samples of bundles that an earlier report named, too
     at = slice(None) if len(row) == len(before) and not len(again) else row
@@ -227,12 +227,12 @@ def _update_owners(
         gains |= turn > turn_before + 1
     gained = np.flatnonzero(gains)
     since = columns.writable("owner_since_ms")
-    since[row[gained]] = append_of_rank[rank[gained]]  # a bundle's last one stays
+    since[row[gained]] = append_of_rank[rank[gained]]  # the last assignment stays
     columns.writable("reported_ms")[at] = append_of_rank.take(rank)
     after, last_turn = before.copy(), np.zeros(len(before), np.int64)
     after[at], last_turn[at] = owner, turn
 
-    # Who loses a bundle: a broker whose later whole report does not name it.
+    # A broker loses a bundle that one of its later whole reports omits.
     lost = np.flatnonzero(np.append(turns, -1).take(after) > last_turn)
     loser = after[lost]
     since[lost] = append_of_rank[by_broker[first_of_broker[loser] + last_turn[lost]]]
@@ -250,8 +250,8 @@ def _average(
 ) -> None:
     """Fold samples into the averages of their bundles.
 
-    `rows`: of the bundles, sorted. `places`: where in `samples` each one's sample is. A bundle with
-    several samples takes them one after another: wave k has each bundle's k-th sample.
+    `rows`: the bundle of each sample, sorted. `places`: the row of each sample in `samples`. Wave k
+    has each bundle's k-th sample, so that a bundle takes its samples one after another.
     """
     if not len(rows):
         return
@@ -285,7 +285,7 @@ def _average(
 def _count_samples(columns: Columns, name: str, at: Ints | slice, most: int) -> Floats | np.float64:
     """Count one more sample, up to `most`, and return the counts as floats.
 
-    One number if all averages are full: arithmetic with it is cheaper.
+    Returns one number if all counts are `most`, as arithmetic with it is cheaper.
     """
     before = columns.values[name][at]
     if bool((before == most).all()):
@@ -298,9 +298,10 @@ def _count_samples(columns: Columns, name: str, at: Ints | slice, most: int) -> 
 def _count_for_all(
     columns: Columns, brokers: pa.Table, broker_of_rank: Ints, config: FoldConfig
 ) -> Ints:
-    """Count every broker's last report as a sample (mode `reference`); return their ranks.
+    """Count every broker's last report as a sample (mode `reference`).
 
-    Brokers without a report in this batch are counted here.
+    The last reports of brokers without one in this batch are folded here. Returns the ranks of the
+    other brokers' last reports.
     """
     last = np.full(len(brokers), -1)
     last[broker_of_rank] = np.arange(len(broker_of_rank))
@@ -311,7 +312,7 @@ def _count_for_all(
 
 
 def _resample(columns: Columns, silent: NDArray[np.bool_], config: FoldConfig) -> None:
-    """Fold the last report of brokers without one in this batch once more (mode `reference`)."""
+    """Fold the last reports of `silent` brokers once more: those without one in this batch."""
     values = columns.values
     rows = np.flatnonzero(np.append(silent, False)[values["owner"]] & (values["short_samples"] > 0))
     last = pa.table({field.name: values[field.name][rows] for field in STATS_SCHEMA})

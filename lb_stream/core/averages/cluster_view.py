@@ -21,14 +21,14 @@ NO_TIMES: Mapping[int, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class NameOrder:
-    """Where the bundles of several shards are in the view."""
+    """The order of the bundles of several shards in the view."""
 
     names: pa.StringArray  # of all bundles, sorted
-    rows: tuple[Ints, ...]  # of each shard's bundles
+    rows: tuple[Ints, ...]  # the rows of each shard's bundles
 
 
 def name_order(shards: Sequence[pa.ChunkedArray]) -> NameOrder:
-    """Return the order of several shards' bundles, which are sorted by name in each."""
+    """Return the order of several shards' bundles. `shards`: the names of each, sorted."""
     joined = pa.concat_arrays(
         [chunk for names in shards for chunk in names.chunks] or [pa.array([], pa.string())]
     )
@@ -50,9 +50,9 @@ def view_of(
 ) -> ClusterView:
     """Return a cluster's view: rows sorted by name, brokers' sums added in that order.
 
-    The view doesn't depend on the number or order of shards. `order`: of their names, if it is
-    known. `times`: partition → up to which append time this batch has read it; the other partitions
-    are read to their end.
+    The view doesn't depend on the number or order of shards. `order`: that of their names, if
+    known. `times`: partition → append time up to which this batch has read it; other partitions
+    have been read to their end.
     """
     # Brokers, and owners as their rows.
     shards = list(shards)
@@ -86,7 +86,7 @@ def view_of(
 
 
 def _clocks(partitions: pa.ChunkedArray, times: Mapping[int, int], now_ms: int) -> Ints:
-    """Return up to which time (ms) each broker's partition has been read."""
+    """Return the time (ms) up to which each broker's partition has been read."""
     rows = (partitions.fill_null(-1) if partitions.null_count else partitions).to_numpy()
     clock_ms = np.full(len(rows), now_ms, np.int64)
     for partition, read_ms in times.items():
@@ -95,9 +95,9 @@ def _clocks(partitions: pa.ChunkedArray, times: Mapping[int, int], now_ms: int) 
 
 
 def _all_brokers(shards: Sequence[Shard]) -> pa.Table:
-    """Return the brokers of any shard: every shard gets all records about brokers.
+    """Return the brokers of the cluster, from any shard, as every shard gets all their records.
 
-    If a shard has failed, the latest row of each broker counts.
+    If the shards differ because one has failed, the latest row of each broker counts.
     """
     first, *others = (shard.brokers for shard in shards)
     if all(brokers.equals(first) for brokers in others):
@@ -125,7 +125,7 @@ def _bools(column: pa.ChunkedArray) -> Bools:
 
 
 def _texts(column: pa.ChunkedArray) -> tuple[str, ...]:
-    """Return a column of texts, "" for null."""
+    """Return a column of texts, with "" for null."""
     return tuple(text or "" for text in column.to_pylist())
 
 

@@ -1,6 +1,6 @@
-"""The fold of one micro-batch's reports into a shard.
+"""The fold of one micro-batch's records into a shard.
 
-Which reports are samples, and which are too old: docs/architecture.md "Rulings".
+docs/architecture.md "Rulings" has the rules of samples and of old reports.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from lb_stream.core.model.blocks import NO_EVENTS, Batch, Shard, one_array, with
 def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[Shard, pa.Table]:
     """Fold one micro-batch into a shard; return it, and the events of refused reports.
 
-    Reports count in the order of append time, partition and offset; the order of rows does not
-    matter. Refused reports are too old (EVENT_SCHEMA). A table that the batch doesn't change is
-    returned as it is.
+    Reports count in the order of append time, partition and offset, not of rows. Refused reports
+    are too old, or have only top bundles of an unknown broker. A table that the batch doesn't
+    change is returned as the same object.
     """
     # Without reports, only signs of life and time can change a table.
     if not len(batch.reports):
@@ -40,16 +40,16 @@ def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[S
 
 
 def _map_broker_rows(before: pa.ChunkedArray, after: pa.ChunkedArray) -> NDArray[np.int32]:
-    """Return old broker row → new one, with -1 at the end, so that no broker (-1) stays -1."""
+    """Return old broker row → new one, with -1 at the end for unassigned bundles."""
     rows = pc.index_in(before, value_set=one_array(after)).fill_null(-1)
     return np.append(rows.to_numpy().astype(np.int32), np.int32(-1))
 
 
 def _drop_expired(shard: Shard, now_ms: int, config: FoldConfig) -> Shard:
-    """Drop bundles without a report, and silent brokers, after their retention times.
+    """Drop silent brokers and unassigned bundles after their retention times.
 
-    A broker stays much longer than it takes to be dead, which a round decides. When it is dropped,
-    its bundles are unassigned, and their retention begins.
+    The retention of brokers is much longer than the time after which they are dead. The bundles of
+    a dropped broker become unassigned, and their retention begins.
     """
     # Silent brokers.
     silent = now_ms - shard.brokers["seen_ms"].to_numpy() >= config.broker_retention_ms

@@ -29,12 +29,12 @@ def match_last_batch(
     owner: NDArray[np.int32],
     brokers: int,
 ) -> tuple[Ints, Ints] | None:
-    """Match the samples with the last batch's, if no bundle changes its owner; None: any may.
+    """Match the samples with the last batch's, if no bundle changes its owner.
 
-    That is so if every report names what its broker owns, in the order of its last report, as in
-    nearly every batch. All reports must be whole. `names`, `rank`: of each sample, by rank. Returns
-    the rows of all samples' bundles, sorted, and the sample of each. Comparing names costs a tenth
-    of hashing them, and counts are compared before.
+    In nearly every batch each report names the bundles that its broker owns, in the order of its
+    last report. Then no name is hashed: comparing names takes a tenth of that time. All reports
+    must be whole. `names`, `rank`: of each sample, by rank. Returns the rows of all samples'
+    bundles, sorted, and the sample of each; None: a report differs.
     """
     # Each broker's report: where its samples begin, and how many it has. Row 0: no broker.
     whose = np.add(owner, 1, dtype=np.intp)
@@ -45,7 +45,7 @@ def match_last_batch(
     reports = first >= 0
     owned = np.bincount(whose, minlength=brokers + 1)
     if np.count_nonzero(reports) < len(broker_of_rank) or bool((owned != named)[reports].any()):
-        return None  # a broker has reported twice, or doesn't name as many bundles as it owns
+        return None  # a broker has reported twice, or names more or fewer bundles than it owns
     # The bundles of these brokers, and where their names must stand among the samples.
     known, place = one_array(bundles["name"]), bundles["place"].to_numpy()
     if len(names) == len(known):
@@ -60,9 +60,9 @@ def match_last_batch(
 
 
 def in_rank_order(samples: pa.Table, rank: Ints) -> tuple[pa.Table, Ints]:
-    """Return the samples of accepted reports in their order, and the rank of each one's report.
+    """Return the samples of accepted reports, sorted by rank, and the rank of each.
 
-    `rank`: report row → rank, or -1. The samples are not copied if they are in this order.
+    `rank`: report row → rank; -1: refused. The samples are not copied if they are in this order.
     """
     rank_of = rank.take(samples["report"].to_numpy())
     if not len(rank_of) or (rank_of[0] >= 0 and bool((rank_of[1:] >= rank_of[:-1]).all())):
@@ -73,13 +73,13 @@ def in_rank_order(samples: pa.Table, rank: Ints) -> tuple[pa.Table, Ints]:
 
 
 def sorted_by_bundle(row: Ints, bundles: int) -> Ints:
-    """Return the order that sorts samples by their bundle's row, stable."""
+    """Return the order that sorts samples by the row of their bundle; equal ones keep theirs."""
     order = np.empty(bundles, np.int64)
     places = np.arange(len(row))
     order[row] = places
     if len(row) == bundles and bool((order.take(row) == places).all()):  # one sample of each bundle
         return order
-    return np.sort((row << 32) | places) & 0xFFFFFFFF  # different keys: no stable sort is needed
+    return np.sort((row << 32) | places) & 0xFFFFFFFF  # the keys differ, so any sort will do
 
 
 def is_first(group: NDArray[np.integer]) -> NDArray[np.bool_]:
@@ -106,8 +106,8 @@ def find_bundle_rows(
 ) -> tuple[Ints, pa.Array]:
     """Return the row of each sample's bundle, and new names, whose rows follow the known ones.
 
-    A broker mostly lists its bundles in the order of its last report. So the bundle that was at
-    this `place` of its owner's report is tried first: comparing names costs a tenth of hashing
+    A broker mostly lists its bundles in the order of its last report. So the bundle at the same
+    `place` of that report is tried first, as comparing names takes a tenth of the time of hashing
     them. Samples with another name are looked up among all names.
     """
     # The row at each place of all brokers' last reports, in one list. Group 0: no broker.
@@ -118,13 +118,13 @@ def find_bundle_rows(
     owned = np.bincount(group, minlength=broker_of_rank.max(initial=-1) + 2)  # by each broker
     first = np.cumsum(owned) - owned  # where a broker's places begin in the list
     row_at = np.full(nowhere + 1, -1, np.int64)
-    row_at[_replace_unkept(nowhere, first.take(group) + before, before < owned.take(group))] = (
+    row_at[_replace_where_not(nowhere, first.take(group) + before, before < owned.take(group))] = (
         np.arange(nowhere)
     )
     row_at[nowhere] = -1
     # The bundle at each sample's place, if it has the sample's name.
     row = row_at.take(
-        _replace_unkept(
+        _replace_where_not(
             nowhere,
             first[broker_of_rank + 1].take(rank) + place,
             place < owned[broker_of_rank + 1].take(rank),
@@ -144,6 +144,6 @@ def find_bundle_rows(
     return row, new_names
 
 
-def _replace_unkept(other: int, values: Ints, kept: NDArray[np.bool_]) -> Ints:
-    """Return the values with `other` where they aren't kept; nearly always all are."""
+def _replace_where_not(other: int, values: Ints, kept: NDArray[np.bool_]) -> Ints:
+    """Return the values with `other` where `kept` is False, without a copy if it never is."""
     return values if kept.all() else np.where(kept, values, other)

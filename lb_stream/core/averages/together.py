@@ -1,9 +1,9 @@
 """The fold of many small shards in one pass.
 
-It costs little more than the fold of one shard with as many bundles. The rows of all shards follow
-one another as if they were one cluster's. The shard's number before a name keeps names apart; an
-offset keeps partitions apart. No row affects another shard's rows, so each shard gets what its own
-fold would give it.
+It costs little more than the fold of one shard with as many bundles. The tables of all shards are
+concatenated as if they were one cluster's. Names get the shard's number as a prefix, and partitions
+an offset, so that they differ between shards. No row affects another shard's rows, so the result is
+that of separate folds.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from lb_stream.core.model.view import Ints
 
 Folded = tuple[Shard, pa.Table]
 _MARK = 8
-"""Digits of a shard's number before a name: texts of equal length sort as numbers do."""
+"""Digits of a mark, which is a shard's number before names: of equal length, so that marks sort."""
 _LIVES = pa.array(SIGNS_OF_LIFE)
 
 
 def fold_together(
     shards: Sequence[Shard], batches: Sequence[Batch], now_ms: int, config: FoldConfig
 ) -> list[Folded]:
-    """Return what `fold` returns for each shard and its batch.
+    """Return the result of `fold` for each shard and its batch.
 
-    All shards are of different clusters. A shard is folded by itself if its batch has no report or
-    sign of life, or a refused report. So are all shards in mode `reference`, where a new report
-    counts for the whole cluster.
+    All shards are of different clusters. A shard is folded separately if its batch has no report or
+    sign of life, or has a refused report. In mode `reference` all are, as a new report counts for
+    the whole cluster.
     """
     # The shards that can be folded together.
     found: list[Folded | None] = [None] * len(shards)
@@ -53,7 +53,7 @@ def fold_together(
         for number, shard in enumerate(members.apart(folded)):
             if number not in alone:
                 found[joint[number]] = shard, NO_EVENTS
-    # The others, each by itself.
+    # The others, separately.
     return [
         folded_shard or fold(shard, batch, now_ms, config)
         for folded_shard, shard, batch in zip(found, shards, batches, strict=True)
@@ -185,23 +185,23 @@ class _JoinedShards:
 
 
 def _mark(number: int) -> str:
-    """Return a shard's number as it stands before names."""
+    """Return the mark of a shard: its number with leading zeros."""
     return f"{number:0{_MARK}d}"
 
 
 def _unmarked(names: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return names without their shards' numbers."""
+    """Return names without their marks."""
     return pc.utf8_slice_codeunits(names, _MARK)
 
 
 def _marked_ack(payload: str, mark: str) -> str:
-    """Return an acknowledgement whose bundle has its shard's number before its name."""
+    """Return an acknowledgement with a mark before its bundle's name."""
     ack = json.loads(payload)
     return canonical_json(ack | {"bundle": mark + ack["bundle"]}) if ack.get("bundle") else payload
 
 
 def _replace_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Return a table with another column of that name."""
+    """Return a table with the column of this name replaced."""
     at = table.schema.get_field_index(name)
     return table.set_column(at, table.schema.field(at), column)
 

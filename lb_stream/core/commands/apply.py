@@ -98,7 +98,7 @@ class CommandContext:
         return self._named_brokers(find_silent(self.view, self.config.balancer))
 
     def speaking_brokers(self) -> tuple[str, ...]:
-        """Return the brokers that have been heard lately and have not said goodbye."""
+        """Return the brokers that are neither silent nor departed."""
         quiet = find_silent(self.view, self.config.balancer) | self.view.brokers.left
         return self._named_brokers(~quiet)
 

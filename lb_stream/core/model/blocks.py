@@ -28,13 +28,14 @@ RATE_COLUMNS = (
 RESOURCES = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
 
 
-def _four(prefix: str) -> list[pa.Field]:
+def _rate_fields(prefix: str) -> list[pa.Field]:
+    """Return the fields of the four values, with a prefix."""
     return [pa.field(f"{prefix}_{value}", pa.float64()) for value in RATE_COLUMNS]
 
 
 STATS_SCHEMA = pa.schema(
     [
-        *_four("latest"),
+        *_rate_fields("latest"),
         ("topics", pa.int64()),
         ("producers", pa.int64()),
         ("consumers", pa.int64()),
@@ -45,7 +46,7 @@ BUNDLE_SCHEMA = pa.schema(
     [
         ("name", pa.string()),
         ("owner", pa.int32()),
-        # Append time of the first report of its owner since which every report names it.
+        # Append time of the record that made this broker the owner, or the bundle unassigned.
         ("owner_since_ms", pa.int64()),
         ("reported_ms", pa.int64()),  # append time of the last report that names it
         ("place", pa.int32()),  # place among this shard's bundles in that report
@@ -54,9 +55,9 @@ BUNDLE_SCHEMA = pa.schema(
         ("system", pa.bool_()),  # of a heartbeat or SLA-monitor namespace
         *STATS_SCHEMA,
         ("short_samples", pa.int32()),
-        *_four("short"),
+        *_rate_fields("short"),
         ("long_samples", pa.int32()),
-        *_four("long"),
+        *_rate_fields("long"),
     ]
 )
 REPORT_FIELDS: list[pa.Field] = [
@@ -69,7 +70,7 @@ REPORT_FIELDS: list[pa.Field] = [
         for resource in RESOURCES
         for part in ("usage", "limit")
     ],
-    *_four("latest"),
+    *_rate_fields("latest"),
     pa.field("topics", pa.int64()),
     pa.field("bundles", pa.int64()),
     pa.field("producers", pa.int64()),
@@ -90,7 +91,7 @@ BROKER_SCHEMA = pa.schema(
         pa.field("seen_ms", pa.int64()),  # append time of its last record of any kind
         pa.field("reported_ms", pa.int64()),  # append time of its last accepted report; 0: none
         pa.field("heartbeats", pa.bool_()),  # it has ever sent a heartbeat
-        pa.field("left", pa.bool_()),  # it said goodbye
+        pa.field("left", pa.bool_()),  # departed
         # Partition of its last record in the reports' topic; null: not known.
         pa.field("partition", pa.int32()),
         pa.field("sampled", pa.bool_()),  # it sent a new sample in this batch
@@ -169,13 +170,13 @@ def read_stream(data: pa.Buffer) -> pa.Table:
 
 
 def _read_stream(data: pa.Buffer) -> pa.Table:
-    """Read a stream. One batch with a schema that was read before is read fast.
+    """Return the table of a stream, with its schema from the cache if it was read before.
 
-    Nearly all streams are such. Arrow's own reader takes four times as long, because it reads the
-    schema again.
+    Nearly all streams are one batch of a known schema. Arrow's own reader takes four times as long,
+    because it reads the schema again.
     """
     length = _length_of_schema(data)
-    schema = _schema_of(data.slice(0, length).to_pybytes()) if length else None
+    schema = _read_schema(data.slice(0, length).to_pybytes()) if length else None
     if schema is not None:
         rest = pa.BufferReader(data.slice(length))
         with suppress(EOFError):  # the stream has no batch
@@ -195,11 +196,12 @@ def _length_of_schema(data: pa.Buffer) -> int:
         return 0
     mark, length = struct.unpack("<Ii", memoryview(data)[: len(END_OF_STREAM)])
     end = len(END_OF_STREAM) + length
-    return end if mark == 0xFFFFFFFF and length > 0 and end + len(END_OF_STREAM) < data.size else 0
+    is_known = mark == 0xFFFFFFFF and length > 0 and end + len(END_OF_STREAM) < data.size
+    return end if is_known else 0
 
 
 @lru_cache(maxsize=64)
-def _schema_of(message: bytes) -> pa.Schema | None:
+def _read_schema(message: bytes) -> pa.Schema | None:
     """Return the schema in a message; None: it has dictionaries, which precede the first batch."""
     schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(message))
     return None if any(pa.types.is_dictionary(field.type) for field in schema) else schema

@@ -25,7 +25,7 @@ from lb_stream.core.model.operator_state import OperatorState
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A decision that no report has confirmed yet."""
+    """A published decision without an outcome."""
 
     decision_id: str
     kind: str
@@ -183,8 +183,9 @@ class Memory:
 
     # Decisions and moves.
     pending: tuple[Pending, ...] = ()
-    recently_unloaded: Mapping[str, int] = field(default_factory=dict)  # bundle → when
-    unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → last confirmed
+    recently_unloaded: Mapping[str, int] = field(default_factory=dict)  # bundle → when it moved
+    # Broker → when a move out of it was last confirmed.
+    unloaded_brokers: Mapping[str, int] = field(default_factory=dict)
     retries: Mapping[str, Retry] = field(default_factory=dict)  # bundle → its back-off
     reserved: Mapping[str, str] = field(default_factory=dict)  # released bundle → destination
     moves: Mapping[str, MoveInProgress] = field(default_factory=dict)  # bundle → its move
@@ -198,9 +199,9 @@ class Memory:
     missed_ms: int | None = None  # since when rounds have failed, and changes of owners are missed
 
     # Brokers.
-    # Broker → its settings by which it balances by itself.
+    # Broker → settings with which its own load manager still balances.
     balances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    clashing: int = 0  # brokers that balance by themselves while decisions are published
+    clashing: int = 0  # number of brokers in `balances` while decisions are published
     merging: tuple[str, ...] = ()  # brokers whose agents can merge bundles
     dead: tuple[str, ...] = ()  # brokers declared dead
     suspension: Suspension | None = None

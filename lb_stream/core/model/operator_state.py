@@ -1,6 +1,6 @@
-"""Operators' state: what their commands have set for a cluster, and which of them wait.
+"""The state that operators' commands have set for a cluster, and commands that are not done.
 
-It is part of the cluster's memory, and stays until another command changes it.
+It is part of the cluster's memory. Only another command changes it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class OperatorState:
         }
 
     def policies(self, others: Policies) -> Policies:
-        """The policies of the orders, over others that are known already."""
+        """Return these policies, with those that commands have set over them."""
         isolation = tuple(map(isolation_policy, self.isolation.values()))
         return Policies(
             isolation=isolation or others.isolation,

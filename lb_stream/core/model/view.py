@@ -66,10 +66,11 @@ class Rates:
 
         Rows of group -1 count nowhere.
         """
-        rows = np.add(group, 1, dtype=np.intp)  # group -1 is summed too, and then left out
+        # Group -1 becomes number 0, whose sum is dropped: cheaper than leaving out its rows.
+        number = np.add(group, 1, dtype=np.intp)
         return Rates(
             *(
-                np.bincount(rows, column, groups + 1)[1:].astype(np.float64, copy=False)
+                np.bincount(number, column, groups + 1)[1:].astype(np.float64, copy=False)
                 for column in self.columns
             )
         )
@@ -109,10 +110,11 @@ class Brokers:
     load_ema: Floats
     throughput_ema: Floats
     seen_ms: Ints  # append time of the last record
-    clock_ms: Ints  # time of the partition that the broker's records are in
+    # Append time up to which the broker's partition has been read: unread records are no silence.
+    clock_ms: Ints
     reported_ms: Ints  # append time of the last load report
     heartbeats: Bools  # it has ever sent a heartbeat
-    left: Bools  # it said goodbye
+    left: Bools  # departed
     sampled: Bools  # it sent a new sample in this batch
     alive: Bools
     speaking: Bools  # not silent
@@ -177,7 +179,7 @@ class Bundles:
         return bisect_right(_SortedNames.from_array(self.names), name.encode())
 
     def rows_of_namespace(self, namespace: str) -> slice:
-        """Return the rows of a namespace's bundles, which stand together."""
+        """Return the rows of a namespace's bundles, which follow one another."""
         names = _SortedNames.from_array(self.names)
         return slice(
             bisect_left(names, f"{namespace}/0x".encode()),
@@ -194,10 +196,10 @@ class Bundles:
         given = list(names)
         if not given:
             return np.empty(0, np.intp)
-        if len(given) <= FEW + len(self.names) // ROWS_A_NAME:
-            few = _SortedNames.from_array(self.names).find(given)
-            if few is not None:
-                return few
+        if len(given) <= FEW_NAMES + len(self.names) // ROWS_PER_NAME:
+            rows_of_few = _SortedNames.from_array(self.names).find(given)
+            if rows_of_few is not None:
+                return rows_of_few
         wanted = pa.array(given, pa.string()).dictionary_encode()
         rows = np.full(len(wanted.dictionary), -1, np.intp)
         if len(rows):
@@ -208,8 +210,8 @@ class Bundles:
         return result
 
 
-FEW, ROWS_A_NAME = 8, 500
-"""FEW names, and one more for each ROWS_A_NAME rows, are looked up one by one."""
+FEW_NAMES, ROWS_PER_NAME = 8, 500
+"""Up to FEW_NAMES names, and one more for each ROWS_PER_NAME rows, are looked up one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,14 +276,15 @@ class ClusterView:
     def bundle_counts(self, *, system: bool = True) -> Ints:
         """Return the number of bundles of each broker. O(bundles).
 
-        `system`: heartbeat and SLA-monitor bundles count too.
+        `system`: whether system bundles count.
         """
-        owner, brokers = self.bundles.owner, len(self.brokers) + 1
-        counts: Ints = np.bincount(owner + 1, minlength=brokers)[1:]
+        owner, numbers = self.bundles.owner, len(self.brokers) + 1  # number 0: unassigned
+        counts: Ints = np.bincount(owner + 1, minlength=numbers)[1:]
         if system:
             return counts
-        own: Ints = counts - np.bincount(owner[self.bundles.system] + 1, minlength=brokers)[1:]
-        return own
+        system_owner = owner[self.bundles.system]
+        others: Ints = counts - np.bincount(system_owner + 1, minlength=numbers)[1:]
+        return others
 
 
 def with_moves(view: ClusterView, bundles: Rows, destinations: Rows) -> ClusterView:
@@ -324,6 +327,10 @@ def with_moves(view: ClusterView, bundles: Rows, destinations: Rows) -> ClusterV
 def _moved_resources(
     brokers: Brokers, sources: Rows, destinations: Rows, throughput: Floats
 ) -> dict[str, tuple[Floats, Floats]]:
+    """Return brokers' resources (usage, limit) once bundles have moved.
+
+    `sources`, `destinations`: rows of brokers; -1: none. `throughput`: of each bundle.
+    """
     leaves, arrives = sources >= 0, destinations >= 0
     amounts, changed = resources_used(brokers, sources, throughput), {}
     for name, (usage, limit) in brokers.resources.items():

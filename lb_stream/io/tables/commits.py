@@ -38,7 +38,7 @@ The same as io.tables.delta.HISTORY.
 SURE_S = KEPT_S / 2
 """How long after a look or a commit a version that is absent has never been written.
 
-Nobody has had the time to write it and to remove it again.
+No writer has had the time to write it and to remove it again.
 """
 REARRANGE = "OPTIMIZE"
 """Delta's name for a commit after which the rows are the same, in other files."""

@@ -1,10 +1,9 @@
-"""Files of Arrow blocks beside the checkpoint: what the shards hold.
+"""Files of Arrow blocks with the shards' contents, in the checkpoint.
 
-The state names places in these files. A file is written once, by one task, and never changes. It
-counts once it has its name, which consists of the batch, the job's epoch, the task and the
-settings. So a task that runs again writes the same bytes under the same name. A job that was shut
-out and goes on writes beside the job that replaced it, never over it. If a name is taken, the file
-that has it stays.
+Spark's state has references to these blocks. One task writes a file, which never changes after
+that. The file is complete once it has its name, which consists of the batch, the job's epoch, the
+task and the settings. So a task that runs again writes the same bytes under the same name, and a
+fenced job that still runs overwrites no file of its successor. An existing file is not replaced.
 """
 
 from __future__ import annotations
@@ -31,12 +30,11 @@ _MEMORIES = "-memories.arrow"
 CACHE_BYTES = 64 << 20
 """Size of the blocks of object stores that a process keeps in memory."""
 PIECE_BYTES = 256 << 10
-"""Bytes of a file in an object store that are read at once: the blocks nearby are needed next."""
+"""Bytes of a file in an object store that one request reads: nearby blocks are needed next."""
 MAX_PIECES = 8
 """Number of pieces that a process keeps in memory."""
 ALIGNMENT = 64
-"""Blocks begin at multiples of this, so that Arrow can use columns where they lie in a mapped
-file."""
+"""Blocks begin at multiples of this, so that Arrow uses columns of a mapped file without a copy."""
 
 
 @dataclass(slots=True)
@@ -77,7 +75,7 @@ class BlockWriter:
         return reference
 
     def close(self) -> None:
-        """Make the file durable and give it its name, if there is one."""
+        """Make the file durable and give it its name, if a block was written."""
         if self._draft is not None:
             self._draft.close()
             self._draft = None
@@ -88,10 +86,10 @@ class BlockWriter:
 
 @dataclass(slots=True)
 class _BlockCache:
-    """Blocks of object stores that this process has read or written last.
+    """The blocks of object stores that this process has read or written last.
 
-    The next tasks and batches need most of them again. A block never changes, so none is ever
-    stale. For files of this machine the page cache does the same.
+    The next tasks and batches need most of them again. No entry is ever stale, as blocks never
+    change. Local files are not cached here, as the operating system's page cache has them.
     """
 
     blocks: OrderedDict[tuple[Store, str], pa.Buffer] = field(default_factory=OrderedDict)
@@ -138,9 +136,9 @@ _CACHE = _BlockCache()
 
 @dataclass(slots=True)
 class OpenFiles:
-    """A checkpoint of which one task reads many blocks.
+    """A checkpoint from which one task reads many blocks.
 
-    A file of this machine is opened once, and stays mapped as long as this object exists.
+    A local file is opened once, and stays mapped while this object exists.
     """
 
     checkpoint: Store
@@ -167,8 +165,8 @@ class OpenFiles:
 def read_block(checkpoint: Store | OpenFiles, reference: str) -> pa.Table:
     """Return the block that a reference names.
 
-    Of a file of this machine only the pages that are used are read. Raises FileNotFoundError, and
-    ArrowInvalid when the file is damaged.
+    A local file is mapped, and only the used pages are read. Raises FileNotFoundError, and
+    ArrowInvalid if the file is damaged.
     """
     store = checkpoint.checkpoint if isinstance(checkpoint, OpenFiles) else checkpoint
     block = _CACHE.find(store, reference)
@@ -179,8 +177,8 @@ def read_block(checkpoint: Store | OpenFiles, reference: str) -> pa.Table:
         if block.size < int(length):
             size = int(begin) + block.size
             raise pa.ArrowInvalid(
-                f"{checkpoint}/{FOLDER}/{name} is cut off: it has {size} bytes, {reference} ends "
-                "behind them"
+                f"{checkpoint}/{FOLDER}/{name} is cut off: it has {size} bytes, and {reference} "
+                "ends after them"
             )
         if store.local is None:
             _CACHE.keep(store, reference, block)
@@ -188,7 +186,7 @@ def read_block(checkpoint: Store | OpenFiles, reference: str) -> pa.Table:
 
 
 def file_of(reference: str) -> str:
-    """Return the name of the file that a reference names."""
+    """Return the name of the file that contains a block."""
     return reference.rsplit(":", 2)[0]
 
 
@@ -231,7 +229,7 @@ def delete_batch_files(checkpoint: Store, batch_id: int, epoch: int) -> None:
 def delete_unused_files(checkpoint: Store, used: set[str], oldest_batch: int) -> int:
     """Delete the files of batches before `oldest_batch` that are not in `used`.
 
-    Returns how many were deleted. Newer files stay: a task of the running batch may have just
+    Returns the number of deleted files. Newer files stay, as a task of the running batch may have
     written them.
     """
     deleted = 0
@@ -244,4 +242,5 @@ def delete_unused_files(checkpoint: Store, used: set[str], oldest_batch: int) ->
 
 
 def _list_names(checkpoint: Store) -> list[str]:
+    """Return the names of all block files."""
     return [entry.name for entry in checkpoint.list(FOLDER)]

@@ -1,8 +1,8 @@
-"""The directory: which clusters exist and how each is cut into shards, one file for each batch.
+"""The directory of a batch: the known clusters, and how each is cut into shards.
 
-The driver writes it, the decoding tasks read it. As each batch has a small JSON file of its own in
-the checkpoint, a batch that runs again reads the same directory. The file's name has the epoch of
-the job that wrote it: a job doesn't read what a job that was shut out has written meanwhile.
+The driver writes it, the decoding tasks read it. Each batch has a small JSON file of its own in the
+checkpoint, so a batch that runs again reads the same directory. The file's name has the epoch of
+the job that wrote it, so that no job reads a directory of a fenced job.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ FOLDER = "lb-shards"
 class ShardMap(msgspec.Struct, frozen=True, gc=False):
     """How one cluster is cut into shards in a batch.
 
-    `shards`: their number in this batch. `blocks`: references to each shard's blocks after the
-    batch before (brokers, names, values), in the shards' order. `since_ms`: since when the blocks
-    are the same and nothing was heard of the cluster. `leaving`: the cluster is forgotten unless
-    this batch brings something of it. `asked`: pending decision → the broker that was asked, and
-    the bundle. `history_ms`: time of the last batch that added to the cluster's history.
+    `shards`: their number in this batch. `blocks`: references to each shard's blocks (brokers,
+    names, values) after the last batch, in the shards' order. `since_ms`: since when the cluster is
+    silent and its blocks are the same. `leaving`: the cluster is forgotten unless this batch has a
+    record of it. `asked`: pending decision → the asked broker, and the bundle. `history_ms`: time
+    of the last batch that added to the cluster's history.
     """
 
     shards: int = 1
@@ -51,9 +51,9 @@ class ShardMap(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def inherited(self) -> str | None:
-        """The blocks from which the shards begin, as JSON; None if each begins from its state.
+        """The blocks from which the shards begin, as JSON; None: each begins from its state.
 
-        They begin from these blocks when their number has just changed. An only shard always does.
+        Shards begin from blocks if their number has just changed, or if there is only one.
         """
         if self.is_resharded or (self.blocks and self.shards == 1):
             return canonical_json(self.blocks)
@@ -77,9 +77,9 @@ _read_memory = msgspec.json.Decoder(_PendingMemory).decode
 
 
 def read_asked(memory: str) -> dict[str, tuple[str, str]]:
-    """Return pending decision → the broker that was asked, and the bundle, from a memory's JSON.
+    """Return pending decision → the asked broker, and the bundle, from a memory's JSON.
 
-    Empty for a memory that can't be read: its rounds fail, and say so.
+    Empty if the memory can't be read: then the cluster's rounds fail with that error.
     """
     try:
         pending = _read_memory(memory).pending
@@ -104,7 +104,7 @@ def write_directory(
 
 
 def read_directory(checkpoint: Store, batch_id: int, epoch: int) -> dict[str, ShardMap]:
-    """Return the directory of a batch: this job's, else that of the last job before it.
+    """Return the directory that this job, or else the last earlier job, wrote for a batch.
 
     Raises FileNotFoundError when there is none.
     """
@@ -161,14 +161,14 @@ LISTENED_MS = 3_600_000
 A live broker reports at least every `report_max_interval_ms` (15 min).
 """
 BREAK_MS = 60_000
-"""A longer time between two batches is a break: records from then may not have been read yet."""
+"""A longer time between two batches is a break: records of that time may still be unread."""
 
 
 @dataclass(slots=True)
 class ListeningTime:
-    """Since when this job has read all records without a break.
+    """The time since which this job has read all records without a break.
 
-    While the job was stopped or behind, the silence of a cluster means nothing.
+    A cluster counts as silent only in this time: before, its records may not have been read.
     """
 
     since_ms: int | None = None
@@ -185,7 +185,7 @@ class ListeningTime:
     def silent_clusters(
         self, clusters: Mapping[str, ShardMap], now_ms: int, retention_ms: int
     ) -> list[str]:
-        """Return the clusters of which nothing was heard for `retention_ms`; 0: none."""
+        """Return the clusters that have been silent for `retention_ms`; none if that is 0."""
         if (
             not retention_ms
             or self.since_ms is None

@@ -1,8 +1,8 @@
-"""History: which batches add rows to `bundle_history` and `broker_history`, and which rows.
+"""The rows that a batch adds to `bundle_history` and `broker_history`.
 
-Time is divided into slots. The first batch in a slot that brings a cluster anything new adds a row
-for each bundle that was reported since the last such batch. Once an hour it adds a row for every
-bundle: readers look back one hour at most.
+Time is divided into slots. The first batch in a slot with a new sample of a cluster adds a row for
+each bundle that was reported since the last such batch. Once an hour it adds a row for every
+bundle, as readers look back one hour at most.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from lb_stream.contracts.tables import BROKER_HISTORY, BUNDLE_HISTORY
 from lb_stream.core.model.blocks import RATE_COLUMNS, Shard
 
 WHOLE_MS = 3_600_000
-"""How often every bundle gets a row."""
+"""Time after which every bundle gets a row."""
 
 
 class Slot(NamedTuple):
     """A slot of time for which a cluster's history gets rows.
 
-    `since_ms`: bundles that were last reported before then have their rows already.
+    `since_ms`: bundles that were last reported before this time have their rows already.
     """
 
     begin_ms: int
@@ -31,10 +31,10 @@ class Slot(NamedTuple):
 
 
 def next_slot(before_ms: int | None, now_ms: int, resolution_ms: int) -> Slot | None:
-    """Return the slot that begins with a batch of this time; None if no slot begins.
+    """Return the slot that begins with a batch at `now_ms`; None: no slot begins.
 
-    `before_ms`: time of the batch that began the last slot. The rows reach back one slot more than
-    needed, as a partition may be read a little later than the others.
+    `before_ms`: time of the batch that began the last slot. `since_ms` is one slot earlier than
+    that, as partitions may be read at different times.
     """
     if not resolution_ms or (
         before_ms is not None and now_ms // resolution_ms <= before_ms // resolution_ms
@@ -49,7 +49,7 @@ def next_slot(before_ms: int | None, now_ms: int, resolution_ms: int) -> Slot | 
 def bundle_rows(cluster: str, shard: Shard, slot: Slot) -> pa.Table:
     """Return the shard's rows of `bundle_history` for a slot, sorted by name.
 
-    They are the bundles that were reported, or lost their owner, since `slot.since_ms`.
+    They are the bundles that were reported, or became unassigned, since `slot.since_ms`.
     """
     bundles = shard.bundles
     changed_ms = np.maximum(bundles["reported_ms"].to_numpy(), bundles["owner_since_ms"].to_numpy())

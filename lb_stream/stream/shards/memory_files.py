@@ -1,7 +1,7 @@
-"""Memories on their way to the deciding tasks: each task reads those of its own clusters.
+"""Gives the deciding tasks the memories of their clusters.
 
-Inside of the pickled function all memories would go to every task, through every process on the
-way. Only when they are small do they go that way, because a file would cost more.
+Small memories are part of the pickled function, which every task gets: that costs less than a file.
+Large ones go into a file, from which each task reads those of its own clusters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lb_stream.stream.shards.block_files import BlockWriter, memory_file, read_b
 from lb_stream.stream.shards.partition_keys import deciding_task
 
 STORED_CHARACTERS = 128 << 10
-"""Memories of all clusters together that are longer than this go into a file."""
+"""The memories of all clusters go into a file if they are longer than this together."""
 
 
 class BatchMemories(NamedTuple):
@@ -63,7 +63,7 @@ def distribute_memories(
 def read_memories(
     checkpoint: Store, stored: tuple[str, ...], clusters: Iterable[str]
 ) -> BatchMemories:
-    """Return the stored memories of some clusters; all clusters of one task are in one block."""
+    """Return the stored memories of some clusters. A block has those of one task's clusters."""
     wanted = sorted({deciding_task(cluster, len(stored)) for cluster in clusters})
     rows = [row for task in wanted for row in read_block(checkpoint, stored[task]).to_pylist()]
     balancer = {row["cluster"]: row["balancer"] for row in rows}

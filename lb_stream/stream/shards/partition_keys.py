@@ -1,8 +1,8 @@
-"""Keys for the shards of large clusters, chosen so that Spark spreads them evenly over partitions.
+"""Keys of shards, chosen so that Spark spreads the shards of a large cluster evenly.
 
-Spark puts a key into the partition that its hash names, and few keys hash unevenly: of 32 shards on
-two partitions, 22 and 10. So a shard's key is not its number, but a number whose hash leads to the
-wanted partition.
+Spark chooses a key's partition by its hash, which is uneven for few keys: 32 shards on two
+partitions would be 22 and 10. So a shard's key is not its number, but another number whose hash
+leads to the wanted partition.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def deciding_task(cluster: str, tasks: int) -> int:
 def slots_of(cluster: str, shards: int, partitions: int) -> tuple[int, ...]:
     """Return the key of each shard: shard s goes to partition s modulo `partitions`.
 
-    The only shard of a small cluster has key 0, wherever that leads.
+    The only shard of a small cluster has key 0, and goes to any partition.
     """
     if shards == 1:
         return (0,)

@@ -1,4 +1,4 @@
-"""Which clusters a pipeline balances, where several pipelines share the topics."""
+"""The clusters that a pipeline balances, if several pipelines share the topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many shards a cluster has, and which parts of `bundle_averages` its shards write."""
+"""The number of a cluster's shards, and the parts of `bundle_averages` that they write."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ TABLE_PARTS = 16
 
 @dataclass(frozen=True, slots=True)
 class ClusterBlocks:
-    """Where a cluster's shards are after a batch; without blocks the cluster has been forgotten.
+    """The blocks of a cluster's shards after a batch; empty if the cluster was forgotten.
 
-    `sampled`: a report brought anything new. `bundles`: their number; None: not known. `error`: the
-    cluster's round has failed.
+    `sampled`: the batch has a new sample of the cluster. `bundles`: their number; None: not known.
+    `error`: the cluster's round has failed.
     """
 
     now_ms: int
@@ -43,7 +43,7 @@ class ClusterBlocks:
 def history_slot(before: ShardMap, after: ClusterBlocks, resolution_ms: int) -> Slot | None:
     """Return the slot of the cluster's history that begins with this batch.
 
-    None if no slot begins, or if the batch brought nothing new.
+    None: no slot begins, or the batch has no new sample.
     """
     if not after.sampled or after.failed:
         return None
@@ -53,9 +53,9 @@ def history_slot(before: ShardMap, after: ClusterBlocks, resolution_ms: int) -> 
 def next_shard_map(
     before: ShardMap, after: ClusterBlocks, shard_bundles: int, resolution_ms: int = 0
 ) -> ShardMap:
-    """Return how the next batch cuts a cluster into shards.
+    """Return a cluster's shard map in the next batch.
 
-    After a failure it is cut as in this batch, so that resharding is tried again. `shard_bundles`:
+    After a failure it is that of this batch, so that resharding is tried again. `shard_bundles`:
     bundles of one shard. `resolution_ms`: length of a slot of history; 0: there is no history.
     """
     unchanged = after.blocks == before.blocks and before.since_ms is not None and not after.error
@@ -71,10 +71,10 @@ def next_shard_map(
 
 
 def wanted_shards(bundles: int, shards: int, shard_bundles: int) -> int:
-    """Return the number of shards for so many bundles: a power of two.
+    """Return the number of shards for this number of bundles: a power of two.
 
-    `shards`: the present number, which stays unless shards have become more than half too large or
-    are less than a quarter full.
+    `shards`: the present number. It stays while a shard has between 1/4 and 3/2 of `shard_bundles`
+    on average.
     """
     too_few = 2 * bundles > 3 * shard_bundles * shards
     too_many = 4 * bundles < shard_bundles * shards
@@ -123,21 +123,21 @@ def due_parts(
 ) -> Parts:
     """Return the parts of `bundle_averages` that a batch must rewrite, with all their shards.
 
-    `directory`: how the batch cut its clusters. `resolution_ms`: as for `next_shard_map`. A cluster
-    that has just been resharded or forgotten also leaves parts that it no longer has.
+    They include the parts that a resharded or forgotten cluster has left. `directory`: the shard
+    maps of the batch. `resolution_ms`: as for `next_shard_map`.
     """
     due: set[str] = set()
     content: Parts = {}
     for cluster, after in sorted(clusters.items()):
         before = directory.get(cluster, NEW)
-        # What each part holds after this batch, due or not.
+        # The shards of each part after this batch, due or not.
         shards = len(after.blocks)
         parts = [table_part(cluster, shard, shards) for shard in range(shards)]
         slot = history_slot(before, after, resolution_ms)
         for shard, (part, blocks) in enumerate(zip(parts, after.blocks, strict=True)):
             entry = DueShard(cluster, shard, after.now_ms, blocks, slot)
             content.setdefault(part, []).append(entry)
-        # Which parts have changed.
+        # The parts that have changed.
         leaves = before.is_resharded or not after.blocks
         if (after.sampled or leaves) and not after.failed:
             due.update(parts)

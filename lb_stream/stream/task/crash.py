@@ -1,4 +1,4 @@
-"""Crash points: named moments at which a test kills the whole job, to see what recovery does.
+"""Crash points: named moments at which a test kills the whole job, to check its recovery.
 
 `stream.crash_at = "after_log:3"` kills every process of the job's group (SIGKILL) when one process
 reaches that point for the third time. Without the setting a crash point costs one comparison.
@@ -21,7 +21,7 @@ Its value is the setting and the process group to kill: `after_log:3:1234`.
 
 
 class _ArmedPoint:
-    """The crash point that kills the job, and how many hits are left until it does."""
+    """The crash point that kills the job, and the number of hits left until it does."""
 
     def __init__(self, text: str) -> None:
         at, _, group = text.rpartition(":")
@@ -48,7 +48,7 @@ def arm(setting: str) -> Mapping[str, str]:
     Returns the environment that arms the Python workers. Raises SettingError when the job isn't in
     a process group of its own: the processes that started it would be killed, too.
     """
-    # Crash points lie deep in all rooms: an argument would have to pass through all of them.
+    # A global, as an argument would have to pass through all functions above a crash point.
     global _armed  # noqa: PLW0603
     _armed = None
     if not setting:

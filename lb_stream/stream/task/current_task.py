@@ -1,4 +1,4 @@
-"""The running task of a batch, and what a Python worker does before its first task."""
+"""The running task of a batch, and the preparation of a Python worker for its first task."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class TaskId(NamedTuple):
 def current_task() -> TaskId:
     """Return the numbers of the running task; zeros outside of a task.
 
-    The first call in a worker also takes the imported modules out of garbage collection: every task
-    calls this function first.
+    Every task calls this first. The first call in a worker also excludes the imported modules from
+    garbage collection.
     """
     task = TaskContext.get()
     if task is None:
@@ -38,17 +38,17 @@ def current_task() -> TaskId:
 
 @cache
 def _freeze_modules() -> None:
-    """Exclude all that has been imported from garbage collection, once in a worker.
+    """Exclude all imported modules from garbage collection, once in a worker.
 
-    PySpark collects garbage after each task. With the modules that takes 15 ms of each batch.
+    PySpark collects garbage after each task, and the modules would cost 15 ms of each batch.
     """
     gc.freeze()
 
 
 def silence_schema_worker() -> None:
-    """Discard what the worker prints that Spark starts for the state's schema.
+    """Discard the output of the worker that Spark starts for the state's schema.
 
-    Spark starts it before a query's first batch. It prints six lines about itself.
+    Spark starts it before a query's first batch, and it prints six lines about itself.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None and spec.name.endswith("transform_with_state_driver_worker"):

@@ -34,7 +34,7 @@ ShardState = tuple[int, str, str, str]
 
 
 class KeyState(Protocol):
-    """What Spark's state store holds for the key whose rows are being folded."""
+    """Spark's state of the key whose rows are being folded."""
 
     def get(self) -> ShardState | None:
         """Return the state; None for a new key."""
@@ -47,7 +47,7 @@ class KeyState(Protocol):
 
 
 class TaskWork(Protocol):
-    """What one task does with its keys."""
+    """The work of one task on its keys."""
 
     def begin(self, state: KeyState) -> None:
         """Prepare for the first key."""

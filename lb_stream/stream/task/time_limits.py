@@ -53,7 +53,7 @@ MIN_S = 0.2
 """Time of all shadows of one task in one batch (s), even if its rounds take no time."""
 SKIPPED: Entry = {
     "outcome": "skipped",
-    "detail": "it would have taken more than shadows' share of the round "
+    "detail": "it would take more than the shadows' share of the round's time "
     "(stream.shadow_time_percent)",
 }
 
@@ -62,8 +62,7 @@ SKIPPED: Entry = {
 class ShadowBudget:
     """The time that shadows may still take in one task of a batch.
 
-    `share`: the part of each round's time that they earn. `left_s`: what is left; it begins with
-    MIN_S.
+    `share`: the part of each round's time that is added. `left_s`: the time left, MIN_S at first.
     """
 
     share: float
@@ -71,7 +70,7 @@ class ShadowBudget:
 
     @staticmethod
     def from_percent(share_percent: int) -> ShadowBudget:
-        """Return the budget before the first round; with a share of 0 there is no time at all."""
+        """Return the budget before the first round; with a share of 0 it stays empty."""
         return ShadowBudget(share_percent / 100.0, MIN_S if share_percent else 0.0)
 
     def earn(self, seconds: float) -> None:
@@ -81,10 +80,10 @@ class ShadowBudget:
     def evaluate(
         self, shadow_input: ShadowInput, shadows: Settings, remembered: str
     ) -> ShadowColumns:
-        """Return what the log says of a cluster's shadows in a round, within the budget.
+        """Return the log's columns of a cluster's shadows in a round, made within the budget.
 
-        `remembered`: the column `shadow_memory` of the row before. What is left is divided equally.
-        Raises nothing: shadows whose memory can't be read begin anew with the next round.
+        `remembered`: the column `shadow_memory` of the last row. The shadows share the time left
+        equally. Raises nothing: shadows whose memory can't be read begin anew in the next round.
         """
         try:
             return evaluate_shadows(shadow_input, shadows, remembered, self._attempt(len(shadows)))
@@ -93,7 +92,7 @@ class ShadowBudget:
             return ShadowColumns(canonical_json(entries))
 
     def _attempt(self, shadows: int) -> Attempt:
-        """Return the function that evaluates one of this many shadows, within its part."""
+        """Return the function that evaluates one of this many shadows, within its share."""
         waiting = shadows
 
         def attempt(_name: str, evaluate: Evaluate) -> tuple[ShadowMemory | None, Entry]:
@@ -106,7 +105,7 @@ class ShadowBudget:
                     raise TimeLimitExceeded
                 with time_limit(limit_ms, "stream.shadow_time_percent"):
                     memory, entry = evaluate()
-                    # What can't be logged has failed.
+                    # A result that can't be logged is a failure.
                     canonical_json([memory, entry])
                 return memory, entry
             except TimeLimitExceeded:
