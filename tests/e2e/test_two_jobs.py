@@ -117,7 +117,7 @@ def finishes(job: "subprocess.Popen[bytes]", pipeline: Pipeline, first: Pipeline
     assert job.wait(timeout=60) in (0, 143)
 
 
-def test_a_second_job_is_refused_before_spark_starts_and_one_that_is_to_take_over_waits_for_the_first_ones_end(
+def test_a_second_job_is_refused_before_spark_starts_and_a_standby_waits_for_the_first_ones_end(
     first: Pipeline,
 ) -> None:
     second = beside(first)

@@ -83,7 +83,7 @@ def looks(views: list[ClusterView]) -> list[MergeLook]:
 
 
 @given(clusters())
-def test_pairs_are_apart_each_is_two_neighbours_that_are_small_together_and_every_namespace_keeps_enough(
+def test_pairs_are_small_neighbours_that_do_not_overlap_and_every_namespace_keeps_enough(
     views: list[ClusterView],
 ) -> None:
     before = Counter(map(namespace_of, views[0].bundles.names.to_pylist()))

@@ -139,7 +139,7 @@ def test_no_bundle_is_in_two_decisions_at_once(steps: list[Step], config: Cluste
 
 
 @given(lives(), configs)
-def test_no_bundle_goes_to_a_broker_that_is_silent_and_what_was_released_is_remembered_until_somebody_has_it(
+def test_no_bundle_goes_to_a_silent_broker_and_a_released_one_is_remembered_until_it_is_owned(
     steps: list[Step], config: ClusterConfig
 ) -> None:
     for view, memory, done in played(steps, config):

@@ -278,7 +278,7 @@ def test_an_unload_whose_answer_is_lost_is_done_when_the_bundle_has_gone(
     assert len(cluster.acts()) == 1
 
 
-def test_an_unload_whose_answer_is_lost_has_failed_when_the_bundle_is_still_here_and_is_not_sent_twice(
+def test_an_unload_without_an_answer_has_failed_if_the_bundle_is_here_and_is_not_sent_twice(
     cluster: FakeCluster,
 ) -> None:
     def hang_up(call: Call) -> Reply | None:

@@ -231,7 +231,7 @@ def test_the_round_hears_of_brokers_that_balance_by_themselves_and_of_those_that
     }
 
 
-def test_a_too_large_bundle_of_an_extensible_broker_is_asked_to_be_split_and_the_split_is_carried_out(
+def test_an_extensible_broker_asks_for_the_split_of_a_large_bundle_and_carries_it_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = cluster_config({"bundle_max_topics": 4, "split_hit_count": 1})

@@ -127,7 +127,7 @@ def test_each_bundle_alone_goes_where_the_leader_sent_it_from_the_same_candidate
         assert ranked == pytest.approx(shed.candidates, rel=1e-15)
 
 
-def test_all_bundles_of_a_round_together_go_where_the_leader_sent_them_and_none_to_a_broker_being_relieved(
+def test_all_bundles_of_a_round_go_where_the_leader_sent_them_and_none_to_a_relieved_broker(
     run: Replay,
 ) -> None:
     same = 0

@@ -355,7 +355,7 @@ def parse_hours(given: Mapping[str, str], most_ms: int) -> int:
     text = given.get("hours", "0")
     if not (text.isascii() and text.isdigit()) or int(text) * HOUR_MS > most_ms:
         raise BadForm(
-            f"hours={text}: expected a whole number of hours, {most_ms // HOUR_MS} at most"
+            f"hours = {text}: expected a whole number of hours, {most_ms // HOUR_MS} at most"
         )
     return int(text) * HOUR_MS
 

@@ -26,10 +26,12 @@ from tests.bench.console.written import CLUSTER, Cluster, hour, now_ms
 
 ABOUT = """What viewers of the console cost the job beside it, and how they fare.
 
-Tables of one cluster hold an hour of rounds. A process goes on writing them: a round every few seconds, as the job's driver and tasks
-would, its commits to Delta included. Another one serves the console. Viewers come for a turn and go for one, in turns: each keeps a stream
-open, asks for its page every five seconds, and for its chart when the page has changed. There is no Kafka: decisions are given to the
-console as lines, where it would read them from their topic. All is on one machine, so the viewers' own CPU counts against the job, too.
+Tables of one cluster hold an hour of rounds. A process goes on writing them: a round every few
+seconds, as the job's driver and tasks would, its commits to Delta included. Another one serves the
+console. Viewers come for a turn and go for one, in turns: each keeps a stream open, asks for its
+page every five seconds, and for its chart when the page has changed. There is no Kafka: decisions
+are given to the console as lines, where it would read them from their topic. All is on one
+machine, so the viewers' own CPU counts against the job, too.
 """
 TURN_S = 30.0
 SAMPLE_S = 1.0

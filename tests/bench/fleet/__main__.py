@@ -37,15 +37,18 @@ _SIZES = "; ".join(
 ABOUT = f"""How a batch grows with the number of clusters, of bundles and of cores.
 
 Clusters are of mixed sizes: {_SIZES}.
-Each job runs in a process of its own on Spark's local master with that many cores; the driver beside them has the machine's. Every batch
-reads one new report of every broker, then a batch of nothing but a tick follows. At the least number of clusters, on the most cores, there
-is one more run, with brokers of `--weight` times as many bundles: it tells what a bundle costs from what a cluster costs. The formula
+Each job runs in a process of its own on Spark's local master with that many cores; the driver
+beside them has the machine's. Every batch reads one new report of every broker, then a batch of
+nothing but a tick follows. At the least number of clusters, on the most cores, there is one more
+run, with brokers of `--weight` times as many bundles: it tells what a bundle costs from what a
+cluster costs. The formula
 
   seconds = a + b·clusters + (c·clusters + d·bundles) / cores
 
-is fitted to the medians by least squares of relative errors. A fleet's second job goes on where its first one has ended: only in the
-first one every cluster is new. Each job's figures are a line of JSON on stdout as soon as there are any. One that fails is named in the
-last line, and the other fleets' go on; Ctrl-C ends with the figures that there are.
+is fitted to the medians by least squares of relative errors. A fleet's second job goes on where
+its first one has ended: only in the first one every cluster is new. Each job's figures are a line
+of JSON on stdout as soon as there are any. One that fails is named in the last line, and the other
+fleets' go on; Ctrl-C ends with the figures that there are.
 """
 TARGET = {"clusters": 100_000, "bundles": 100_000_000}
 WITHIN_S, MOST_CORES = 60.0, 64

@@ -21,10 +21,11 @@ from tests.bench.stream.stepped import Place, progress
 
 ABOUT = """The whole stream beside what Spark alone does with the same topic, on one embedded Kafka.
 
-Every job runs in a process of its own with the settings of conf/spark-defaults.conf, as `lbctl balance` starts it. Reports are modular
-ones of a thousand bundles each, compressed as the agents do; each batch reads a new one of every broker, with other numbers, in which a
-hundredth of the brokers run hot. The benchmark obeys all decisions, so that the next reports confirm them. Sides run in turns after a
-warm-up; a ratio is the median of the ratios of neighbouring runs.
+Every job runs in a process of its own with the settings of conf/spark-defaults.conf, as `lbctl
+balance` starts it. Reports are modular ones of a thousand bundles each, compressed as the agents
+do; each batch reads a new one of every broker, with other numbers, in which a hundredth of the
+brokers run hot. The benchmark obeys all decisions, so that the next reports confirm them. Sides
+run in turns after a warm-up; a ratio is the median of the ratios of neighbouring runs.
 
 """
 

@@ -167,9 +167,7 @@ def test_the_source_merges_what_it_serves_and_names_both_when_it_does_not() -> N
     assert acknowledgement(merge, "merge", "", NOW).outcome == "merged"
 
 
-def test_the_time_of_a_decision_that_was_published_late_counts_from_its_record_unless_that_came_far_too_late() -> (
-    None
-):
+def test_a_decision_published_late_counts_from_its_record_unless_that_came_far_too_late() -> None:
     minute = 60_000
     made = with_(UNLOAD, issued_ms=NOW, expires_ms=NOW + minute)
     in_time, slow_batch, after_a_crash = (

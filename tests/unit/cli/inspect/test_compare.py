@@ -172,7 +172,7 @@ def test_both_sides_of_each_move_are_shown_and_the_totals_end_it(reference: Reco
     )
 
 
-def test_moves_of_a_time_in_which_the_job_had_no_round_are_left_out_and_nothing_to_compare_is_no_success(
+def test_moves_of_a_time_without_rounds_are_left_out_and_nothing_to_compare_is_no_success(
     reference: Recorder, tmp_path: Path
 ) -> None:
     early = tmp_path / "early.log"

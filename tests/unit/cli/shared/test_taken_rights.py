@@ -36,7 +36,7 @@ def test_the_right_that_was_taken_is_named(
         "require_rights",
         Mock(side_effect=[[], build_rights_refusal("k:9093", {}, [Right("Read", "topic", topic)])]),
     )
-    monkeypatch.setattr(follow, "records", Mock(side_effect=refused))
+    monkeypatch.setattr(follow, "follow_records", Mock(side_effect=refused))
     monkeypatch.setattr(commands, "send_command", Mock())
     monkeypatch.setattr(
         commands, "ResultReader", Mock(return_value=Mock(poll=Mock(side_effect=refused)))

@@ -84,9 +84,7 @@ def test_a_command_is_done_once_however_often_and_wherever_it_comes() -> None:
     assert again.decisions == ()
 
 
-def test_an_id_that_comes_again_with_other_contents_is_refused_and_not_answered_as_the_other_was() -> (
-    None
-):
+def test_an_id_that_comes_again_with_other_contents_is_refused_and_gets_its_own_answer() -> None:
     first = play(
         view(**TWO), Memory(), command("unload", namespace="t/n", bundle="0x00000000_0x80000000")
     )

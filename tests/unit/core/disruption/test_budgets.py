@@ -38,9 +38,7 @@ def order(kind: str, **fields: Any) -> Received:
     return Received.from_command(COMMANDS[kind](id=f"{kind}-{fields}", **fields), NOW_MS)
 
 
-def test_a_budget_holds_for_an_hour_from_when_the_bundle_was_seen_to_have_left_and_says_when_there_is_room() -> (
-    None
-):
+def test_a_budget_holds_for_an_hour_after_a_bundle_left_and_says_when_there_is_room() -> None:
     cluster = Cluster(**{BUDGET: 2})
     first = cluster.round()
     assert len(unloads(first)) == 2, "a shedder that goes by the heaviest plans around the budget"
@@ -128,9 +126,7 @@ def test_a_command_sets_a_budget_and_takes_it_back() -> None:
     )
 
 
-def test_a_budget_is_remembered_by_namespaces_and_whole_seconds_and_not_at_all_where_there_is_none() -> (
-    None
-):
+def test_a_budget_is_remembered_by_namespace_in_whole_seconds_and_only_where_there_is_one() -> None:
     cluster = Cluster(**{BUDGET: 4})
     cluster.obey(cluster.round(10_001))
     cluster.round(10_001)

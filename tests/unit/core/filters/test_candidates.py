@@ -151,7 +151,7 @@ def test_brokers_of_another_load_manager_are_left_out(
 
 
 @pytest.mark.parametrize("manager", ["modular", "extensible"])
-def test_a_version_that_is_none_undoes_the_modular_managers_filters_and_is_ignored_by_the_extensible_one(
+def test_a_wrong_version_undoes_the_modular_managers_filters_and_the_extensible_one_ignores_it(
     manager: str,
 ) -> None:
     odd = {
@@ -359,9 +359,7 @@ def decided(settings: dict[str, Any]) -> tuple[list[str | None], list[str | None
     ]
 
 
-def test_what_was_decided_counts_until_it_is_confirmed_and_without_that_as_long_as_preallocation_says() -> (
-    None
-):
+def test_a_decision_counts_until_it_is_confirmed_or_else_as_long_as_preallocation_says() -> None:
     for settings in ({}, {"count_pending_moves": False, "preallocation_release": "on_report"}):
         (first,), (second,) = decided(settings)
         assert {first, second} <= {"a", "b", "c"}

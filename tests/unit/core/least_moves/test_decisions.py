@@ -199,7 +199,7 @@ def test_a_view_without_any_figures_moves_nothing() -> None:
     )
 
 
-def test_a_move_that_nobody_saw_leave_teaches_how_long_it_took_at_most_and_one_that_only_leaves_teaches_nothing() -> (
+def test_a_move_not_seen_to_leave_teaches_its_longest_time_and_one_that_only_leaves_nothing() -> (
     None
 ):
     view = a_view(UNEVEN)

@@ -180,7 +180,7 @@ def test_a_broker_has_given_before_it_takes() -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(st.data())
-def test_whatever_is_changed_it_is_as_many_moves_within_all_rules_and_nobody_is_fuller_than_the_fullest_was(
+def test_changes_keep_the_number_of_moves_and_all_rules_and_no_broker_exceeds_the_fullest(
     data: st.DataObject,
 ) -> None:
     brokers, count = data.draw(st.integers(2, 6)), data.draw(st.integers(2, 30))

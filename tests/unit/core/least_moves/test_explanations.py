@@ -98,9 +98,7 @@ def test_a_decision_tells_cost_gain_and_its_plan_beside_the_fewest_moves_that_th
         assert explain.client_seconds is None, "nothing is known of clients"
 
 
-def test_a_decision_tells_the_time_that_its_bundle_s_clients_lose_by_what_was_learned_of_moves() -> (
-    None
-):
+def test_a_decision_has_the_time_that_its_bundles_clients_lose_as_learned_from_moves() -> None:
     view = a_view(MANY)
     view = replace(view, bundles=replace(view.bundles, sessions=np.full(len(view.bundles), 20)))
     assert {decision.explain.client_seconds for decision in ask(view, **AT_ONCE).decisions} == {

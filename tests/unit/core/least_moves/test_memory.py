@@ -122,7 +122,7 @@ def test_direct_memory_of_bytes_that_come_in_is_found() -> None:
     assert memory.direct_slope == pytest.approx(1.5)
 
 
-def test_how_long_a_moving_bundle_is_unserved_comes_near_the_median_and_a_move_that_hangs_changes_little() -> (
+def test_the_time_a_bundle_is_unserved_comes_near_the_median_and_a_hanging_move_changes_little() -> (
     None
 ):
     random, memory = np.random.default_rng(9), LeastMovesMemory()
@@ -146,9 +146,7 @@ def seen(*rounds: tuple[int, str]) -> LeastMovesMemory:
     )
 
 
-def test_brokers_that_restart_one_after_the_other_are_a_wave_until_none_has_for_longer_than_usual() -> (
-    None
-):
+def test_brokers_that_restart_one_by_one_are_a_wave_until_none_has_for_longer_than_usual() -> None:
     assert seen((0, "abc"), (100, "bc")).calm_at() == 0, "one that is gone is no wave"
     assert seen((0, "abc"), (100, "bc"), (160, "abc")).calm_at() == (160 + 90) * 1000, (
         "one that is back may be the first of a wave"

@@ -17,9 +17,7 @@ PAYBACK = Payback(
 )
 
 
-def test_clients_lose_the_part_by_which_their_broker_is_above_even_and_a_move_saves_what_of_that_it_takes_away() -> (
-    None
-):
+def test_clients_lose_what_their_broker_has_above_even_and_a_move_saves_its_part_of_that() -> None:
     share, weight = np.array([1.2]), np.array([[0.1], [0.1], [0.1]])
     saved = 1_000 * 0.1 * 0.5
     assert PAYBACK.after_s(0, share, weight, BUNDLES) == pytest.approx(

@@ -142,9 +142,7 @@ def test_the_second_best_destination_is_told() -> None:
     assert (round(move.share, 9), round(move.second_share, 9)) == (0.5, 0.7)
 
 
-def test_room_is_not_made_for_a_bundle_where_what_has_to_leave_for_it_costs_more_than_it_saves() -> (
-    None
-):
+def test_no_room_is_made_for_a_bundle_where_the_moves_for_it_cost_more_than_it_saves() -> None:
     demand, owner = np.array([[0.9], [0.7], [0.3], [0.3], [0.6]]), [0, 0, 1, 1, 2]
 
     def moved(client_seconds: float) -> list[int]:

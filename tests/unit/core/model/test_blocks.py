@@ -41,9 +41,7 @@ def test_a_stream_is_read_as_arrow_reads_it(shape: str) -> None:
     assert from_bytes(to_bytes(table)).equals(table)
 
 
-def test_a_stream_that_is_cut_off_or_begins_wrongly_is_read_as_arrow_reads_it_or_is_told_as_damaged() -> (
-    None
-):
+def test_a_stream_that_is_cut_off_or_begins_wrongly_is_read_as_arrow_does_or_is_damaged() -> None:
     whole = stream_of(EVENTS).to_pybytes()
     assert read_stream(pa.py_buffer(whole)).equals(EVENTS)
     flipped = [

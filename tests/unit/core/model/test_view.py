@@ -67,7 +67,7 @@ def test_a_bundle_without_destination_only_leaves() -> None:
     assert after.bundles.owner[after.bundles.rows_of([X])].tolist() == [-1]
 
 
-def test_a_bundle_that_nobody_owns_brings_its_rates_and_what_it_would_use_at_the_average_broker() -> (
+def test_an_unassigned_bundle_brings_its_rates_and_what_it_would_use_at_the_average_broker() -> (
     None
 ):
     after = moved(view(), Z, B)

@@ -88,7 +88,7 @@ def test_a_cluster_without_brokers_is_judged_too() -> None:
     assert (after.dead, after.suspended) == ((), None)
 
 
-def test_after_a_doubt_about_its_own_connection_the_extensible_manager_waits_three_minutes_longer() -> (
+def test_after_a_doubt_about_its_connection_the_extensible_manager_waits_three_minutes_longer() -> (
     None
 ):
     config = CONFIG.model_copy(update={"load_manager": "extensible"})

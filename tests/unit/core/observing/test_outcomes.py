@@ -57,7 +57,7 @@ def test_an_unload_ends_with_the_report_that_lacks_the_bundle() -> None:
     assert ended == Outcome("c:1:0", X, "confirmed", "gone from its source", 8_000, 3_000, 8_000)
 
 
-def test_an_unload_from_a_broker_that_dies_ends_when_that_is_seen_and_not_before_it_was_decided() -> (
+def test_an_unload_from_a_dead_broker_ends_when_that_is_seen_and_not_before_it_was_decided() -> (
     None
 ):
     view = seen_at(
@@ -135,9 +135,7 @@ def test_a_move_whose_agent_has_seen_it_fail_is_not_waited_for(how: str, expecte
     assert ended.outcome == expected
 
 
-def test_an_acknowledgement_counts_from_the_broker_that_was_asked_and_for_a_decision_under_way_only() -> (
-    None
-):
+def test_an_acknowledgement_counts_from_the_asked_broker_and_for_a_pending_decision_only() -> None:
     given = Pending(
         "c:1:0", "assign", "t/n/0x00000000_0x80000000", None, "b:1", 1_000, 61_000, version=2
     )

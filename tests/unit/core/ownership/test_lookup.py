@@ -75,7 +75,7 @@ def test_a_bundle_on_its_way_to_nobody_yet_has_no_broker_and_needs_no_asking() -
     assert (route.broker, route.unowned) == (None, False)
 
 
-def test_a_split_bundles_children_answer_as_soon_as_they_are_there_and_alone_once_it_is_deleted() -> (
+def test_a_split_bundles_children_answer_as_soon_as_they_exist_and_alone_once_it_is_deleted() -> (
     None
 ):
     known, ring = routes(1)

@@ -82,7 +82,7 @@ def test_a_cluster_that_changes_its_manager_and_comes_back_within_a_day_goes_on(
     )
 
 
-def test_after_a_day_under_another_manager_what_was_learned_would_count_nothing_and_is_forgotten() -> (
+def test_after_a_day_under_another_manager_what_was_learned_counts_nothing_and_is_forgotten() -> (
     None
 ):
     life = Life()

@@ -319,9 +319,7 @@ def test_the_end_of_a_dry_run_lifts_no_need_for_approval() -> None:
     assert acts.round(commands=(acts.say("dry-run", on=False),)).decisions
 
 
-def test_the_end_of_a_dry_run_lifts_no_need_for_approval_that_was_commanded_or_that_came_later() -> (
-    None
-):
+def test_the_end_of_a_dry_run_lifts_no_need_for_approval_that_was_commanded_or_came_later() -> None:
     commanded = Cluster(mode="observe")
     for on in (True, False):
         orders = (
@@ -454,9 +452,7 @@ def test_a_destination_that_has_become_hot_is_not_given_more() -> None:
     ) and "usage with it (shifts_overload)" in answer.text
 
 
-def test_a_proposal_without_a_destination_is_approved_as_one_unless_its_owner_is_the_best_by_now() -> (
-    None
-):
+def test_a_proposal_without_a_destination_is_approved_unless_its_owner_is_the_best_now() -> None:
     cluster = Cluster(modular_preselect_destination=False)
     cluster.round()
     first, second, *_ = cluster.memory.proposals

@@ -210,7 +210,7 @@ def test_a_later_report_has_the_last_word(owned: Shard) -> None:
     assert owners(acked(owned, "a", "acquired", X, 2_000, other))[X] == "b"
 
 
-def test_a_transfers_destination_takes_over_on_the_sources_acknowledgement_before_any_report_shows_it(
+def test_a_transfers_destination_takes_over_on_the_sources_acknowledgement_before_any_report(
     owned: Shard,
 ) -> None:
     config = cluster_config(

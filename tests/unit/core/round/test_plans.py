@@ -328,9 +328,7 @@ def test_a_group_is_parted_though_its_brokers_are_even_or_the_shedder_waits(
     assert answer.rule is None and {decision.bundle for decision in made.decisions} == set(TWO)
 
 
-def test_what_parts_a_group_leaves_the_plan_for_load_as_it_is_and_goes_when_the_group_is_parted() -> (
-    None
-):
+def test_moves_that_part_a_group_leave_the_plan_for_load_and_go_when_the_group_is_parted() -> None:
     cluster = hot()
     cluster.round()
     plan = {one.proposal_id: one.plan for one in cluster.waiting}

@@ -173,7 +173,7 @@ def test_a_broker_that_dies_loses_its_bundles_in_the_shadows_world_too() -> None
     assert {one for one, to in taken.items() if to == "c"} <= watched.shadow.elsewhere.keys()
 
 
-def test_drains_pauses_and_settings_by_command_count_for_shadows_unless_their_own_settings_say_otherwise() -> (
+def test_drains_pauses_and_commanded_settings_count_for_shadows_unless_theirs_say_otherwise() -> (
     None
 ):
     paused = Watched(memory=Memory(epoch=1, operator_state=OperatorState(paused=True)))

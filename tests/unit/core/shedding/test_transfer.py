@@ -110,9 +110,7 @@ def rules(done: Round) -> dict[str, tuple[str, ...]]:
     return {refusal.rule: refusal.subjects for refusal in done.refusals}
 
 
-def test_the_lightest_of_the_top_bundles_go_to_the_emptiest_broker_with_the_figures_that_say_why() -> (
-    None
-):
+def test_the_lightest_top_bundles_go_to_the_emptiest_broker_with_the_figures_that_say_why() -> None:
     done = Life().round(UNEVEN)
     assert moves(done) == [("transfer", name(0), "a:1", "c:1"), ("transfer", name(1), "a:1", "c:1")]
     first = done.decisions[0]

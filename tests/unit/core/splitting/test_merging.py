@@ -78,7 +78,7 @@ def an_hour_later(
     return look(cluster(owned, START_MS + HOUR_MS), first.pairs, least, **settings)
 
 
-def test_two_neighbours_that_have_been_small_for_an_hour_are_advised_with_what_they_carry_together() -> (
+def test_two_neighbours_that_were_small_for_an_hour_are_advised_with_what_they_carry_together() -> (
     None
 ):
     found = an_hour_later(of_one())

@@ -275,7 +275,7 @@ def test_what_no_known_cluster_can_be_told_of_waits_for_one(world: World) -> Non
 
 
 @pytest.mark.parametrize("culprit", [10, 13, 19])
-def test_a_batch_that_ends_the_job_again_and_again_is_read_in_pieces_until_one_record_is_left_to_blame(
+def test_a_batch_that_ends_the_job_again_is_read_in_pieces_until_one_record_is_left_to_blame(
     world: World, culprit: int
 ) -> None:
     batch, starts, lost = 0, 0, []

@@ -83,7 +83,7 @@ def test_a_leader_that_stops_in_order_is_followed_at_once() -> None:
     assert heir(tick(1, 0), tick(1, 10, ends=True), claim(2, 11)) == 2
 
 
-def test_a_leader_that_names_its_heir_is_followed_by_that_one_and_by_others_only_after_silence() -> (
+def test_a_leader_that_names_its_successor_is_followed_by_it_and_by_others_only_after_silence() -> (
     None
 ):
     over = tick(1, 10, ends=True, to="h:3")

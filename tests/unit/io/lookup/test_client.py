@@ -39,7 +39,7 @@ class Asking(Lookup):
         return 0
 
 
-def test_no_client_brings_about_more_commands_in_a_second_than_are_allowed_and_none_keeps_known_bundles_waiting() -> (
+def test_no_client_causes_more_commands_a_second_than_allowed_or_keeps_known_bundles_waiting() -> (
     None
 ):
     lookup = Asking(asks_per_s=5)
