@@ -1,8 +1,8 @@
 """The job's program, which `lbctl balance` and jobs/balance.py run.
 
 The job reads load reports and commands from Kafka, and writes decisions to Kafka and Delta tables,
-until it is stopped. It creates missing topics. Exit codes: 0 ended as asked, 1 failed, 2 a wrong
-setting or topic (found before the stream starts), 3 Spark's JVM had no memory left.
+until it is stopped. It creates missing topics. Exit codes: 0 ended by a request, 1 failed, 2 a
+wrong setting or topic (found before the stream starts), 3 Spark's JVM had no memory left.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def parse_arguments() -> argparse.Namespace:
         metavar="KEY=VALUE",
         help="one setting, e.g. kafka.bootstrap_servers=host:9092",
     )
-    parser.add_argument("--once", action="store_true", help="read what is there now, then end")
+    parser.add_argument("--once", action="store_true", help="read the present records, then end")
     parser.add_argument(
         "--take-over",
         action="store_true",
-        help="replace the job that runs this pipeline: shut it out, wait for its end",
+        help="replace the job that runs this pipeline: fence it, and wait for its end",
     )
     parser.add_argument(
         "--standby",
@@ -72,7 +72,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def require_ticks(settings: Settings) -> None:
-    """Raise SettingError where a standby could not know whether a leader lives."""
+    """Raise SettingError if leaders send no ticks: a standby could not know that one is gone."""
     if not settings.stream.tick_interval_ms:
         raise SettingError(
             "stream.tick_interval_ms",
@@ -87,7 +87,7 @@ def prepare_topics(settings: Settings, take_over: bool, standby: bool) -> None:
     With `standby`, another job may run. Raises SettingError, TopicMismatch, Refusal, FatalError;
     KafkaUnavailable when Kafka doesn't answer.
     """
-    # Wrong options are reported now, and not once Spark is up.
+    # This reports wrong options now, before Spark is up.
     spark_options(settings)
     where = settings.kafka.bootstrap_servers
     try:
@@ -109,11 +109,11 @@ def prepare_topics(settings: Settings, take_over: bool, standby: bool) -> None:
 def main() -> int:
     """Run the job and return the exit code.
 
-    Every foreseen error becomes one line; an unforeseen one keeps its trace.
+    A foreseen error becomes one line; an unforeseen one is raised with its trace.
     """
     options = parse_arguments()
     set_up()
-    # Until Kafka has answered, the message of `prepare_topics` is enough.
+    # Until Kafka answers, its client logs nothing: the error of `prepare_topics` is enough.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     with StopRequest() as stop:
         try:
@@ -129,7 +129,7 @@ def main() -> int:
 
 
 def print_end(line: str, code: int) -> int:
-    """Print why the job ends, and return the exit code."""
+    """Print the reason of the job's end, and return the exit code."""
     print(f"balance.py: {shown(hide(line), NEW_LINE)}", file=sys.stderr, flush=True)
     return code
 
@@ -161,13 +161,13 @@ def balance(options: argparse.Namespace, stop: StopRequest) -> None:
         else:
             lead(spark, settings, member, options.once, lambda: bool(stop))
     except Stuck as error:
-        # An orderly end would wait for the batch, too.
+        # An orderly end would wait for the batch that doesn't end.
         os._exit(print_end(str(error), 1))
     finally:
         if stop:
             logging.getLogger("balance").info("stopping")
         member.stop()
-        with suppress(Exception):  # the JVM may have ended before us
+        with suppress(Exception):  # the JVM may have ended already
             spark.stop()
 
 

@@ -1,6 +1,6 @@
 """Finds faults of the machine after a failure: damaged or missing files, an unusable disk.
 
-Errors from deep within Spark, Arrow or delta-rs rarely name the file, and never the remedy.
+Errors of Spark, Arrow and delta-rs rarely name the file, and never the remedy.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ _DISK = {
     errno.EROFS: ("Read-only file system", "the disk can't be written to: it is mounted read-only"),
     errno.EACCES: ("Permission denied", "a right to read or write is missing"),
 }
-"""Error number → the system's text (in Python's, Java's and Rust's errors), and a plain text."""
+"""Error number → the system's text in errors of Python, Java and Rust, and a plain text."""
 
 
 class Fault(NamedTuple):
-    """A damaged or missing file. `text`: what is wrong with it, after the file's name."""
+    """A damaged or missing file. `text`: its fault, to follow the file's name."""
 
     path: str
     text: str
 
 
 class DamagedFile(FatalError):
-    """A file of the checkpoint or of a table can't be read; the text names it and the remedy."""
+    """A file of the checkpoint or of a table can't be read. The message names the remedy."""
 
 
 class DiskUnusable(FatalError):
-    """Nothing can be written; the text says where and what to do."""
+    """The disk can't be written to. The message names the path and the remedy."""
 
 
 def find_machine_fault(settings: Settings, error: BaseException) -> FatalError | None:
-    """Return the fault of the machine that explains an error; None if none is found."""
+    """Return the fault of the machine that explains an error; None: none is found."""
     stream = settings.stream
-    # The disk, by the errors' numbers or texts.
+    # The disk, by the numbers or texts of the errors.
     errors = list(error_chain(error))
     texts = [str(cause) for cause in errors]
     numbers = {getattr(cause, "errno", None) for cause in errors}
@@ -83,14 +83,13 @@ def find_machine_fault(settings: Settings, error: BaseException) -> FatalError |
 
 
 def _explain_remedy(spec: TableSpec, root: Store) -> str:
-    """Return how a table with a damaged file can be mended."""
+    """Return the remedy for a damaged file of a table."""
     folder = root / spec.name
     if spec.name == ROUNDS.name:
         return (
-            "it is of the log. Restore the tables and the checkpoint of one time from a backup; "
-            "without one begin anew, with new folders "
-            "and a new name: --set stream.tables=FOLDER --set stream.checkpoint=FOLDER --set "
-            "stream.pipeline_id=NAME"
+            "it is a file of the log. Restore the tables and the checkpoint of one time from a "
+            "backup. Without a backup begin anew, with new folders and a new name: --set "
+            "stream.tables=FOLDER --set stream.checkpoint=FOLDER --set stream.pipeline_id=NAME"
         )
     if spec.from_log:
         return f"move {folder} away and start the job again: it fills a new table from the log"
@@ -98,7 +97,7 @@ def _explain_remedy(spec: TableSpec, root: Store) -> str:
 
 
 def find_damaged_checkpoint_files(checkpoint: Store) -> Iterator[Fault]:
-    """Yield the files of the checkpoint that a start reads and that are damaged."""
+    """Yield the damaged files of the checkpoint, among those that a start reads."""
     last = last_batch(checkpoint)
     if last is None:
         return
@@ -119,14 +118,15 @@ def find_damaged_checkpoint_files(checkpoint: Store) -> Iterator[Fault]:
 
 
 def _list_names(folder: Store) -> list[str]:
+    """Return the names of a folder's files, sorted."""
     return sorted(entry.name for entry in folder.list())
 
 
 def _find_damage(name: str, content: bytes) -> str | None:
-    """Return what is wrong with a file of the checkpoint; None if nothing is.
+    """Return the fault of a file of the checkpoint; None: it is intact.
 
-    Its lines are a version (in some files), then JSON. A file of offsets has at least two lines of
-    JSON.
+    Files of offsets and commits begin with a line "v1", the other lines are JSON. A file of offsets
+    has at least two of these.
     """
     try:
         lines = content.decode().splitlines()
@@ -172,7 +172,7 @@ def _list_data_files(root: Store, spec: TableSpec) -> list[str]:
 
 
 def _find_log_damage(log: Store, name: str) -> str | None:
-    """Return what is wrong with a file of a Delta log; None if nothing is."""
+    """Return the fault of a file of a Delta log; None: it is intact."""
     try:
         if name.endswith(".checkpoint.parquet"):
             with log.open(name) as source:

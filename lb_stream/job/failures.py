@@ -1,4 +1,4 @@
-"""Recognises transient failures by the texts of Spark and the system, and limits the restarts."""
+"""Recognises transient errors by the texts of Spark and the system, and limits restarts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LONGEST_PAUSE_S = 30.0
 class TransientError(StreamError):
     """A batch has failed for a reason that a later attempt may not meet.
 
-    `by_a_record`: a poison record may be the reason, too. `daemon_lost`: Spark may keep using a
-    daemon of Python workers that has ended.
+    `by_a_record`: a poison record is another possible reason. `daemon_lost`: the daemon of Python
+    workers has ended, and Spark may go on using it.
     """
 
     def __init__(self, message: str, by_a_record: bool = False, daemon_lost: bool = False) -> None:
@@ -33,10 +33,10 @@ _WORKER_LATE = re.compile(r"Python worker failed to connect back")
 _WORKER_GONE = re.compile(
     r"Python worker exited unexpectedly|from \S+'s stdout|socket to Python daemon"
 )
-"""Spark's texts when a worker or the daemon that forks them is gone, not when Python raised."""
+"""Spark's texts when a worker, or the daemon that forks workers, has ended without an exception."""
 
 _DAEMON_LOST = re.compile(r"from \S+'s stdout|UnixDomainSocketAddress\.of\(")
-"""Spark's texts when the daemon has ended while it started; each later worker brings them too."""
+"""Spark's texts when the daemon has ended while it started. Each later worker fails with them."""
 
 _EXECUTOR_LATE = re.compile(
     r"unrelated to the running tasks|[Ww]orker lost|Executor heartbeat timed "
@@ -46,45 +46,43 @@ _EXECUTOR_LATE = re.compile(
 _EXECUTOR_GONE = re.compile(r"ExecutorLostFailure|Lost executor|Could not find executor")
 
 _DISK = re.compile(r"Input/output error|Stale file handle|Transport endpoint is not connected")
-"""Texts of a disk, mostly one on a network, that is away for a moment."""
+"""The system's texts when a disk, mostly one on a network, doesn't answer for a moment."""
 
 
 def find_failure(text: str) -> StreamError | None:
-    """Find the failure that texts of errors describe: transient, or a Spark session that has ended.
+    """Return the failure that an error's text describes; None: no known one.
 
-    None for every other text.
+    It is a transient error, or a fatal one if Spark's session has ended.
     """
     if _SESSION_OVER.search(text):
         return FatalError(
-            "Spark's session has come to an end: the lines above say why. On a standalone cluster "
-            "the master gives up a job whose "
-            "executors have ended ten times one after another; their own logs, on the workers, say "
-            "why they did"
+            "Spark's session has ended: the lines above have the reason. On a standalone cluster "
+            "the master gives up a job whose executors have ended ten times in a row; the "
+            "executors' logs, on the workers, have the reason of that"
         )
     if _WORKER_LATE.search(text):
         return TransientError(
-            "Python workers have not come up in time: the machine has too much to do, or too "
-            "little memory to start them"
+            "Python workers have not started in time: the machine is too busy, or has too little "
+            "memory to start them"
         )
     daemon_lost = _DAEMON_LOST.search(text) is not None
     if daemon_lost or _WORKER_GONE.search(text):
         return TransientError(
-            "Python workers have come to an end while they were at a batch: killed from outside, "
-            "or for want of memory (the system's "
-            "log tells); then give the machine more, or let a batch read less "
-            "(stream.max_offsets_per_trigger)",
+            "Python workers have ended during a batch: they were killed from outside, or the "
+            "machine had too little memory (see the system's log); then give it more, or let a "
+            "batch read less (stream.max_offsets_per_trigger)",
             by_a_record=True,
             daemon_lost=daemon_lost,
         )
     if _EXECUTOR_LATE.search(text):
         return TransientError(
-            "executors were lost, or did not answer in time: their machines or the network between "
-            "them failed or were slow"
+            "executors were lost, or did not answer in time: their machines or the network failed "
+            "or were slow"
         )
     if _EXECUTOR_GONE.search(text):
         return TransientError(
-            "executors have come to an end while they were at a batch: killed from outside, or for "
-            "want of memory; their own logs tell",
+            "executors have ended during a batch: they were killed from outside, or had too little "
+            "memory; their logs have the reason",
             by_a_record=True,
         )
     if found := _DISK.search(text):
@@ -99,7 +97,7 @@ def find_failure(text: str) -> StreamError | None:
 class Patience:
     """Limits restarts of the stream without a finished batch in between.
 
-    `limit_s`: how long they may go on; 0: for ever.
+    `limit_s`: the time that they may take together; 0: no limit.
     """
 
     limit_s: float
@@ -107,9 +105,9 @@ class Patience:
     _since: float = field(default_factory=time.monotonic)
 
     def next_pause_s(self, finished: bool) -> float | None:
-        """Return how long to wait before the next try (s), or None when the limit is reached.
+        """Return the pause before the next try (s); None: the limit is reached.
 
-        `finished`: a batch was finished since the last try.
+        `finished`: a batch has been finished since the last try.
         """
         if finished or not self.tries:
             self.tries, self._since = 0, time.monotonic()

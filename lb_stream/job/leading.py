@@ -1,6 +1,6 @@
-"""Leads a pipeline, and stands by until it is this job's turn.
+"""The two roles of a job: it leads a pipeline, or stands by to take over.
 
-A job that was shut out, or hands over, stands by again.
+A standby that leads stands by again once it is fenced or hands over.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lb_stream.stream.ports import FatalError, StreamError
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.2
-"""How long a standby waits for the leader's ticks before it checks whether to warm up or stop."""
+"""How often a standby checks whether to warm up or stop."""
 STOP_GRACE_S = 10.0
 """How long a stop waits for the warm-up to end."""
 SPARK_LOG_LEVEL = "WARN"
@@ -33,11 +33,11 @@ SPARK_LOG_LEVEL = "WARN"
 
 
 class ShutOut(FatalError):
-    """Another job leads now."""
+    """Another job leads now, and has fenced this one."""
 
 
 def lead(spark: SparkSession, settings: Settings, member: Member, once: bool, stop: Stop) -> None:
-    """Run the stream until it ends, a stop is requested, or another job is to lead.
+    """Run the stream until it ends, a stop is requested, or this job is to hand over.
 
     Raises ShutOut, else what `run` raises.
     """
@@ -66,7 +66,7 @@ def lead(spark: SparkSession, settings: Settings, member: Member, once: bool, st
 def stand_by(spark: SparkSession, settings: Settings, member: Member, stop: Stop) -> None:
     """Stand by and lead, in turns, until a stop is requested.
 
-    Raises what ends a leader that was not shut out.
+    Raises the error that ends a leader, unless that is ShutOut.
     """
     warm_up = WarmUp(spark, settings)
     member.ready = True
@@ -96,15 +96,15 @@ def _wait_for_turn(settings: Settings, member: Member, warm_up: WarmUp, stop: St
             member.warm = member.warm or warm_up.done
         return is_to_lead
     finally:
-        # A job that is to lead doesn't wait for its warm-up to end.
+        # A job that is to lead doesn't wait for the end of its warm-up.
         warm_up.cancel(STOP_GRACE_S if stop() else 0.0)
         page.stop()
 
 
 def find_shut_out(settings: Settings, member: Member, error: Exception) -> ShutOut | None:
-    """Return ShutOut for an error that another job's lead explains; None for any other.
+    """Return ShutOut if the reason of an error is that another job leads; None: it is not.
 
-    None also for a job that never led.
+    None also if this job has never led.
     """
     stream = settings.stream
     if not isinstance(error, Fenced | SharedCheckpoint | CommitFailedError) and not (
@@ -115,12 +115,13 @@ def find_shut_out(settings: Settings, member: Member, error: Exception) -> ShutO
         return ShutOut(str(error))
     message = str(error).partition(NEW_LINE)[0][:MAX_MESSAGE_LENGTH]
     return ShutOut(
-        f"another job of the pipeline {stream.pipeline_id!r} leads now, and this one broke by it "
+        f"another job of the pipeline {stream.pipeline_id!r} leads now, so this one has failed "
         f"({type(error).__name__}: {message})"
     )
 
 
 def _another_leads(settings: Settings) -> bool:
-    with suppress(Exception):  # a table that can't be read says nothing
+    """Return whether another job leads; False if the table can't be read."""
+    with suppress(Exception):
         return not is_leader(tables_of(settings.stream), settings.stream.pipeline_id)
     return False

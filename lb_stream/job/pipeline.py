@@ -1,4 +1,4 @@
-"""The whole stream, from both topics to the tables: put together and started."""
+"""Builds and starts the whole stream, from both topics to the tables."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ logger = logging.getLogger(__name__)
 
 
 def _open(settings: Settings, outbox: Outbox, fenced: bool) -> tuple[RoundLog, Projections]:
-    """Return log and tables. Raises LogError when log, tables and Kafka don't belong together."""
+    """Return log and tables. Raises LogError if log, tables and Kafka don't belong together."""
     stream = settings.stream
     tables = Projections(tables_of(stream), stream.pipeline_id)
     outbox.read_watermark(default=0 if tables.newest is None else tables.newest + 1, fenced=fenced)
-    # The log is opened last: a job that still runs logs first, and publishes then.
+    # The log is opened last, as a job that still runs logs each batch before it publishes it.
     log = RoundLog(tables_of(stream), stream.pipeline_id, checkpoint_of(stream))
     if outbox.watermark > log.last_seq + 1:
         raise LogError(
@@ -60,9 +60,9 @@ def _open(settings: Settings, outbox: Outbox, fenced: bool) -> tuple[RoundLog, P
 
 
 def _starting_option(settings: Settings, log: RoundLog) -> str:
-    """Return where a new checkpoint begins, as Spark's option startingOffsets.
+    """Return Spark's option startingOffsets for a new checkpoint. Raises LostRecords.
 
-    It begins where the log ends, so that no record is decided on twice. Raises LostRecords.
+    A new checkpoint begins at the end of the log, so that no record is decided on twice.
     """
     stream = settings.stream
     topics = (settings.topics.reports, settings.topics.commands)
@@ -78,12 +78,11 @@ def _starting_option(settings: Settings, log: RoundLog) -> str:
 
 
 def prepare(settings: Settings, backlog: Backlog | None = None) -> tuple[Balancer, str, BatchGuard]:
-    """Fence earlier publishers, open the log, and finish what an earlier run has left.
+    """Fence earlier publishers, open the log, and finish the batches of an earlier run.
 
-    `backlog`: this job's own, if it only begins its stream anew. Returns the balancer, where a new
-    checkpoint begins to read, and the guard that examines each batch first. Raises FatalError:
-    LogError when log, tables and Kafka don't belong together, LostRecords when Kafka has deleted
-    the next records.
+    `backlog`: that of this job's last stream, if the stream begins anew. Returns the balancer, the
+    option startingOffsets, and the guard that examines each batch first. Raises LogError if log,
+    tables and Kafka don't belong together, LostRecords if Kafka has deleted the next records.
     """
     outbox = Outbox(settings)
     try:
@@ -96,16 +95,16 @@ def prepare(settings: Settings, backlog: Backlog | None = None) -> tuple[Balance
 def _prepare(
     settings: Settings, outbox: Outbox, backlog: Backlog | None
 ) -> tuple[Balancer, str, BatchGuard]:
-    """As `prepare`, which closes the outbox if this fails."""
+    """Do the work of `prepare`, which closes the outbox if this fails."""
     stream = settings.stream
-    # Everything is checked before the fence: a job that can't run shuts out none that can.
+    # Everything is checked before the fence, so that a job that can't run fences none that can.
     log, _ = _open(settings, outbox, fenced=False)
     starting = _starting_option(settings, log)
-    # The fence comes before the log is read: what another job logs after it can't be published.
+    # The log is read after the fence: no other job publishes the batches that it logs after that.
     outbox.fence()
     crash_point("after_fence")
     log, tables = _open(settings, outbox, fenced=True)
-    # What an earlier run has logged, and not published or projected.
+    # Batches that an earlier run has logged, but not published or projected.
     published = outbox.catch_up(log.since)
     crash_point("in_catch_up")
     projected = tables.catch_up(log.since)
@@ -126,6 +125,7 @@ def _prepare(
         )
 
     def finish(logged: Logged) -> None:
+        """Finish a batch that another job has logged since."""
         outbox.publish(logged)
         tables.project(logged)
 
@@ -144,15 +144,15 @@ def _prepare(
 def _keep_partitions(spark: SparkSession, settings: Settings) -> Settings:
     """Return the settings with the checkpoint's number of partitions.
 
-    Spark ignores any other number, and the keys of shards must agree with Spark.
+    Spark ignores any other number, and the keys of shards depend on it.
     """
     kept = state_partitions(checkpoint_of(settings.stream))
     wanted = settings.stream.shuffle_partitions
     if kept is None or kept == wanted:
         return settings
     logger.warning(
-        "stream.shuffle_partitions = %d: the checkpoint %s was begun with %d, which stays; another "
-        "number needs a new checkpoint",
+        "stream.shuffle_partitions = %d has no effect: the checkpoint %s was begun with %d, and "
+        "another number needs a new checkpoint",
         wanted,
         settings.stream.checkpoint,
         kept,
@@ -166,7 +166,7 @@ def _keep_partitions(spark: SparkSession, settings: Settings) -> Settings:
 def _start_query(writer: DataStreamWriter, settings: Settings) -> StreamingQuery:
     """Start the query.
 
-    Raises FatalError when another job makes the same new checkpoint at this very moment.
+    Raises SharedCheckpoint if another job begins the same new checkpoint at the same time.
     """
     try:
         return writer.start()
@@ -185,17 +185,17 @@ def start(
 ) -> Running:
     """Start the stream.
 
-    `once`: read what is there now, then end, without a clock that ticks. `backlog`: as for
-    `prepare`. Raises FatalError, as `prepare` does.
+    `once`: read the present records, then end; send no ticks. `backlog`: as for `prepare`. Raises
+    FatalError, as `prepare` does.
     """
-    # All that comes before the first batch.
+    # The preparation of the first batch.
     settings = _keep_partitions(spark, settings)
     balancer, starting, guard = prepare(settings, backlog)
-    # The sign that this job leads comes before the query: standbys wait for it.
+    # This job announces its lead before the query starts, as standbys wait for that.
     if not once:
         member.lead(balancer.epoch)
     logger.info("epoch %d leads the pipeline %r", balancer.epoch, settings.stream.pipeline_id)
-    # Who watches the batches.
+    # The observer, the guard and the size of batches.
     share = Share.from_settings(settings.stream)
     monitor = Monitor(
         settings.stream,

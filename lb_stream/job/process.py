@@ -1,4 +1,4 @@
-"""The job as a process: started by spark-submit, ended with all that it has started."""
+"""The job as a process: starts it by spark-submit, ends it with all processes of its session."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from lb_stream.job.submit import submit_command
 GRACE_S = 15.0
 """How long the job may take to finish its batch and end."""
 SECOND_GRACE_S = 3.0
-"""How long the job's remaining processes may take once each has got SIGTERM."""
+"""How long the job's remaining processes may take to end after SIGTERM."""
 
 
 class Job:
-    """One run of the job, for minutes.
+    """One run of the job, for a demo of some minutes.
 
-    Its output goes to `log`; `state` notes its pid, so that a later demo can end a leftover one.
+    Its output goes to the file `log`. Its pid goes to the file `state`, so that a later demo can
+    end it if this one is killed.
     """
 
     def __init__(self, arguments: list[str], log: Path, state: Path) -> None:
@@ -54,7 +55,7 @@ class Job:
         return None if self._process is None else self._process.poll()
 
     def stop(self) -> None:
-        """Send SIGTERM, after a while SIGKILL, and return when no process is left."""
+        """Send SIGTERM, SIGKILL after a while, and return once no process is left."""
         if self._process is not None:
             end_session(self._process.pid, self._process.poll)
             self._process.wait()
@@ -67,7 +68,7 @@ class Job:
 
 
 def end_leftover(state: Path) -> bool:
-    """End the job of a demo that was killed. Returns whether there was one."""
+    """End the job that a killed demo has left. Returns whether there was one."""
     try:
         known = json.loads(state.read_text())
         pid, started = int(known["pid"]), str(known["started"])
@@ -88,8 +89,8 @@ def end_session(
 ) -> None:
     """End every process of the session that `leader` began: JVM, Python driver, Python workers.
 
-    The driver is asked first: it finishes the current batch and ends Spark itself, within `grace_s`
-    unless `hurry` returns True. `reap` collects the leader once it is dead.
+    The driver gets the first signal: it finishes the running batch and ends Spark. It has `grace_s`
+    for that, or less if `hurry` returns True. `reap` collects the leader once it has ended.
     """
     for number, wait_s, list_targets in (
         (signal.SIGTERM, grace_s, _driver),
@@ -134,9 +135,9 @@ def _members(leader: int) -> list[int]:
 
 
 def _members_by_ps(leader: int) -> list[int]:
-    """Return the processes of the group, where there is no /proc (macOS).
+    """Return the ids of the group's running processes, for systems without /proc (macOS).
 
-    The workers, which it lacks, end when their JVM does.
+    Python workers are not in the group, but end with their JVM.
     """
     listing = subprocess.run(
         ["ps", "-A", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=False
@@ -148,7 +149,7 @@ def _members_by_ps(leader: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return a process's state, parent, group, session and so on; empty when it has ended."""
+    """Return a process's state, parent, group, session and so on; empty: it has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -156,6 +157,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def _arguments(pid: int) -> bytes:
+    """Return a process's command line; empty: it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

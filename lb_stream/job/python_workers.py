@@ -1,8 +1,8 @@
-"""Spark's daemon of Python workers, without traces of workers whose task is over.
+"""Spark's daemon of Python workers, without the traces of cancelled tasks.
 
-It is the module `spark.python.daemon.module`. When Spark cancels a task, or the JVM ends, the
-worker finds its socket closed. Spark's own daemon prints a page of trace then, for instance at a
-Ctrl-C during a batch. The trace says nothing new: Spark reports failed tasks itself.
+The setting `spark.python.daemon.module` names this module. When Spark cancels a task, or the JVM
+ends, the worker finds its socket closed, and Spark's own daemon prints a page of trace, for
+instance at a Ctrl-C during a batch. That trace is of no use, as Spark reports failed tasks itself.
 """
 
 from __future__ import annotations

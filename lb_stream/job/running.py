@@ -1,4 +1,4 @@
-"""A started stream: waits for it, finds why it has ended, and stops it."""
+"""A started stream: waits for its end, finds the reason, and stops it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _NO_ANSWER = re.compile(
     r"(Timeout|Disconnect|Network|Coordinator|BrokerNotAvailable|LeaderNotAvailable)"
     r"|Cannot fetch record"
 )
-"""Texts of Spark's own Kafka client when no broker of Kafka answers."""
+"""Texts of Spark's Kafka client when no broker of Kafka answers."""
 
 _NOT_EMPTY = "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
-"""Spark's text when it finds state although no batch was planned when the query began."""
+"""Spark's text when it finds state that another query has written since this one began."""
 
 POLL_S = 0.5
 """How often the running batch's time is checked."""
@@ -40,15 +40,15 @@ NEW_LINE = "\n"
 STOP_GRACE_S = 20.0
 """How long a stop waits for the running batch.
 
-A batch that is interrupted logs a long trace, and runs again at the next start.
+An interrupted batch logs a long trace, and runs again at the next start.
 """
 
 Stop = Callable[[], bool]
-"""Returns whether a stop is requested; called where the job can end in order."""
+"""A function that returns whether a stop is requested, called where the job can end in order."""
 
 
 def never() -> bool:
-    """Return that no stop is requested."""
+    """Return False: no stop is requested."""
     return False
 
 
@@ -63,22 +63,23 @@ class SharedCheckpoint(FatalError):
 
 
 class BatchFailed(RuntimeError):
-    """A batch's failure as one line, as a long trace overflows a regular expression of Spark's."""
+    """A batch's failure as one line: a long trace overflows one of Spark's regular expressions."""
 
 
 class Stuck(FatalError):
     """A batch doesn't end.
 
-    Stopping the query wouldn't end either: the caller ends the process without it.
+    Stopping the query would wait for it, so the caller ends the process without that.
     """
 
 
 @dataclass(slots=True)
 class WatchedBatches:
-    """The `foreachBatch`, which also keeps a batch's exception: Spark passes on only its text.
+    """The function that Spark calls for each batch; it keeps the exception of a failed one.
 
-    `guard`: examines a batch before it is read. `done`: number of finished batches. `current`:
-    number of the running batch, and when it began (time.monotonic).
+    Spark itself passes on only the exception's text. `guard`: examines a batch before it is read.
+    `done`: number of finished batches. `current`: number of the running batch, and when it began
+    (time.monotonic).
     """
 
     balancer: Balancer
@@ -116,12 +117,12 @@ class Running:
     def wait(self, stop: Stop = never) -> None:
         """Wait until the stream ends, or a stop is requested.
 
-        Raises StreamError, KafkaUnavailable or Replan when it failed for one of their reasons,
-        Stuck when a batch doesn't end, else StreamingQueryException.
+        Raises the reason of a failure: StreamError, KafkaUnavailable, Replan, or Stuck if a batch
+        doesn't end; StreamingQueryException if no reason is found.
         """
         try:
             while not stop():
-                # It takes parts of a second, too.
+                # Its type is int, but it takes fractions of a second.
                 if self.query.awaitTermination(POLL_S):  # type: ignore[arg-type]
                     return
                 self._require_progress()
@@ -131,9 +132,9 @@ class Running:
             raise reason from (None if cause is reason else cause)
 
     def _require_progress(self) -> None:
-        """Raise Stuck when a batch takes too long.
+        """Raise Stuck if the running batch takes longer than `stream.batch_timeout_ms`.
 
-        An error that ends one of Spark's threads can leave others waiting for it for ever.
+        If an error ends one of Spark's threads, others may wait for it for ever.
         """
         limit_ms, current = self.settings.stream.batch_timeout_ms, self.batches.current
         if current is None or not limit_ms:
@@ -141,26 +142,25 @@ class Running:
         number, began = current
         if (time.monotonic() - began) * 1000 > limit_ms:
             raise Stuck(
-                f"batch {number} has not come to an end within {limit_ms / 1000:.0f} s "
-                "(stream.batch_timeout_ms): this job ends, the next "
-                "start runs the batch again. The lines above may tell more; after an "
-                "OutOfMemoryError: a larger --driver-memory. A batch "
-                "that is only large wants a longer stream.batch_timeout_ms or a smaller "
-                "stream.max_offsets_per_trigger"
+                f"batch {number} has not ended within {limit_ms / 1000:.0f} s "
+                "(stream.batch_timeout_ms): this job ends, and the next start runs the batch "
+                "again. The lines above may have the reason. After an OutOfMemoryError give a "
+                "larger --driver-memory. If the batch is only large, set a longer "
+                "stream.batch_timeout_ms or a smaller stream.max_offsets_per_trigger"
             )
 
     def _find_reason(self, error: StreamingQueryException) -> Exception:
-        """Return the reason of Spark's error; the error itself if none is found."""
+        """Return the reason of Spark's error, or the error itself if no reason is found."""
         # The batch's own exception.
         if isinstance(self.batches.failure, StreamError | KafkaUnavailable | Replan):
             return self.batches.failure
-        # What the texts say.
+        # A missing right or a shared checkpoint, by the texts.
         text = f"{error}\n{self.batches.failure}"
         if (refusal := find_denial(self.settings, text)) is not None:
             return refusal
         if "CONCURRENT_STREAM_LOG_UPDATE" in text or self._began_beside_another(text):
             return SharedCheckpoint(self.settings.stream.checkpoint)
-        # Records that Kafka has deleted, a missing right, or no answer.
+        # Records that Kafka has deleted, a missing right, or no answer, by a question to Kafka.
         try:
             require_none_lost(
                 self.settings,

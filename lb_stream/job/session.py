@@ -1,6 +1,7 @@
 """The Spark session of the job.
 
-Its settings are in conf/spark-defaults.conf; what depends on the job's own settings is set here.
+Its properties are in conf/spark-defaults.conf. This module sets those that depend on the job's
+settings.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ TOKENS_ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
 def spark_session(settings: Settings) -> SparkSession:
-    """Return the Spark session. Workers run this Python, as another one would lack the packages.
+    """Return the Spark session. Its workers run this Python, which has the packages.
 
-    Raises SettingError when executors on other machines could not reach the driver, or the folders.
+    Raises SettingError if executors on other machines can't reach the driver or the folders.
     """
     builder = SparkSession.builder.appName(settings.stream.pipeline_id)
     builder = builder.config("spark.pyspark.python", sys.executable).config(
@@ -64,24 +65,24 @@ def spark_session(settings: Settings) -> SparkSession:
         raise
     if token is not None:
         assert session._jvm is not None
-        # The driver's JVM was started before this program, without the property.
+        # The driver's JVM runs already, and was started without the property.
         session._jvm.java.lang.System.setProperty(TOKENS_ALLOWED, token_url(str(token)))
     require_file_system(session, checkpoint_of(settings.stream))
     return session
 
 
 def renew_daemon(spark: SparkSession) -> None:
-    """Make the next query's Python workers come from another daemon.
+    """Make Spark start another daemon for the next query's Python workers.
 
-    A daemon that ends while it starts stays Spark's daemon for good, and every worker that is asked
-    of it fails. Spark keeps one daemon for each environment: another value is enough.
+    Spark keeps using a daemon that has ended while it started, and every worker fails. It has one
+    daemon for each environment, so another value of a variable makes it start a new one.
     """
     environment = spark.sparkContext.environment
     environment[DAEMON_NUMBER] = str(int(environment.get(DAEMON_NUMBER, "0")) + 1)
 
 
 def require_reachable(settings: Settings, master: str, driver: str) -> None:
-    """Raise SettingError where executors elsewhere can't reach the folders or the driver."""
+    """Raise SettingError if executors on other machines can't reach the folders or the driver."""
     if master.startswith("local"):
         return
     for name, folder in (
@@ -93,8 +94,7 @@ def require_reachable(settings: Settings, master: str, driver: str) -> None:
                 f"stream.{name}",
                 folder,
                 "an absolute path or an address that the driver and all executors reach: on a "
-                "Spark cluster "
-                "each of them has a current folder of its own",
+                "Spark cluster each of them has its own current folder",
             )
     if _is_loopback(driver) and not _is_loopback(
         master.rpartition("//")[2].partition(",")[0].rpartition(":")[0]
@@ -116,7 +116,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def require_file_system(spark: SparkSession, checkpoint: Store) -> None:
-    """Raise FatalError when Spark has no file system for the checkpoint's address."""
+    """Raise FatalError if Spark has no file system for the checkpoint's address."""
     scheme = checkpoint.for_hadoop.partition("://")[0] if checkpoint.local is None else "file"
     context: Any = spark.sparkContext
     try:

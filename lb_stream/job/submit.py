@@ -15,10 +15,10 @@ from lb_stream.io.local.java import Java, find_java
 from lb_stream.settings.files import CONF
 
 JVM_OPTIONS = (
-    # It collects garbage while the job stands still. G1 does so beside the job, on cores that the
-    # Python workers need.
+    # This collector stops the JVM while it runs. G1 runs beside it, on cores that the Python
+    # workers need.
     "-XX:+UseParallelGC",
-    # Otherwise Spark goes on without a thread that has ended, and a batch waits for it for ever.
+    # Otherwise Spark goes on without the thread that has failed, and a batch waits for ever.
     "-XX:+ExitOnOutOfMemoryError",
     f"-Dlog4j2.configurationFile={(CONF / 'log4j2.properties').as_uri()}",
 )
@@ -30,13 +30,12 @@ PYSPARK = Path(pyspark.__file__).parent
 
 
 def archive_path(java: Java, pyspark: Path, jars: Iterable[Path]) -> Path:
-    """Return where the archive of Java's classes for a job on this class path is or would be.
+    """Return the path of the archive of Java's classes for a class path; it may not exist.
 
     Java can write the classes that a process has loaded to a file, and map that file at the next
-    start (application class data sharing). An archive belongs to one Java and one class path. Its
-    name is a hash of both, so one that has become unfit isn't found. lb_stream.kit.record_classes
-    makes it. `pyspark`: the package's folder. `jars`: the driver's own, in the order of the class
-    path.
+    start (application class data sharing); lb_stream.kit.record_classes has it do so. An archive
+    fits one Java and one class path, and its name has a hash of both. `pyspark`: the package's
+    folder. `jars`: the driver's, in the order of the class path.
     """
     seen = [f"{java.path.resolve()} {java.version}"]
     for jar in [*jars, *sorted((pyspark / "jars").glob("*.jar"))]:
@@ -46,16 +45,17 @@ def archive_path(java: Java, pyspark: Path, jars: Iterable[Path]) -> Path:
 
 
 def archive_prefix(pyspark: Path) -> str:
-    """Return what the names of all archives for this installation of PySpark begin with."""
+    """Return the prefix of the names of all archives for this installation of PySpark."""
     return f"classes-{_digest([str(pyspark)])}-"
 
 
 def _digest(lines: Iterable[str]) -> str:
+    """Return a short hash of these lines."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
 def job_archive() -> Path:
-    """Return where the archive of Java's classes is or would be. Raises JarsError, JavaUnfit."""
+    """Return the path of the job's archive of Java's classes. Raises JarsError, JavaUnfit."""
     return archive_path(find_java(), PYSPARK, spark_jars())
 
 
@@ -66,12 +66,12 @@ def submit_command(
     record: Path | None = None,
     short_lived: bool = False,
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the command and its environment for a program of ours, on this machine.
+    """Return the command and the environment that run a program of this package.
 
-    `record`: the file to which the JVM writes its classes when it ends; else it uses the archive
-    of them that fits, if there is one. `short_lived`: the job ends within minutes, before Java's
-    better compiler has paid for itself. Raises JarsError when the jars aren't there and JavaUnfit
-    when there is no fitting Java.
+    `record`: the file to which the JVM writes its classes when it ends; without it, the JVM uses
+    the archive of classes that fits, if there is one. `short_lived`: the job ends within minutes,
+    for which Java's slower, better compiler does not pay. Raises JarsError if jars are missing,
+    JavaUnfit if there is no fitting Java.
     """
     java, jars = find_java(), spark_jars()
     master = os.environ.get("LB_SPARK_MASTER", "local[2,4]")

@@ -1,4 +1,4 @@
-"""Restarts the stream after transient failures, without the half minute that a new Spark takes."""
+"""Restarts the stream after transient errors, in the same Spark: a new one takes half a minute."""
 
 from __future__ import annotations
 
@@ -35,14 +35,13 @@ def run(
 ) -> None:
     """Run the stream until it ends or a stop is requested.
 
-    After a transient failure the stream restarts, after a pause that grows each time: Kafka didn't
-    answer, Python workers or executors ended, a disk didn't answer. It restarts at once when a
-    batch must be planned anew. It also does so once when an older job, shut out but still running,
-    has written into its checkpoint.
+    The stream restarts after a transient error: Kafka or a disk didn't answer, Python workers or
+    executors ended. The pause before that grows each time. The stream restarts at once if a batch
+    must be planned anew, and, once only, if a fenced job has written into its checkpoint.
 
-    Raises FatalError when it can't go on (a damaged file, a full disk, another job that leads),
-    KafkaUnavailable or TransientError when no batch ends for `stream.batch_timeout_ms`. Raises
-    Stuck without stopping the stream, which would take as long as the batch.
+    Raises FatalError if it can't go on (a damaged file, a full disk, another job that leads),
+    KafkaUnavailable or TransientError if no batch ends for `stream.batch_timeout_ms`, and Stuck,
+    without stopping the stream, which would wait for the batch.
     """
     patience = Patience(settings.stream.batch_timeout_ms / 1000)
     has_crossed = False
@@ -56,11 +55,11 @@ def run(
             return
         except Replan as error:
             logger.warning("%s: the stream begins anew", error)
-            # Nothing was missed meanwhile: the job has read as much of its backlog as before.
+            # The backlog stays, as the job has missed no record.
             backlog = running.batches.balancer.backlog if running is not None else None
             continue
         except Stuck:
-            # Stopping the stream would wait for the batch, too.
+            # Stopping the stream would wait for the batch.
             running = None
             raise
         except Exception as error:
@@ -68,15 +67,15 @@ def run(
             reason = _find_reason(settings, error)
             if _is_no_records_fault(reason):
                 forgive_last_start(settings)
-            # A job that was shut out may write into the checkpoint before it ends. It does so once.
+            # A fenced job may write into the checkpoint before it ends, but only once.
             if not has_crossed and _is_older_job_at_checkpoint(settings, reason):
                 has_crossed = True
                 logger.warning(
-                    "an older job, shut out already, wrote into the checkpoint at the same time: "
-                    "the stream begins anew"
+                    "an older job, which is fenced now, has written into the checkpoint: the "
+                    "stream begins anew"
                 )
                 continue
-            # A transient failure is tried again after a pause, any other one ends the job.
+            # After a transient error the stream restarts after a pause; any other ends the job.
             pause_s = _find_pause(patience, reason, running)
             if pause_s is None:
                 raise reason from (error if reason is not error else error.__cause__)
@@ -103,21 +102,21 @@ def _find_pause(patience: Patience, reason: Exception, running: Running | None) 
 
 
 def _is_no_records_fault(reason: Exception) -> bool:
-    """Return whether no record can be to blame for the end of a run."""
+    """Return whether the end of a run has a reason that can't be a poison record."""
     if isinstance(reason, TransientError):
         return not reason.by_a_record
     return isinstance(reason, StreamError | KafkaUnavailable | KafkaError)
 
 
 def _is_older_job_at_checkpoint(settings: Settings, reason: Exception) -> bool:
-    """Return whether a job that this one has shut out has written into the checkpoint."""
+    """Return whether a job that this one has fenced has written into the checkpoint."""
     return isinstance(reason, SharedCheckpoint) and is_leader(
         tables_of(settings.stream), settings.stream.pipeline_id
     )
 
 
 def require_lead(settings: Settings, member: Member) -> None:
-    """Raise Fenced when this job has led, and another job has begun to lead since."""
+    """Raise Fenced if this job has led, and another job leads now."""
     stream = settings.stream
     if member.clock.epoch and not is_leader(tables_of(stream), stream.pipeline_id):
         raise Fenced(
@@ -127,9 +126,9 @@ def require_lead(settings: Settings, member: Member) -> None:
 
 
 def _find_reason(settings: Settings, error: Exception) -> Exception:
-    """Return the reason of a failure: a missing right, a transient failure, a fault of the machine.
+    """Return the reason of a failure: a missing right, a transient error, a fault of the machine.
 
-    Any other error is returned itself.
+    Returns the error itself if no reason is found.
     """
     if isinstance(error, REFUSALS):
         return build_denial(settings, error)
@@ -150,17 +149,17 @@ def _wait(seconds: float, stop: Stop) -> None:
 
 
 def _end(spark: SparkSession, settings: Settings, running: Running | None, requested: bool) -> None:
-    """Stop the stream; if that was requested, quietly."""
+    """Stop the stream, without Spark's log if the stop was requested."""
     if requested:
         forgive_last_start(settings)
-        # Spark logs a long trace for everything that is interrupted.
+        # Spark logs a long trace for each interrupted thread.
         spark.sparkContext.setLogLevel("OFF")
     if running is not None:
         running.stop()
 
 
 def describe_ready(settings: Settings) -> str:
-    """Return the message of a job that has begun to read."""
+    """Return the message of a job that is ready."""
     kafka, topics, stream = settings.kafka.bootstrap_servers, settings.topics, settings.stream
     return (
         f"ready: reads {topics.reports} and {topics.commands} at {kafka}; tables in "

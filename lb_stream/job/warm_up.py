@@ -1,7 +1,7 @@
-"""Warms a standby up: runs the whole stream on the last records.
+"""Warms a standby up by a run of the whole stream on the last records.
 
-It has a checkpoint and tables of its own. Afterwards classes are loaded, code is generated, and
-Python workers run.
+The run has its own checkpoint and tables. After it, Java's classes are loaded, Spark's code is
+generated, and Python workers run.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from lb_stream.stream.transforms import to_blocks, to_shards
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 40.0
-"""Time between two warm-ups; idle Python workers end after a minute."""
+"""Time between two warm-ups. Idle Python workers end after a minute."""
 FIRST_RUNS = 8
-"""Warm-ups that follow one another at once before that: the JVM compiles what has run often."""
+"""The first warm-ups follow without a pause, as the JVM compiles code that has run often."""
 LAST_RECORDS = 60
 """Records of each partition that a warm-up reads."""
 BATCH_RECORDS = 60
-"""Records of a batch, so that there are batches after the first one."""
+"""Most records of a batch, so that there are several batches."""
 PARTITIONS = "spark.sql.shuffle.partitions"
 
 
@@ -63,9 +63,9 @@ class WarmUp:
         self.done = False
 
     def run_if_due(self, has_leader: bool) -> None:
-        """Begin a warm-up if its time has come.
+        """Begin a warm-up if one is due.
 
-        Without a leader this job is about to lead, which warms it up, too.
+        None begins without a leader: then this job is about to lead.
         """
         is_running = self._thread is not None and self._thread.is_alive()
         if not has_leader or is_running or time.monotonic() < self._due:
@@ -87,7 +87,7 @@ class WarmUp:
         began = time.monotonic()
         try:
             self._stream()
-        # Whatever fails here, a job that isn't warm can take over, only more slowly.
+        # A failure is no reason to end: a job that isn't warm only takes over more slowly.
         except Exception as error:
             if not self._stop.is_set():
                 logger.warning(
@@ -104,10 +104,10 @@ class WarmUp:
             self._due = time.monotonic() + (INTERVAL_S if self._runs >= FIRST_RUNS else 0.0)
 
     def _stream(self) -> None:
-        """Read the last records, decide, log and project, then delete all of it."""
+        """Run the stream on the last records, then delete its folder."""
         stream = self._settings.stream
         folder = f"{stream.checkpoint.rstrip('/')}-warm-up-{this_host()}-{os.getpid()}"
-        # The session has the number of partitions of the last checkpoint.
+        # Keep the number of partitions of the session, which is that of the last checkpoint.
         partitions = int(self._spark.conf.get(PARTITIONS) or stream.shuffle_partitions)
         changed = {
             "tables": f"{folder}/tables",
@@ -122,7 +122,7 @@ class WarmUp:
         try:
             query = self._start_query(own)
             while query.isActive and not self._stop.is_set():
-                query.awaitTermination(0.2)  # type: ignore[arg-type] # takes parts of a second, too
+                query.awaitTermination(0.2)  # type: ignore[arg-type] # takes fractions of a second
             query.stop()
         finally:
             _delete(store)
@@ -136,7 +136,7 @@ class WarmUp:
         tables = Projections(root, stream.pipeline_id)
         balancer = Balancer(own, log, NoPublisher(), tables, StartBacklog(checkpoint), epoch=1)
         begin, end = read_offset_bounds(own)
-        # Where it begins to read.
+        # The offsets to begin from.
         starting: dict[str, dict[str, int]] = {}
         for (topic, number), offset in end.items():
             starting.setdefault(topic, {})[str(number)] = max(
@@ -158,5 +158,6 @@ class WarmUp:
 
 
 def _delete(folder: Store) -> None:
+    """Delete a folder as far as possible."""
     with suppress(OSError):
         folder.delete_all()

@@ -1,9 +1,7 @@
 """AvgShedder: pair the busiest broker with the idlest, and level pairs that stay far apart.
 
-See docs/strategies.md "AvgShedder".
-
 It is a shedder and a placement, which share one memory. Bundles that leave a broker go to its
-partner. Every other bundle keeps the destination that it was given first.
+partner. Every other bundle keeps its first destination. See docs/strategies.md "AvgShedder".
 """
 
 from __future__ import annotations
@@ -98,7 +96,7 @@ class AvgShedderConfig(KeyModel):
 
 @dataclass(slots=True)
 class AvgMemory:
-    """Rounds in a row that each broker's pair was too far apart, and bundles' destinations."""
+    """The rounds in a row that brokers' pairs were too far apart, and bundles' destinations."""
 
     hits_low: dict[str, int] = field(default_factory=dict)  # broker → rounds
     hits_high: dict[str, int] = field(default_factory=dict)  # broker → rounds
@@ -132,10 +130,10 @@ def target_key(view: ClusterView, bundle: int, config: AvgShedderConfig) -> str:
 def drop_departed_brokers(
     view: ClusterView, config: AvgShedderConfig, memory: AvgMemory
 ) -> AvgMemory:
-    """Return the memory without departed brokers, and without destinations of unknown bundles.
+    """Return the memory without unknown brokers, and without destinations of unknown bundles.
 
-    The reference keeps both for ever. Destinations are cleaned once there are twice as many as
-    bundles: then most keys are out of date, and the search over all bundles is rare.
+    The reference keeps both for ever. Destinations are only dropped once there are twice as many as
+    bundles, so that the search over all bundles is rare.
     """
     names = set(view.brokers.names)
     hits_low, hits_high = (
@@ -150,7 +148,7 @@ def drop_departed_brokers(
 
 
 def forget_plan(before: AvgMemory, after: AvgMemory) -> AvgMemory:
-    """Return the memory with the hit counts from before the pass: the pairs are still far apart."""
+    """Return the memory with the hit counts before the pass, as the pairs are still far apart."""
     hits_low = {**before.hits_low, **after.hits_low}
     hits_high = {**before.hits_high, **after.hits_high}
     return AvgMemory(hits_low, hits_high, after.target)
@@ -163,10 +161,10 @@ TRAITS = Traits(observe=drop_departed_brokers, forget_plan=forget_plan)
 def shed_to_partner(context: ShedContext[AvgShedderConfig, AvgMemory]) -> tuple[Unloads, AvgMemory]:
     """Level each pair of brokers whose scores have been too far apart for long enough.
 
-    A score is 100 x usage. Bundles are chosen by short-term message rate, or by throughput when the
+    A score is 100 x usage. Bundles are chosen by short-term message rate, or by throughput if the
     pair's message rates are too close. Source: docs/strategies.md "AvgShedder".
     """
-    # Pairs that are too far apart: the highest with the lowest, the second with the last but one.
+    # Pairs that are too far apart: highest with lowest, second highest with second lowest, and so on.
     view, config, memory = context.view, context.config, context.memory
     now = AvgMemory(dict(memory.hits_low), dict(memory.hits_high), dict(memory.target))
     alive = np.flatnonzero(view.brokers.alive)
@@ -178,7 +176,7 @@ def shed_to_partner(context: ShedContext[AvgShedderConfig, AvgMemory]) -> tuple[
         now.hits_high.clear()
         return Unloads(), now
 
-    # Those that have been so for long enough, and the bundles that leave the busier broker of each.
+    # Pairs whose hit counts are reached, and the bundles that leave the busier broker of each.
     refusals: list[Refusal] = []
     firing = [pair for pair in pairs if _fires(view, config, now, pair, score, refusals)]
     rows = rows_by_broker(view, np.array([high for _, high in firing], np.intp), context.eligible)
@@ -192,7 +190,10 @@ def shed_to_partner(context: ShedContext[AvgShedderConfig, AvgMemory]) -> tuple[
 def _pairs_apart(
     view: ClusterView, config: AvgShedderConfig, memory: AvgMemory, order: list[int], score: Floats
 ) -> list[tuple[int, int]]:
-    """Pair brokers from both ends of `order`, count hits, return pairs beyond the low threshold."""
+    """Pair brokers from both ends of `order`, and count hits.
+
+    Returns the pairs (low, high) beyond the low threshold.
+    """
     pairs = []
     for at in range((len(order) + 1) // 2):
         low, high = order[at], order[len(order) - 1 - at]
@@ -220,15 +221,15 @@ def _fires(
     score: Floats,
     refusals: list[Refusal],
 ) -> bool:
-    """Return whether a hit count of the pair has reached its limit.
+    """Return whether a hit count of the pair has reached its limit; if not, add a refusal.
 
-    If so, the counts of both brokers begin again; if not, a refusal is added.
+    If it has, the counts of both brokers begin anew.
     """
     names = [view.brokers.names[broker] for broker in pair]
     low = max(memory.hits_low.get(name, 0) for name in names)
     high = max(memory.hits_high.get(name, 0) for name in names)
     if low < config.hit_count_low and high < config.hit_count_high:
-        # The refusal names the count that is reached first.
+        # The refusal names the count that can be reached first.
         far = float(score[pair[1]] - score[pair[0]]) >= config.high_threshold_points
         sooner = config.hit_count_high - high <= config.hit_count_low - low
         by_high = far and sooner
@@ -252,13 +253,13 @@ def _level(
 ) -> None:
     """Add proposals for bundles of the pair's busier broker, or a refusal.
 
-    Together the bundles carry at most `max_unload_ratio` of the pair's difference.
-    `figures`: the broker's eligible bundles, all bundles' rates and throughputs, all scores.
+    Together the bundles carry at most `max_unload_ratio` of the pair's difference. `figures`: the
+    broker's eligible bundles, (rate, throughput) of all bundles, the scores of all brokers.
     """
     (low, high), (rows, loads, score) = pair, figures
     latest, names = view.brokers.latest, view.brokers.names
 
-    # How much should move: messages/s, or bytes/s where the message rates are too close.
+    # The amount that should move: messages/s, or bytes/s if the message rates are too close.
     rate = float(latest.rate[high] - latest.rate[low]) * config.max_unload_ratio
     throughput = float(latest.throughput[high] - latest.throughput[low]) * config.max_unload_ratio
     if rate > config.min_unload_msgs_per_s:
@@ -271,7 +272,7 @@ def _level(
         )
         return
 
-    # The heaviest bundles that fit into that; each is remembered to go to the idler broker.
+    # The heaviest bundles that fit into that amount. Their destination is the idler broker.
     amount, before = budget, len(proposals)
     for row in heaviest_first(rows, load).tolist():
         value = float(load[row])

@@ -1,4 +1,4 @@
-"""The parts of all shedders: context, result, traits, registry, and the selection by load."""
+"""The common parts of shedders: context, result, traits, registry, and the selection by load."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class BundleRules(KeyModel):
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """A proposal: this bundle should leave its broker. Bundles and brokers are rows of the view.
+    """A shedder's wish that a bundle leaves its broker. Bundles and brokers are rows of the view.
 
-    `saw`, `limit`, `average` and `expected_after` are in the rule's unit. `destination` is given by
+    `saw`, `limit`, `average` and `expected_after` are in the rule's unit. `destination` is set by
     shedders that choose it (`chooses_destination`); None: placement chooses one after the release.
     """
 
@@ -70,16 +70,16 @@ class Unload:
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """Facts about a whole pass, from a shedder that plans it.
+    """Facts about a whole pass, from a shedder that plans its moves.
 
     Columns have a row for each broker; usages are in the rules' unit.
     """
 
-    fewest: int  # a lower bound of the moves that relieve the sources
+    fewest: int  # a lower bound of the number of moves that relieve the sources
     usage: Floats  # of each broker before the first move
     even: Floats  # the even load of each broker
     trigger: float  # the shedder acts where usage ÷ even load is above this
-    unsure: str = ""  # text: what is not well known yet, and what is assumed instead
+    unsure: str = ""  # text about figures that are not well known yet, and assumed values
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +115,11 @@ class Disruption:
         )
 
     def within(self, rows: Rows) -> Rows:
-        """Return those of the bundles, in order, that the budgets leave moves for. O(rows)."""
+        """Return the bundles that fit into the budgets, the first ones first. O(rows log rows)."""
         if not len(self.left):
             return rows
         budget = self.budget[rows]
-        order = np.argsort(budget, kind="stable")  # bundles of one budget stand together
+        order = np.argsort(budget, kind="stable")  # bundles of one budget follow one another
         grouped = budget[order]
         place = np.arange(len(rows)) - np.searchsorted(grouped, grouped)
         fits = np.empty(len(rows), np.bool_)
@@ -147,15 +147,15 @@ class ShedContext(Generic[Config, Remembered]):
     # The cluster with pending moves applied. Draining brokers do not count as alive.
     view: ClusterView
     config: Config  # settings, of the model that the shedder was registered with
-    memory: Remembered  # result of the last pass
+    memory: Remembered  # the memory after the last pass
     eligible: Bools  # bundles that may be chosen
-    movable: Bools  # eligible bundles, and those that were unloaded recently
+    movable: Bools  # eligible bundles, and recently unloaded ones
     reported: ClusterView  # the view without pending moves
     may_take: Callable[[int, int], bool]  # (bundle, broker) → whether the filters allow it
-    # Bundle → brokers that the rules allow; even distribution is a preference and no rule.
+    # Bundle → brokers that the rules allow. Even distribution is only a preference.
     takers: Callable[[int], Rows]
     unloaded: Mapping[str, int]  # broker → when a move out of it was last confirmed, ms
-    unloading: tuple[str, ...]  # brokers with unconfirmed moves out of them, sorted
+    unloading: tuple[str, ...]  # brokers with pending moves out of them, sorted
     disruption: Disruption  # operators' limits
 
     @staticmethod
@@ -190,7 +190,7 @@ class ShedContext(Generic[Config, Remembered]):
 
 
 class Shedder(Protocol):
-    """A shedding strategy: which bundles should leave which broker."""
+    """A shedding strategy, which chooses the bundles that should leave brokers."""
 
     def __call__(self, context: ShedContext[Any, Any], /) -> tuple[Unloads, Any]:
         """Return the proposals and the new memory."""
@@ -201,14 +201,14 @@ class MoveLearner(Protocol):
     """A function that is called in every round in which moves were confirmed."""
 
     def __call__(self, unserved_ms: Sequence[int], memory: Any, /) -> Any:
-        """Return the new memory. `unserved_ms`: how long each moved bundle had no owner."""
+        """Return the new memory. `unserved_ms`: the time that each moved bundle was unassigned."""
         ...
 
 
 class PlanForgetter(Protocol):
     """A function that is called after a pass whose moves wait for approval.
 
-    The shedder runs again while they wait.
+    The shedder runs again in the meantime.
     """
 
     def __call__(self, before: Any, after: Any, /) -> Any:
@@ -226,11 +226,11 @@ class ReportObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """How the round treats a shedder. The defaults suit shedders of the modular manager."""
+    """Properties of a shedder, for the round. The defaults fit those of the modular manager."""
 
     # The load manager that the shedder belongs to; any: the modular and the extensible one.
     manager: Literal["modular", "simple", "extensible", "any"] = "modular"
-    # Its proposals name destinations; else placement chooses them.
+    # Its proposals have destinations; else placement chooses them.
     chooses_destination: bool = False
     # Its view includes the decisions of the same round; else only those of earlier rounds.
     sees_own_decisions: bool = False
@@ -241,7 +241,7 @@ class Traits:
     forget_plan: PlanForgetter | None = None  # None: the memory holds nothing of decisions
     # Memory → smoothed usage of each broker, which placement reads.
     loads: Callable[[Any], Mapping[str, float]] | None = None
-    # Settings with which the shedder needs no earlier rounds: for a single pass without a memory.
+    # Settings with which the shedder acts in a single pass, without the memory of earlier ones.
     no_wait_settings: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -275,10 +275,10 @@ def heaviest_first(rows: Rows, load: Floats) -> Rows:
 
 
 def until_enough(rows: Rows, load: Floats, need: float) -> Rows:
-    """Return the first rows whose loads together reach `need`; at least one if there is any."""
+    """Return the first rows whose loads together reach `need`; at least one, if there are rows."""
     if not len(rows):
         return rows
-    # The loads of earlier rows, added in order, as the reference does.
+    # The loads of earlier rows, added in their order, as in the reference.
     before = np.append(0.0, np.cumsum(load[rows])[:-1])
     taken = before < need
     taken[0] = True
@@ -287,7 +287,7 @@ def until_enough(rows: Rows, load: Floats, need: float) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A hot broker, the throughput (bytes/s) that should leave it, and the reason (ratios)."""
+    """A hot broker, the throughput (bytes/s) that should leave it, and the rule with its ratios."""
 
     broker: int
     bytes_per_s: float
@@ -300,7 +300,7 @@ class Need:
 def too_few_bundles(view: ClusterView, broker: int, bundles: int) -> Refusal | None:
     """Refuse to unload a broker with at most one bundle; None: it has several.
 
-    A move of its only bundle would move the overload with it.
+    The overload of a broker with one bundle would move with the bundle.
     """
     if bundles > 1:
         return None
@@ -309,7 +309,7 @@ def too_few_bundles(view: ClusterView, broker: int, bundles: int) -> Refusal | N
 
 
 def without_idle(rows: Rows, load: Floats, rules: BundleRules) -> Rows:
-    """Return the bundles that are not idle, or all if the rules say so."""
+    """Return the bundles that are not idle, or all with `unload_idle_bundles`."""
     return rows if rules.unload_idle_bundles else rows[load[rows] >= MIN_LOAD]
 
 
@@ -338,9 +338,9 @@ def shed_throughput(
 ) -> tuple[list[Unload], list[Refusal]]:
     """Choose each broker's heaviest bundles by short-term throughput until its need is met.
 
-    At least one bundle is chosen if any may move. The needs together stay within the budgets of
-    `disruption`. A broker with one bundle keeps it. Idle bundles stay, unless `rules` say
-    otherwise.
+    At least one bundle of a need is chosen if any may move. All moves together stay within the
+    budgets of `disruption`. A broker with one bundle keeps it. Idle bundles stay, unless `rules`
+    unload them.
     """
     rules = rules or BundleRules()
     proposals: list[Unload] = []
@@ -353,7 +353,7 @@ def shed_throughput(
     budgets = disruption or Disruption.none(len(view.bundles))
     rows = rows_by_broker(view, np.array([need.broker for need in needs], np.intp), eligible)
     for need in needs:
-        # The broker's heaviest bundles, as far as budgets allow, or why there are none.
+        # The broker's heaviest bundles within the budgets, or a refusal.
         if (too_few := too_few_bundles(view, need.broker, int(counts[need.broker]))) is not None:
             refusals.append(too_few)
             continue
@@ -369,7 +369,7 @@ def shed_throughput(
             continue
         budgets = budgets.after_moves(chosen)
 
-        # Usage falls with throughput: that is what the broker is expected to be at afterwards.
+        # Usage is expected to fall by the same part as throughput.
         throughput = float(view.brokers.latest.throughput[need.broker])
         left = max(0.0, 1.0 - float(np.sum(load[chosen])) / throughput) if throughput > 0 else 1.0
         proposals += [

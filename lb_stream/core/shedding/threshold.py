@@ -31,7 +31,7 @@ from lb_stream.core.shedding.base import (
 MARGIN = 0.05
 """A broker is brought this far below the threshold or the average, as a ratio."""
 LOWER_BOUNDARY_FACTOR = 0.5
-"""Part of the threshold that leaves the highest broker for the sake of low ones."""
+"""For low brokers, the highest broker loses this part of the threshold."""
 
 
 class AboveAverageConfig(BundleRules):
@@ -100,13 +100,13 @@ class ThresholdMemory:
 
 AverageConfig = TypeVar("AverageConfig", bound=AboveAverageConfig)
 BelowAverage = Callable[[ClusterView, AverageConfig, Floats, list[Refusal]], list[Need]]
-"""(view, config, smoothed usage, refusals to add to) → what should leave for low brokers."""
+"""(view, config, smoothed usage, list of refusals to extend) → loads to move to low brokers."""
 
 
 def drop_departed_brokers(
     view: ClusterView, _config: AboveAverageConfig, memory: ThresholdMemory
 ) -> ThresholdMemory:
-    """Return the memory without brokers that are not alive: one that returns begins anew."""
+    """Return the memory of live brokers only: a broker that returns begins anew."""
     alive = {
         name
         for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True)
@@ -124,10 +124,9 @@ TRAITS = Traits(observe=drop_departed_brokers)
 def shed_above_average(
     context: ShedContext[ThresholdShedderConfig, ThresholdMemory],
 ) -> tuple[Unloads, ThresholdMemory]:
-    """Unload from each broker whose smoothed usage reaches the average plus the threshold.
+    """Unload from each live broker whose smoothed usage reaches the average plus the threshold.
 
-    Usage is a ratio, throughput bytes/s. Only live brokers count, shed and are remembered.
-    Source: docs/strategies.md "ThresholdShedder".
+    Usage is a ratio, throughput bytes/s. Source: docs/strategies.md "ThresholdShedder".
     """
     return shed_by_average(context, _lower_boundary if context.config.lower_boundary else None)
 
@@ -136,7 +135,7 @@ def shed_by_average(
     context: ShedContext[AverageConfig, ThresholdMemory],
     below_average: BelowAverage[AverageConfig] | None,
 ) -> tuple[Unloads, ThresholdMemory]:
-    """Unload brokers far above the average; where nothing leaves, run `below_average`."""
+    """Unload brokers far above the average; if no bundle leaves, run `below_average`."""
     view, config = context.view, context.config
     eligible, disruption = context.eligible, context.disruption
 
@@ -147,7 +146,7 @@ def shed_by_average(
     if average == 0.0:
         return Unloads(), _remember(view, usage)
 
-    # Brokers above the limit, and how much throughput should leave each.
+    # Brokers above the limit, and the throughput that should leave each.
     limit = average + config.threshold
     needs: list[Need] = []
     refusals: list[Refusal] = []
@@ -166,10 +165,10 @@ def shed_by_average(
         if is_worth_it(view, config, need, refusals):
             needs.append(need)
 
-    # Their heaviest bundles; if none leaves, bundles of the highest broker for low brokers.
+    # Their heaviest bundles; if none leaves, the loads that `below_average` moves.
     proposals, refused = shed_throughput(view, needs, eligible, disruption, config)
     if not proposals and below_average is not None:
-        # This smooths a second time in one round, as the reference does.
+        # The usage is smoothed a second time in one round, as in the reference.
         usage = _smoothed(view, config, _remember(view, usage))
         needs = below_average(view, config, usage, refusals)
         proposals, more = shed_throughput(view, needs, eligible, disruption, config)
@@ -223,11 +222,11 @@ def is_worth_it(
 def _lower_boundary(
     view: ClusterView, config: ThresholdShedderConfig, usage: Floats, refusals: list[Refusal]
 ) -> list[Need]:
-    """Return what the highest broker should lose when another is far below the average.
+    """Return the load that the highest broker should lose if another is far below the average.
 
-    That is half of the threshold, as a share of its throughput.
+    The load is half of the threshold, as a share of the highest broker's throughput.
     """
-    # Whether a broker is too low, and which are not.
+    # End unless a broker is too low, and others are not.
     alive = np.flatnonzero(view.brokers.alive)
     average = mean_of(usage[alive])
     floor = average - config.threshold
@@ -235,7 +234,7 @@ def _lower_boundary(
     if not (usage[alive] < floor).any() or not len(above):
         return []
 
-    # The highest of these that has several bundles.
+    # The highest of the others, with several bundles.
     counts = view.bundle_counts(system=config.count_system_bundles)
     high = above[counts[above] > 1]
     if not len(high):

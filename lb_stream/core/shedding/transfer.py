@@ -156,9 +156,9 @@ def observe(
 ) -> TransferMemory:
     """Smooth the load of each broker that has sent a new sample.
 
-    A broker whose bundles have changed begins anew with that sample. (The reference withdraws its
-    load until the next report; here the report that shows the change is that report.) Figures that
-    a broker has smoothed itself replace these.
+    A broker whose bundles have changed begins anew with the report that shows the change; in the
+    reference with the first report after the change. Figures that a broker has smoothed itself
+    replace these.
     """
     # Brokers that have lost or gained bundles.
     brokers, counts = view.brokers, view.bundle_counts()
@@ -201,7 +201,7 @@ def followed_loads(memory: TransferMemory) -> dict[str, float]:
 
 
 def forget_plan(before: TransferMemory, after: TransferMemory) -> TransferMemory:
-    """Return the memory with the uneven passes from before: the cluster is as uneven as it was."""
+    """Return the memory with the uneven passes before this one, as the cluster is still uneven."""
     return TransferMemory(before.hits, after.brokers)
 
 
@@ -221,7 +221,7 @@ TRAITS = Traits(
 def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMemory]:
     """Move top bundles from the fullest brokers to the emptiest, after enough uneven passes.
 
-    Loads are ratios, throughputs bytes/s. No pass runs while moves are unconfirmed, as in the
+    Loads are ratios, throughputs bytes/s. No pass runs while moves are pending, as in the
     reference. Source: docs/strategies.md "TransferShedder".
     """
     view, config, memory = context.view, context.config, context.memory
@@ -229,7 +229,7 @@ def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMe
         waits = refusal(Refuses.UNLOADING, None, context.unloading, limit=0)
         return Unloads(refusals=(waits,)), memory
 
-    # The loads of the live brokers; where there has been no round with this shedder, as reported.
+    # The loads of the live brokers; in the first round with this shedder, as reported.
     alive = np.flatnonzero(view.brokers.alive)
     if not all(view.brokers.names[row] in memory.brokers for row in alive.tolist()):
         memory = observe(context.reported, config, memory)
@@ -238,7 +238,7 @@ def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMe
     def may_take(bundle: int, place: int) -> bool:
         return context.may_take(bundle, int(alive[place]))
 
-    # The moves. The cycle counts live brokers only, so its places become rows of the view.
+    # The moves. The cycle numbers live brokers by place; here places become rows of the view.
     cycle = run_cycle(store, config.limits, memory.hits, context.unloaded, may_take, view.now_ms)
     proposals = tuple(
         Unload(
@@ -249,7 +249,7 @@ def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMe
             saw=move.why.saw,
             limit=move.why.limit,
             average=cycle.average,
-            # Infinite where the source reports no throughput.
+            # It is infinite if the source reports no throughput.
             expected_after=move.expected_after if np.isfinite(move.expected_after) else None,
             destination=None if move.destination is None else int(alive[move.destination]),
             with_next=move.in_return,
@@ -312,6 +312,7 @@ class _TopBundles:
         return Top(rows, bundles.latest.take(rows).throughput, self.eligible[rows])
 
     def _rows_of(self, broker: int) -> Rows:
+        """Return the bundles of a broker that it may report."""
         if self._rows is None:
             owner = np.where(self._reported(), self.view.bundles.owner, -1)
             brokers = len(self.view.brokers)
@@ -340,6 +341,7 @@ class _TopBundles:
         return reported
 
 
+# The reference's word for the reason that there are no moves → our rule.
 _SKIPS = {
     "NoBrokers": Refuses.NO_BROKERS,
     "NoLoadData": Refuses.NO_LOAD_DATA,
@@ -350,7 +352,7 @@ _SKIPS = {
 def _explain_cycle(
     view: ClusterView, store: LoadStore, config: TransferShedderConfig, cycle: Cycle
 ) -> list[Refusal]:
-    """Explain why no moves were chosen, or why a source keeps bundles."""
+    """Return refusals that explain why there are no moves, or why a source keeps bundles."""
     found = [
         refusal(
             kept.rule,

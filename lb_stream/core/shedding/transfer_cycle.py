@@ -1,10 +1,8 @@
-"""One cycle of TransferShedder: which brokers are paired, and which of their top bundles move.
-
-See docs/strategies.md "TransferShedder".
+"""One cycle of TransferShedder: pairs of brokers, and the top bundles that move between them.
 
 Loads are ratios (1.0 = 100 %), throughputs bytes/s, times ms since the epoch. The arithmetic is the
-reference's, in doubles and in its order. A load or throughput of zero gives infinite values or
-NaN, which its comparisons handle in the same way.
+reference's, in doubles and in the same order. A load or throughput of zero gives infinite values or
+NaN, and comparisons treat them as the reference's do. See docs/strategies.md "TransferShedder".
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from lb_stream.core.model.rules import Decides, Refuses, Rule
 from lb_stream.core.model.view import Bools, Floats, Ints, Rows
 
 SWAP_LEAVES = 0.75
-"""A swap must bring its source below this part of its throughput."""
+"""A swap must bring its source below this part of the source's present throughput."""
 
 Skip = Literal["CoolDown", "OutDatedData", "NoBrokers", "NoLoadData", "HitCount", "NoBundles"]
 Reason = Literal["Overloaded", "Underloaded"]
@@ -33,14 +31,14 @@ class Top:
 
     bundles: Rows
     throughput: Floats  # latest
-    may_leave: Bools  # the broker owns the bundle, which was not unloaded recently
+    may_leave: Bools  # the bundle is eligible
 
 
 @dataclass(frozen=True, slots=True)
 class LoadStore:
-    """The figures of live brokers, with a row (a place) for each.
+    """The figures of live brokers, with a row for each, which is the broker's place.
 
-    Between equal loads the order of the rows decides.
+    Of brokers with equal loads, the one with the lower place comes first.
     """
 
     names: tuple[str, ...]
@@ -80,8 +78,8 @@ class Why:
 class CycleMove:
     """One bundle leaves `source` for `destination` (None: chosen later).
 
-    `expected_after`: the source's load then. `in_return`: the move is half of a swap, and makes
-    room for the move that follows it.
+    `expected_after`: the source's load after the moves of its pair. `in_return`: the first half of
+    a swap, which makes room for the move that follows it.
     """
 
     bundle: int
@@ -94,7 +92,7 @@ class CycleMove:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Why a source keeps bundles: the rule, what it saw (bytes/s, or a number), its limit."""
+    """The rule by which a source keeps bundles, what it saw (bytes/s, or a number), its limit."""
 
     rule: Rule
     source: int
@@ -109,7 +107,7 @@ class Cycle:
 
     hits: int  # uneven passes in a row, this one included
     moves: list[CycleMove] = field(default_factory=list)
-    skip: Skip | None = None  # Pulsar's word for why there are no moves
+    skip: Skip | None = None  # Pulsar's word for the reason that there are no moves
     unloaded: dict[str, int] = field(default_factory=dict)  # broker → last unload, if in cool-down
     average: float | None = None  # load
     std: float | None = None  # standard deviation of the loads
@@ -128,7 +126,7 @@ def run_cycle(
     """Run one pass over the cluster. `hits`: the uneven passes in a row before it."""
     cycle = Cycle(hits, unloaded=dict(unloaded))
     with np.errstate(all="ignore"):
-        # Whether the data is fresh, and the cluster has been uneven for enough passes.
+        # End if the data is old, or the cluster has not been uneven for enough passes.
         counted = _find_fresh(store, limits, cycle, now_ms)
         if counted is None:
             return cycle
@@ -140,7 +138,7 @@ def run_cycle(
             cycle.skip = "HitCount"
             return cycle
 
-        # The moves of one pair of brokers after the other.
+        # The moves, pair by pair.
         no_data, few_bundles = _relieve_pairs(store, limits, stats, cycle, may_take)
     cycle.moves = list(dict.fromkeys(cycle.moves))
     cycle.std_after = float(stats.std)
@@ -172,7 +170,7 @@ def _find_fresh(store: LoadStore, limits: CycleLimits, cycle: Cycle, now_ms: int
 
 @dataclass(slots=True)
 class _Stats:
-    """Mean and standard deviation of the loads while pairs are relieved, and the next pair."""
+    """The next pair, and mean and standard deviation of the loads after the pairs before it."""
 
     store: LoadStore
     limits: CycleLimits
@@ -189,7 +187,7 @@ class _Stats:
     def before_pairs(store: LoadStore, limits: CycleLimits, loads: Floats) -> _Stats:
         """Return the figures before the first pair. `loads`: those that count in the mean."""
         order = np.argsort(store.load, kind="stable").tolist()
-        average = np.cumsum(loads)[-1] / len(loads)  # added in order, as the reference does
+        average = np.cumsum(loads)[-1] / len(loads)  # added in order, as in the reference
         squares = np.cumsum(loads * loads)[-1]
         std = np.sqrt(squares / len(loads) - average * average)
         return _Stats(store, limits, order, 0, len(order) - 1, len(loads), average, squares, std)
@@ -202,6 +200,7 @@ class _Stats:
         return self._underloaded(self.order[self.low]) or self._overloaded(self.order[self.high])
 
     def _underloaded(self, broker: int) -> Why | None:
+        """Return the reason if this broker has too little load or throughput; None: it has not."""
         share = min(0.5, max(0.0, self.limits.target_std / 2.0))
         load, least = self.store.load[broker], self.average * share
         if load < least:
@@ -213,6 +212,7 @@ class _Stats:
         return None
 
     def _overloaded(self, broker: int) -> Why | None:
+        """Return the reason if this broker has too much load; None: it has not."""
         load = self.store.load[broker]
         limits = (self.limits.overloaded, self.average + self.limits.target_std)
         if all(load > limit for limit in limits):
@@ -235,7 +235,7 @@ def _relieve_pairs(
 ) -> tuple[int, int]:
     """Pair the highest with the lowest until the cluster is even, or `max_brokers` are relieved.
 
-    Returns how many sources had no top bundles, and how many gave no bundle.
+    Returns the number of sources without top bundles, and of others that gave no bundle.
     """
     no_data = few_bundles = 0
     while stats.pairs < limits.max_brokers and stats.low < stats.high:
@@ -268,7 +268,7 @@ def _relieve_pairs(
 
 @dataclass(slots=True)
 class _Pair:
-    """One source and one destination: which bundles leave, and which come back in exchange.
+    """A source and a destination, with the bundles that leave, and those that come back in swaps.
 
     Amounts are bytes/s.
     """
@@ -278,15 +278,15 @@ class _Pair:
     source: int
     destination: int
     top: Top  # of the source
-    returns: Iterator[tuple[int, float]]  # the destination's top bundles, each looked at once
+    returns: Iterator[tuple[int, float]]  # the destination's top bundles; swaps consume them
     may_take: MayTake
-    target: float  # should leave the source
-    marked: float = 0.0  # leaves the source
-    gain: float = 0.0  # comes back, if that counts (`counts_gain`)
-    returned: float = 0.0  # comes back
+    target: float  # the amount that should leave the source
+    marked: float = 0.0  # the amount that leaves the source
+    returned: float = 0.0  # the amount that comes back
+    gain: float = 0.0  # the part of `returned` that makes room for more moves (`counts_gain`)
     chosen: list[tuple[int, bool]] = field(default_factory=list)  # (bundle, comes back)
-    not_transferable: list[int] = field(default_factory=list)
-    stopped_at: tuple[int, float] | None = None  # the first bundle that was too heavy, its bytes/s
+    not_transferable: list[int] = field(default_factory=list)  # the destination may not take them
+    stopped_at: tuple[int, float] | None = None  # the first too heavy bundle, and its bytes/s
 
     @staticmethod
     def before_moves(
@@ -299,7 +299,7 @@ class _Pair:
     ) -> _Pair:
         """Return the pair before its first move.
 
-        Half of the difference in load should move, as that part of the source's throughput.
+        The target is half of the difference in load, converted to throughput of the source.
         """
         offload = (store.load[source] - store.load[destination]) / 2
         target = store.throughput[source] * offload / store.load[source]
@@ -338,7 +338,7 @@ class _Pair:
         return bool(self.marked > 0)
 
     def explain_kept(self) -> list[Kept]:
-        """Return why bundles stay: rules forbid a move, or no bundle that may leave fits."""
+        """Return the reasons why bundles stay: rules forbid a move, or no eligible bundle fits."""
         found = []
         if not self.marked > 0 and self.stopped_at is not None:
             bundle, throughput = self.stopped_at
@@ -352,9 +352,9 @@ class _Pair:
         return found
 
     def _swap(self, throughput: float) -> tuple[list[int], float] | None:
-        """Return what comes back for a bundle that is too heavy: bundles, and their throughput.
+        """Return the bundles that come back for a bundle that is too heavy, and their throughput.
 
-        None: no swap helps.
+        None: no swap is possible.
         """
         most = self.store.throughput[self.source]
         high = most - self.marked + self.gain - throughput

@@ -148,7 +148,7 @@ def test_a_missing_right_ends_it_at_once_and_is_told_as_that(
     ]
 
 
-DIED = TransientError("Python workers have come to an end", by_a_record=True)
+DIED = TransientError("Python workers have ended", by_a_record=True)
 LATE = TransientError("executors were lost")
 
 
@@ -242,16 +242,16 @@ IN_A_TASK = (
 @pytest.mark.parametrize(
     ("why", "expected", "by_a_record"),
     [
-        ("Python worker exited unexpectedly (crashed)", "Python workers have come to an end", True),
+        ("Python worker exited unexpectedly (crashed)", "Python workers have ended", True),
         (
             "EOFException occurred while reading the port number from "
             "lb_stream.job.python_workers's stdout and terminated with code: 137.",
-            "Python workers have come to an end",
+            "Python workers have ended",
             True,
         ),
         (
             "org.apache.spark.SparkException: Python worker failed to connect back.",
-            "not come up in time",
+            "not started in time",
             False,
         ),
         (
