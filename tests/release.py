@@ -1,4 +1,6 @@
-"""`make release`: wheel and sdist into dist, each installed into an empty environment, and their SHA-256 sums.
+"""`make release`: build wheel and sdist into dist, try each, and write their SHA-256 sums.
+
+Each is installed into an empty environment.
 
 The last line is one JSON object. Exit code 1: an archive could not be built, installed or run.
 """

@@ -86,7 +86,7 @@ def _table(schema: pa.Schema, given: dict[str, object], rows: int) -> pa.Table:
 
 def main() -> None:
     """Measure and print."""
-    draw, spent = np.random.default_rng(2), {True: [], False: []}  # type: ignore[var-annotated]
+    draw, spent = np.random.default_rng(2), {True: [], False: []}
     with tempfile.TemporaryDirectory() as folder:
         root, checkpoint = Store.at(f"{folder}/tables"), Store.at(folder)
         tables = Projections(root, "bench")

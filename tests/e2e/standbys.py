@@ -253,4 +253,4 @@ def staged(bootstrap: str, pipeline: Pipeline) -> Iterator[Stage]:
 
 def new_pipeline(bootstrap: str, topics: object, folder: Path) -> Pipeline:
     """A pipeline whose jobs have the settings of these tests."""
-    return Pipeline(bootstrap, topics, folder, dict(SETTINGS))  # type: ignore[arg-type]
+    return Pipeline(bootstrap, topics, folder, dict(SETTINGS))

@@ -41,7 +41,7 @@ def decides(stage: Stage) -> int:
 
 
 def until(condition: object, what: str) -> None:
-    wait_until(condition, what, LONGEST_S)  # type: ignore[arg-type]
+    wait_until(condition, what, LONGEST_S)
 
 
 def assert_every_decision_is_made_once(stage: Stage) -> None:

@@ -133,7 +133,10 @@ class Shards:
             [self.now_ms if now_ms is None else now_ms, *(record.append_ms for record in batch)]
         )
         for number in range(self.count):
-            mine = lambda name, number=number: zlib.crc32(name.encode()) % self.count == number  # noqa: E731
+
+            def mine(name: str, number: int = number) -> bool:
+                return zlib.crc32(name.encode()) % self.count == number
+
             self.shards[number], _ = fold(
                 self.shards[number], block_of(batch, shuffle, mine), self.now_ms, self.config
             )

@@ -61,7 +61,7 @@ class Cluster(RuleBasedStateMachine):
             isolation=(ScenarioIsolation("wall", (WALLED,), (2,), (), 1),),
             pinned_namespaces=(PINNED,),
         )
-        given = tuple(Fault(kind, (broker,), 50.0, 200.0, 40.0) for kind, broker in faults)  # type: ignore[arg-type]
+        given = tuple(Fault(kind, (broker,), 50.0, 200.0, 40.0) for kind, broker in faults)
         self.scenario: Scenario = scene(
             owners, ticks=40, rates=rates[: len(owners)], policies=policies, faults=given
         )
@@ -74,7 +74,7 @@ class Cluster(RuleBasedStateMachine):
         self.t_s = 0.0
 
     def happens(self, broker: int, kind: str, factor: float = 1.0) -> None:
-        event = Event(self.t_s, broker, kind, factor)  # type: ignore[arg-type]
+        event = Event(self.t_s, broker, kind, factor)
         self.events.append(event)
         self.game.add(event)
 

@@ -388,7 +388,7 @@ def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nonsense")
     for settings in ({"ca_file": tmp_path / "ca.pem"}, {"cert_file": tmp_path / "missing.pem"}):
         with pytest.raises(ValueError) as error:
-            AdminClient(AdminSettings("https://b:1", **settings))  # type: ignore[arg-type]
+            AdminClient(AdminSettings("https://b:1", **settings))
         check_wording(error.value)
 
 

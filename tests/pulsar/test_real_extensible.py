@@ -70,7 +70,8 @@ def test_the_load_data_of_every_broker_is_heard_and_a_transfer_and_a_split_are_c
 
     def heard() -> bool:
         for name, adapter in brokers.items():
-            kinds[name] |= {find_report_kind(json.loads(value)) for value in adapter.report()}  # type: ignore[arg-type]
+            reports = [json.loads(value) for value in adapter.report()]
+            kinds[name] |= {find_report_kind(report) for report in reports}
         return all("broker_load" in found for found in kinds.values()) and any(
             "top_bundles" in found for found in kinds.values()
         )

@@ -1,4 +1,4 @@
-"""Each extra in an environment of its own runs what it is for, and says what to install for the rest.
+"""Each extra runs what it is for in its own environment, and names what the rest needs.
 
 Packages come from uv's cache, or from the index that uv and pip have by themselves.
 """
@@ -164,7 +164,8 @@ def test_the_extra_console_serves_pages(make: Make, recorded: Recorder) -> None:
     )
     try:
         assert process.stdout is not None and str(port) in process.stdout.readline()
-        page = f"import urllib.request as r; print(r.urlopen('http://127.0.0.1:{port}/').read().decode())"
+        url = f"http://127.0.0.1:{port}/"
+        page = f"import urllib.request as r; print(r.urlopen({url!r}).read().decode())"
         assert "broker-1:8080" in console.run("python", "-c", page)
     finally:
         process.send_signal(signal.SIGTERM)

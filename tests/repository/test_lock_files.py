@@ -60,7 +60,9 @@ def test_each_range_begins_with_the_locked_version_which_is_the_tested_one(
 ) -> None:
     assert needed
     for requirement in needed:
-        name, lowest = re.match(r"([\w-]+)>=([\w.]+)", requirement).groups()  # type: ignore[union-attr]
+        found = re.match(r"([\w-]+)>=([\w.]+)", requirement)
+        assert found is not None, requirement
+        name, lowest = found.groups()
         locked = pins(LOCKS[lock])[name]
         assert locked == lowest or locked.startswith(f"{lowest}."), requirement
 

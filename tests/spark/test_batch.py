@@ -143,7 +143,7 @@ def run(world: World, folder: Path, before: Mapping[str, ShardMap] = BEFORE) -> 
         stream=StreamSettings(tables=str(folder / "tables"), checkpoint=str(folder))
     )
     write_directory(Store.at(folder), 5, 2, before)
-    Balancer(settings, world, world, world, world, epoch=2, observer=world)(world, 5)  # type: ignore[arg-type]
+    Balancer(settings, world, world, world, world, epoch=2, observer=world)(world, 5)
     return read_directory(Store.at(folder), 6, epoch=2)
 
 
@@ -258,12 +258,12 @@ def test_a_cluster_that_is_silent_for_its_time_leaves_with_the_next_batch(tmp_pa
     )
     world = World(None, IDLE)
     write_directory(Store.at(tmp_path), 5, 2, {"eu": ShardMap(1, BLOCKS, since_ms=0)})
-    balancer = Balancer(settings, world, world, world, world, epoch=2, observer=world)  # type: ignore[arg-type]
+    balancer = Balancer(settings, world, world, world, world, epoch=2, observer=world)
     seen = []
     for batch, now_ms in enumerate((1_000, 1_999, 2_000), start=5):
         world._rounds = pa.Table.from_pylist(
             [ROUND | {"sampled": False, "idle": True, "now_ms": now_ms}], ROUND_SCHEMA
         )
-        balancer(world, batch)  # type: ignore[arg-type]
+        balancer(world, batch)
         seen.append(read_directory(Store.at(tmp_path), batch + 1, epoch=2)["eu"].leaving)
     assert seen == [False, False, True], "the job itself has listened for as long"

@@ -98,5 +98,5 @@ def test_kafka_partitions_bound_the_number_of_tasks_unless_more_are_wanted(
     tasks: int, option: str | None
 ) -> None:
     settings = Settings.model_validate({"stream": {"decode_tasks": tasks}})
-    given: Any = read_records(Reader(), settings, {}, "earliest")  # type: ignore[arg-type]
+    given: Any = read_records(Reader(), settings, {}, "earliest")
     assert given.get("minPartitions") == option

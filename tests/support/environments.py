@@ -1,4 +1,4 @@
-"""Empty environments, made by uv: the wheel of this tree and what its extras bring, nothing else."""
+"""Empty environments, made by uv, with the wheel of this tree and what its extras bring."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCES = ("lb_stream", "conf", "pyproject.toml", "README.md", "LICENSE")
 
 
 def run(command: Sequence[str | Path], folder: Path, **environment: str) -> str:
-    """Return what a command prints. It sees no setting of ours and no package of this environment."""
+    """Return what a command prints that sees no setting and no package of this environment."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -99,7 +99,7 @@ def make_environment(folder: Path, archive: Path, extras: Sequence[str] = ()) ->
 
 
 def pins(folder: Path) -> Path:
-    """Write the pins of requirements-dev.lock without their hashes, which an archive of ours lacks."""
+    """Write the pins of requirements-dev.lock without hashes, which our own archive lacks."""
     lines = (PROJECT / "requirements-dev.lock").read_text().splitlines()
     path = folder / "pins.txt"
     path.write_text("".join(f"{line.rstrip(chr(92)).strip()}\n" for line in lines if "==" in line))

@@ -100,7 +100,7 @@ def test_a_producer_that_lost_a_record_is_replaced_once_kafka_answers() -> None:
         one = made.pop(0)
         if isinstance(one, KafkaError):
             raise one
-        one.close = lambda timeout: closed.append(one)  # type: ignore[method-assign]
+        one.close = lambda timeout: closed.append(one)
         return one
 
     lasting = RecoveringProducer(make, lambda _error, _doing: False)
@@ -466,7 +466,7 @@ def test_a_report_that_is_owed_stays_so_while_the_broker_keeps_its_reports_back(
     one = Sparingly()
     assert one.reports(1) == 1
     one.agent.reporter.note_trouble(A, "does not answer")
-    kept, one.broker.given = one.broker.given, []  # type: ignore[assignment]
+    kept, one.broker.given = one.broker.given, []
     assert one.reports(1) == 0
     one.broker.given = kept
     assert one.reports(2) == 1

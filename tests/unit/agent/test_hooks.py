@@ -361,10 +361,10 @@ class Spoken:
             AgentConfig("127.0.0.1:1", "eu-1", hooks=HookConfig(**{"timeout_s": 60.0} | config)),
             [moved.broker],
         )
-        self.agent.reporter.send = lambda _broker, value, _kind: self.sent.append(  # type: ignore[method-assign, assignment, func-returns-value]
+        self.agent.reporter.send = lambda _broker, value, _kind: self.sent.append(
             Ack.model_validate_json(value)
         )
-        self.agent.clock.now_ms = lambda: START  # type: ignore[method-assign]
+        self.agent.clock.now_ms = lambda: START
 
     def turn(self, *decisions: Decision) -> list[str | None]:
         """Answers that have come, then decisions. Returns the brokers whose ownership changed."""

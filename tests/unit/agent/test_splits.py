@@ -28,7 +28,7 @@ def obeyed(
     adapter: object, decision: Decision, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Ack, str | None]:
     """The acknowledgement, and the broker that reports at once."""
-    agent = Agent(AgentConfig("unused:9092", decision.cluster), [adapter])  # type: ignore[list-item]
+    agent = Agent(AgentConfig("unused:9092", decision.cluster), [adapter])
     sent: list[str] = []
     monkeypatch.setattr(agent.reporter, "send", lambda broker, value, kind: sent.append(value))
     changed = agent._take(decision.to_json().encode())
@@ -115,7 +115,7 @@ def test_a_broker_that_cannot_merge_refuses_and_its_heartbeats_do_not_say_that_i
     assert (ack.outcome, ack.reason) == ("refused", "this broker can't merge")
     said = []
     for adapter in (NoSplits(), SimBroker(cluster, BROKER)):
-        agent = Agent(AgentConfig("unused:9092", "eu"), [adapter])  # type: ignore[list-item]
+        agent = Agent(AgentConfig("unused:9092", "eu"), [adapter])
         monkeypatch.setattr(
             agent.reporter,
             "send",

@@ -74,7 +74,7 @@ def led(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[FakeMember, Exce
         monkeypatch.setattr(leading, "run", stream)
         monkeypatch.setattr(leading, "is_leader", lambda *_: leads)
         try:
-            leading.stand_by(Mock(), SETTINGS, member, lambda: member.calls < 0)  # type: ignore[arg-type]
+            leading.stand_by(Mock(), SETTINGS, member, lambda: member.calls < 0)
         except Exception as error:
             return member, error
         return member, None
@@ -114,7 +114,7 @@ def test_one_that_does_not_stand_by_ends_with_one_line(monkeypatch: pytest.Monke
     monkeypatch.setattr(leading, "run", stream)
     monkeypatch.setattr(leading, "is_leader", lambda *_: False)
     with pytest.raises(ShutOut) as error:
-        leading.lead(Mock(), SETTINGS, FakeMember(), False, lambda: False)  # type: ignore[arg-type]
+        leading.lead(Mock(), SETTINGS, FakeMember(), False, lambda: False)
     check_wording(error.value)
 
 

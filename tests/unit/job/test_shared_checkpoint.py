@@ -34,11 +34,11 @@ def test_the_one_that_was_late_says_that_another_one_is_there() -> None:
     with pytest.raises(FatalError) as error:
         _start_query(
             Writer("Multiple streaming queries are concurrently using metadata."), Settings()
-        )  # type: ignore[arg-type]
+        )
     check_wording(error.value)
 
 
 def test_any_other_error_stays_as_it_is() -> None:
     with pytest.raises(Raised) as error:
-        _start_query(Writer("no room on the disk"), Settings())  # type: ignore[arg-type]
+        _start_query(Writer("no room on the disk"), Settings())
     check_wording(error.value)

@@ -64,8 +64,9 @@ class World:
         self.calls.append("start")
         self.backlog.append(arguments[-1])
         run = self.runs.pop(0)
-        run.balancer = SimpleNamespace(backlog=f"as far as start {len(self.backlog)} came")  # type: ignore[attr-defined]
-        run.stop = lambda: self.calls.append("stop")  # type: ignore[attr-defined]
+        backlog = f"as far as start {len(self.backlog)} came"
+        run.balancer = SimpleNamespace(backlog=backlog)
+        run.stop = lambda: self.calls.append("stop")
         return run
 
 
@@ -78,7 +79,8 @@ def run(monkeypatch: pytest.MonkeyPatch, *runs: Run, settings: Settings | None =
     monkeypatch.setattr(supervise, "forgive_last_start", world.forgive_last_start)
     monkeypatch.setattr("lb_stream.job.failures.time", SimpleNamespace(monotonic=lambda: world.now))
     try:
-        supervise.run(None, settings or Settings(), Member(settings or Settings(), leads=True))  # type: ignore[arg-type]
+        given = settings or Settings()
+        supervise.run(None, given, Member(given, leads=True))
     except Exception as error:
         world.calls.append(type(error).__name__)
     return world
@@ -223,7 +225,7 @@ def test_state_that_came_while_the_first_batch_was_planned_is_another_jobs(
     monkeypatch.setattr("lb_stream.job.running.require_none_lost", lambda *_, **__: "")
     monkeypatch.setattr("lb_stream.job.running.next_offsets", lambda _: {})
     monkeypatch.setattr("lb_stream.job.running.last_batch", lambda _: planned)
-    waiting = running(Query(1), WatchedBatches(lambda *_: None), 0)  # type: ignore[arg-type]
+    waiting = running(Query(1), WatchedBatches(lambda *_: None), 0)
     text = (
         "[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] The checkpoint location file:/c/state/0 "
         "should be empty on the first batch"
@@ -296,7 +298,7 @@ def test_what_spark_says_of_a_trouble_that_passes_is_understood(
 ) -> None:
     monkeypatch.setattr("lb_stream.job.running.require_none_lost", lambda *_, **__: "")
     monkeypatch.setattr("lb_stream.job.running.next_offsets", lambda _: {})
-    waiting = running(Query(1), WatchedBatches(lambda *_: None), 0)  # type: ignore[arg-type]
+    waiting = running(Query(1), WatchedBatches(lambda *_: None), 0)
     reason = waiting._find_reason(StreamingQueryException(IN_A_TASK + why))
     assert isinstance(reason, TransientError) and reason.by_a_record is by_a_record
     assert re.search(expected, str(reason))
@@ -389,13 +391,13 @@ class Query:
 def running(query: Query, batches: WatchedBatches, batch_timeout_ms: int) -> Running:
     unused: Any = None
     settings = Settings(stream=StreamSettings(batch_timeout_ms=batch_timeout_ms))
-    return Running(query, unused, unused, settings, batches)  # type: ignore[arg-type]
+    return Running(query, unused, unused, settings, batches)
 
 
 def in_a_batch(query: Query, batch_timeout_ms: int) -> None:
     """Wait for the query while batch 17 is under way."""
-    batches = WatchedBatches(lambda *_: running(query, batches, batch_timeout_ms).wait())  # type: ignore[arg-type]
-    batches(None, 17)  # type: ignore[arg-type]
+    batches = WatchedBatches(lambda *_: running(query, batches, batch_timeout_ms).wait())
+    batches(None, 17)
 
 
 def test_a_batch_that_does_not_end_ends_the_job() -> None:
@@ -417,9 +419,9 @@ def test_spark_hears_one_line_of_a_failure_and_the_job_all_of_it() -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device\n" + "\tat Some.java\n" * 10_000)
 
-    batches = WatchedBatches(fail)  # type: ignore[arg-type]
+    batches = WatchedBatches(fail)
     with pytest.raises(BatchFailed) as heard:
-        batches(None, 17)  # type: ignore[arg-type]
+        batches(None, 17)
     check_wording(str(heard.value))
     assert heard.value.__suppress_context__
     assert isinstance(batches.failure, OSError)
@@ -435,7 +437,7 @@ def test_an_end_that_nobody_foresaw_is_not_its_own_cause(monkeypatch: pytest.Mon
             raise StreamingQueryException("dagScheduler is null")
 
     with pytest.raises(StreamingQueryException) as heard:
-        running(Ended(1), WatchedBatches(lambda *_: None), 0).wait()  # type: ignore[arg-type]
+        running(Ended(1), WatchedBatches(lambda *_: None), 0).wait()
     assert heard.value.__cause__ is None
     heard.value.__cause__ = heard.value
     assert error_chain(heard.value) == [heard.value]
@@ -443,8 +445,8 @@ def test_an_end_that_nobody_foresaw_is_not_its_own_cause(monkeypatch: pytest.Mon
 
 
 def test_a_stream_without_input_is_not_stuck() -> None:
-    batches = WatchedBatches(lambda *_: time.sleep(0.01))  # type: ignore[arg-type]
-    batches(None, 17)  # type: ignore[arg-type]
+    batches = WatchedBatches(lambda *_: time.sleep(0.01))
+    batches(None, 17)
     running(Query(5), batches, batch_timeout_ms=1).wait()
     assert batches.done == 1
 

@@ -26,7 +26,7 @@ def warm_up(
             stream(self)
 
         monkeypatch.setattr(WarmUp, "_stream", noted)
-        return WarmUp(None, Settings()), runs  # type: ignore[arg-type]
+        return WarmUp(None, Settings()), runs
 
     return make
 

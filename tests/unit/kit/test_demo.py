@@ -71,11 +71,11 @@ class Stage:
         self.watch.refresh()
 
     def _append(self, spec: object, row: dict[str, object]) -> None:
-        schema = spec.schema  # type: ignore[attr-defined]
+        schema = spec.schema
         filled = {field.name: row.get(field.name) for field in schema}
         write_deltalake(
             self.folder / spec.name, pa.Table.from_pylist([filled], schema), mode="append"
-        )  # type: ignore[attr-defined]
+        )
 
 
 @pytest.fixture
@@ -321,10 +321,10 @@ def test_a_job_that_looked_for_the_topics_too_early_is_started_once_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, job = demo_run(tmp_path, monkeypatch), FakeJob("UnknownTopicOrPartitionException: ...")
-    run._check(FakeAgent(), job)  # type: ignore[arg-type]
+    run._check(FakeAgent(), job)
     assert job.starts == 1
     with pytest.raises(Exception) as error:
-        run._check(FakeAgent(), job)  # type: ignore[arg-type]
+        run._check(FakeAgent(), job)
     check_wording(error.value)
     assert job.starts == 1
 
@@ -334,7 +334,7 @@ def test_a_job_that_died_of_something_else_ends_the_demo_with_the_end_of_its_log
 ) -> None:
     run, job = demo_run(tmp_path, monkeypatch), FakeJob("java.lang.OutOfMemoryError")
     with pytest.raises(Exception) as error:
-        run._check(FakeAgent(), job)  # type: ignore[arg-type]
+        run._check(FakeAgent(), job)
     check_wording(error.value)
     assert job.starts == 0
 
@@ -345,10 +345,10 @@ def test_a_balancer_whose_rounds_all_fail_ends_the_demo_with_the_error(
     run, job = demo_run(tmp_path, monkeypatch), FakeJob("")
     monkeypatch.setattr(job, "exit_code", lambda: None)
     run.watch.error, run.watch.failed_in_a_row = "KeyError: x", 9
-    run._check(FakeAgent(), job)  # type: ignore[arg-type]
+    run._check(FakeAgent(), job)
     run.watch.failed_in_a_row = 10
     with pytest.raises(Exception, match=r"rounds of the balancer failed.*\n\nKeyError: x"):
-        run._check(FakeAgent(), job)  # type: ignore[arg-type]
+        run._check(FakeAgent(), job)
 
 
 def test_the_users_settings_go_over_the_demos_but_not_over_its_folders() -> None:

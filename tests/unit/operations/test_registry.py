@@ -111,5 +111,5 @@ def test_a_kind_that_is_none_imports_nothing(kind: str) -> None:
 
 
 def test_a_command_is_canonical_json() -> None:
-    drain = COMMANDS["drain-broker"](id="c1", broker="b:1")  # type: ignore[call-arg]
+    drain = COMMANDS["drain-broker"](id="c1", broker="b:1")
     assert drain.to_json() == canonical_json(drain.model_dump(mode="json"))

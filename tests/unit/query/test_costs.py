@@ -41,7 +41,7 @@ def play(folder: Path, scenario: Scenario, policy: str, settings: Mapping[str, A
         assert Memory.from_json(text).to_json() == text
         return rounds[-1]
 
-    game.balancer.decide = remembered  # type: ignore[method-assign]
+    game.balancer.decide = remembered
     game.run(scenario.end_s, lambda _part: None)
     fill(folder, DECISIONS, [decided(decision) for made in rounds for decision in made.decisions])
     of = {"cluster": scenario.name}

@@ -134,7 +134,7 @@ def test_what_was_made_and_taken_away_again_needs_no_undo(
 def test_a_rejection_that_was_ended_is_not_laid_down_again() -> None:
     command = make(**rejection("c:1:p0", 5_000, "peak"))
     assert command.explain_lost(OperatorState(rejections=(HELD,))) is None
-    assert "c:1:p0 was ended" in str(command.explain_lost(NOTHING))
+    assert "the rejection of c:1:p0 has ended" in str(command.explain_lost(NOTHING))
 
 
 @pytest.mark.parametrize(

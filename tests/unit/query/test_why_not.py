@@ -421,7 +421,7 @@ def proposal(bundle: str) -> Proposal:
         "above_average",
         "ThresholdShedder",
     )
-    return Proposal(*place, {}, 1e6, NOW, NOW + HOUR_MS)  # type: ignore[arg-type]
+    return Proposal(*place, {}, 1e6, NOW, NOW + HOUR_MS)
 
 
 CLUSTERS: Mapping[str, tuple[Memory, dict[str, Any], str, str]] = {

@@ -107,7 +107,7 @@ def test_what_is_not_there_is_said_and_may_be_deleted(kept: Store) -> None:
 def _read(read: Callable[[str], object], name: str) -> None:
     found = read(name)
     if not isinstance(found, pa.Buffer):
-        found.read()  # type: ignore[attr-defined]
+        found.read()
 
 
 def test_a_file_can_be_read_here_and_there(kept: Store) -> None:

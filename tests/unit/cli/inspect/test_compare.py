@@ -91,7 +91,7 @@ def recorded_beside(root: Path, mode: captured.Mode, sample_mode: str) -> Record
         root,
         rounds,
         json.loads(json.dumps({**at_last, "dry_run": True, "sample_mode": sample_mode})),
-    )  # type: ignore[arg-type]
+    )
     recorder.run(len(rounds))
     return recorder
 
@@ -220,7 +220,8 @@ def test_a_destination_that_was_drawn_or_taken_out_is_told_so(reference: Recorde
         }
         ours["explain"] = {"candidates": [candidate.model_dump() for candidate in candidates]}
         asked = replace(move, rates=rates or {})
-        return [why.code for why in explain_difference(rounds, theirs, asked, ours, move.at_ms)]  # type: ignore[arg-type]
+        found = explain_difference(rounds, theirs, asked, ours, move.at_ms)
+        return [why.code for why in found]
 
     there = str(move.destination)
     assert codes(Candidate(broker="x:1", score=7.0), Candidate(broker=there, score=7.0)) == [
@@ -261,7 +262,7 @@ def test_a_first_pass_that_sheds_where_the_leader_with_its_past_does_not_is_told
         theirs,
         None,
         ours | {"explain": {"saw": 0.561, "unit": "ratio"}},
-    )  # type: ignore[arg-type]
+    )
     assert [why.code for why in found] == ["usage", "young", "sampling"]
     assert "history_ratio 0.9" in found[1].text
     later = ours | {"issued_ms": 994_000 + 60 * 60_000, "explain": {"saw": 0.561, "unit": "ratio"}}
@@ -270,7 +271,7 @@ def test_a_first_pass_that_sheds_where_the_leader_with_its_past_does_not_is_told
         for why in explain_difference(
             Quiet(cluster_config({}), first_ms=994_000), theirs, None, later
         )
-    ]  # type: ignore[arg-type]
+    ]
 
 
 def test_all_moves_of_the_leaders_pass_were_chosen_at_its_begin_however_long_it_unloads() -> None:
@@ -282,7 +283,7 @@ def test_all_moves_of_the_leaders_pass_were_chosen_at_its_begin_however_long_it_
     (theirs,) = parse_passes([(1_000_000, line.format(0, 1)), (1_002_900, line.format(1, 2))])
     rounds = Quiet(cluster_config({"sample_mode": "reference"}), reported={"b:1": 1_001_500})
     for move in theirs.moves:
-        (why,) = explain_difference(rounds, theirs, move, None, 1_002_500)  # type: ignore[arg-type]
+        (why,) = explain_difference(rounds, theirs, move, None, 1_002_500)
         assert (why.code, "b:1" in why.text) == ("leaders_report_older", True)
 
 
@@ -298,13 +299,15 @@ def test_a_leader_that_knows_older_reports_than_ours_is_told_so() -> None:
     )
     (theirs,) = parse_passes([(961_000, written), (1_000_000, unloading), (1_000_500, written)])
     rounds = Quiet(cluster_config({"sample_mode": "reference"}), reported={"a:1": 999_000})
-    (why,) = explain_difference(rounds, theirs, theirs.moves[0], None, 1_000_800)  # type: ignore[arg-type]
+    move = theirs.moves[0]
+    (why,) = explain_difference(rounds, theirs, move, None, 1_000_800)
     assert (why.code, why.text) == (
         "other_reports",
         "the newest report was 39 s old for the leader and 2 s old here",
     )
     rounds.reported = {"a:1": 961_400}
-    assert explain_difference(rounds, theirs, theirs.moves[0], None, 1_000_800) == ()  # type: ignore[arg-type]
+    found = explain_difference(rounds, theirs, move, None, 1_000_800)
+    assert found == ()
 
 
 class Quiet:

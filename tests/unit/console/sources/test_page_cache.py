@@ -54,14 +54,14 @@ def test_no_page_is_older_than_the_view_before() -> None:
     first.find_or_make("a", lambda: page("a"))
     third = PageCache(10, PageCache(10, first))
     meanwhile: list[CachedPage | None] = []
-    third.find_or_make("a", lambda: meanwhile.append(third.find("a")))  # type: ignore[func-returns-value]
+    third.find_or_make("a", lambda: meanwhile.append(third.find("a")))
     assert meanwhile == [None]
 
 
 def test_the_newest_pages_are_kept() -> None:
     pages = PageCache(2)
     for name in "abc":
-        pages.find_or_make(name, lambda name=name: page(name))  # type: ignore[misc]
+        pages.find_or_make(name, lambda name=name: page(name))
     assert list(pages.pages) == ["b", "c"]
 
 

@@ -119,7 +119,7 @@ def test_pages_of_the_view_before_are_sent_while_new_ones_are_made_unless_they_a
         view.cpu_s = 0.0
         now[0] += wait_s
         pages = reader.current_view().pages
-        pages.find_or_make("a", lambda pages=pages: found.append(pages.find("a")))  # type: ignore[misc]
+        pages.find_or_make("a", lambda pages=pages: found.append(pages.find("a")))
     assert found == [CachedPage(b"old", "text/html"), None]
 
 
@@ -144,8 +144,8 @@ def test_the_number_of_kept_answers_is_limited(tmp_path: Path) -> None:
         Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None
     ).current_view()
     for number in range(MAX_ANSWERS + 10):
-        view.ask(number, lambda lake, number=number: number)  # type: ignore[misc]
+        view.ask(number, lambda lake, number=number: number)
     asked: list[int] = []
     for number in (MAX_ANSWERS + 9, 0):
-        view.ask(number, lambda lake, number=number: asked.append(number))  # type: ignore[misc]
+        view.ask(number, lambda lake, number=number: asked.append(number))
     assert asked == [0]

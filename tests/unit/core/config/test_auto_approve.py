@@ -18,7 +18,8 @@ def at_ms(hour: int, minute: int = 0) -> int:
 def allows(
     text: str, kind: str = "unload", reason: str = "Overloaded", mb: float = 1.0, now_ms: int = 0
 ) -> bool:
-    return auto_approval(text).allows(kind, (reason, "above_average"), mb * 1e6, now_ms)  # type: ignore[arg-type]
+    rules = auto_approval(text)
+    return rules.allows(kind, (reason, "above_average"), mb * 1e6, now_ms)
 
 
 def test_each_condition_is_asked_for_and_all_of_them_must_hold() -> None:

@@ -52,7 +52,7 @@ def a_plan(
     )
 
 
-def rows_of(owner: list[int], broker: int) -> np.ndarray:  # type: ignore[type-arg]
+def rows_of(owner: list[int], broker: int) -> np.ndarray:
     return np.flatnonzero(np.array(owner) == broker)
 
 

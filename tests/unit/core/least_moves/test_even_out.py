@@ -109,7 +109,7 @@ def test_a_bundle_of_another_budget_or_that_may_not_go_there_stands_in_for_none(
 
 def replace_moves(plan: MovePlan, **changes: object) -> MovePlan:
     """The plan with other rules, as far as before."""
-    changed = replace(plan, **changes)  # type: ignore[arg-type]
+    changed = replace(plan, **changes)
     changed.moved[:] = plan.moved
     return changed
 

@@ -62,7 +62,7 @@ class Reader:
         monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
         self.fairness = Fairness(1_000)
         if not caught_up:
-            self.fairness.backlog.behind[FLOODED] = 400_000  # type: ignore[attr-defined]
+            self.fairness.backlog.behind[FLOODED] = 400_000
 
     def _bounds(self, _: Settings) -> tuple[object, dict[tuple[str, int], int]]:
         self.asked += 1

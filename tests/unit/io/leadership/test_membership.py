@@ -22,7 +22,7 @@ PIPELINE = Settings().stream.pipeline_id
 def sign(kind: type[LeadershipRecord], pid: int, at_ms: int, **fields: object) -> ReceivedRecord:
     return ReceivedRecord(
         kind(id=f"{pid}:{at_ms}", pipeline=PIPELINE, host="h", pid=pid, **fields), at_ms
-    )  # type: ignore[arg-type]
+    )
 
 
 @dataclass
@@ -63,7 +63,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
 def look(member: Member, topic: Topic, for_ms: int = 0) -> None:
     """Look for so long, five times a second."""
     for _ in range(max(1, for_ms // 200)):
-        member._look(topic, topic, [])  # type: ignore[arg-type]
+        member._look(topic, topic, [])
         topic.now_ms += 200
 
 

@@ -160,11 +160,11 @@ def test_it_leads_by_its_own_claim_alone_and_only_by_the_last_one() -> None:
     one = follower()
     looks(one, (0, [tick(1, 50_000)]), *every_200(200, 3_200))
     own = claim(2, 53_010)
-    one.claimed(own.record, 3_010)  # type: ignore[arg-type]
+    one.claimed(own.record, 3_010)
     assert looks(one, (3_020, [claim(3, 53_005), own])) == [Action.WAIT], "another one was first"
     other = follower(3)
     looks(other, (0, [tick(1, 50_000)]))
-    other.claimed(claim(3, 53_005).record, 3_005)  # type: ignore[arg-type]
+    other.claimed(claim(3, 53_005).record, 3_005)
     assert looks(other, (3_020, [claim(3, 53_005), own])) == [Action.LEAD]
     other.begin_anew()
     assert looks(other, (3_220, [])) == [Action.WAIT], "the claim has been used"
@@ -174,7 +174,7 @@ def test_a_claim_that_did_not_count_is_made_again_but_not_at_once() -> None:
     one = follower()
     looks(one, (0, [tick(1, 50_000)]), *every_200(200, 3_200))
     early = claim(2, 52_990)  # Kafka's clock says that it hasn't been silent for long enough
-    one.claimed(early.record, 3_010)  # type: ignore[arg-type]
+    one.claimed(early.record, 3_010)
     assert looks(one, (3_020, [early]), (3_220, []), (4_020, [])) == [
         Action.WAIT,
         Action.WAIT,

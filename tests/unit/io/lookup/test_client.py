@@ -30,7 +30,7 @@ class Asking(Lookup):
     def __init__(self, asks_per_s: float = 5.0) -> None:
         self.now_s = 100.0
         super().__init__(LookupConfig("nowhere:1", asks_per_s=asks_per_s), lambda: self.now_s)
-        self._producer = self.recorder = Recorder()  # type: ignore[assignment]
+        self._producer = self.recorder = Recorder()
         bundle = "shop/orders/0x00000000_0xffffffff"
         self._routes.take("eu", bundle, Route.from_record(bundle, "Free", None, None, 1, 0))
 

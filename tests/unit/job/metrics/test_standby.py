@@ -29,7 +29,7 @@ def test_it_is_ready_when_it_is_warm_and_hears_the_others_and_says_who_leads() -
         connection_error=None,
         instance="lb-2:9",
     )
-    page = StandbyPage(StreamSettings(metrics_address="127.0.0.1:0"), member)  # type: ignore[arg-type]
+    page = StandbyPage(StreamSettings(metrics_address="127.0.0.1:0"), member)
     try:
         assert (asked(page, "/health")[0], asked(page, "/ready")[0]) == (200, 503)
         member.warm = True

@@ -34,7 +34,7 @@ COLUMNS = (
 )
 
 
-def as_json(report: dict, samples: list[dict]) -> bytes:  # type: ignore[type-arg]
+def as_json(report: dict, samples: list[dict]) -> bytes:
     """The report as a broker of Pulsar writes it."""
     stats = {
         row["name"]: BundleStats(

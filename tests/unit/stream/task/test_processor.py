@@ -68,7 +68,7 @@ class Noting:
 
 
 def test_each_task_begins_its_own_work_with_its_first_key_and_ends_it() -> None:
-    processor: Any = pickle.loads(pickle.dumps(ShardProcessor(Noting())))  # type: ignore[arg-type]
+    processor: Any = pickle.loads(pickle.dumps(ShardProcessor(Noting())))
     for state in ("one", "another"):
         client = SimpleNamespace(
             set_handle_state=None,
