@@ -55,7 +55,7 @@ class Page:
         self.view: TablesView = reader_of(request).current_view()
 
     def ask(self, key: Hashable, question: Callable[[Lake], T]) -> T:
-        """Return a question's answer from the tables, asked once for each key. Raises QueryError."""
+        """Return a question's answer from the tables; a key is asked once. Raises QueryError."""
         return self.view.ask(key, question)
 
     def find_cluster_state(self, cluster: str) -> ClusterState | None:

@@ -124,7 +124,7 @@ class Decision(OwnRecord):
     )
     expected_owner: str | None = Field(
         None,
-        description="the bundle's owner as the balancer knows it; with another one the decision is stale",
+        description="the owner that the balancer knows; with another owner the decision is stale",
     )
     expected_version: int = Field(
         description="version of the ownership record that this decision follows"

@@ -82,7 +82,7 @@ _UNSET = ResourceUsage(usage=-1.0, limit=-1.0)
 
 
 class SystemResourceUsage(PulsarRecord):
-    """The five resources of a simple report. A usage and limit of -1, not measured yet, mean 0 %."""
+    """The five resources of a simple report. Usage and limit -1 mean not measured yet: 0 %."""
 
     cpu: ResourceUsage = _UNSET
     memory: ResourceUsage = _UNSET
@@ -167,7 +167,7 @@ class TopBundle(PulsarRecord):
 
 
 class TopBundlesReport(PulsarRecord):
-    """The extensible manager's `TopBundlesLoadData`: a broker's busiest bundles, the busiest last."""
+    """The extensible manager's `TopBundlesLoadData`: the busiest bundles, the busiest last."""
 
     top_bundles_load_data: list[TopBundle]
 
@@ -209,7 +209,7 @@ class Ack(OwnRecord):
 
 
 class Goodbye(OwnRecord):
-    """Header `kind` = goodbye: the broker leaves on purpose, and its bundles need owners at once."""
+    """Header `kind` = goodbye: the broker leaves on purpose; its bundles need owners at once."""
 
     sent_ms: Millis = 0
 

@@ -60,7 +60,7 @@ CRASH_POINTS = {
 
 
 def parse_crash_at(text: str) -> tuple[str, int]:
-    """Parse "after_log:3" into the crash point and the number of its occurrence. Raises SettingError."""
+    """Parse "after_log:3" into a crash point and its occurrence. Raises SettingError."""
     name, _, number = text.partition(":")
     if name not in CRASH_POINTS or not number.isdecimal() or int(number) < 1:
         raise SettingError("stream.crash_at", text, _CRASH_EXPECTED)

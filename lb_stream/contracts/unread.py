@@ -88,7 +88,7 @@ class UnreadKeys(KeyModel):
     loadBalancerServiceUnitTableViewSyncer: str = _unread(
         "loadBalancerServiceUnitTableViewSyncer",
         "None",
-        "extensible manager: in which direction ownership records are copied when their place changes",
+        "extensible manager: the direction in which ownership records are copied to a new place",
         dynamic=True,
     )
 
@@ -118,7 +118,7 @@ WHY: Mapping[str, str] = {
 
 
 def describe_unread(values: UnreadKeys, given: GivenSettings) -> tuple[str, ...]:
-    """Describe the given keys: a line for each that differs from Pulsar's default, one for others."""
+    """Describe the given keys: a line for each that is not Pulsar's default, one for others."""
     fields = {name: field for name, field in UnreadKeys.model_fields.items() if name in given}
     unchanged = [name for name, field in fields.items() if getattr(values, name) == field.default]
     lines = [

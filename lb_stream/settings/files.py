@@ -14,7 +14,7 @@ from lb_stream.settings.secrets import FROM_FILE, is_secret, is_secret_file, rem
 PACKAGE = Path(str(files("lb_stream")))
 
 CONF = (PACKAGE / "conf").resolve()
-"""The files of conf: in a clone that folder, to which lb_stream/conf links; when installed a copy."""
+"""The files of conf: a link to the clone's folder; in an installed package a copy."""
 
 
 def find_home() -> Path:
@@ -24,7 +24,7 @@ def find_home() -> Path:
 
 
 _PROPERTY = re.compile(r"^[ \t]*([^#!=:\s][^=:\s]*)(?:[ \t]*[=:][ \t]*|[ \t]+)(.*)$", re.MULTILINE)
-"""A line of Java's properties: `key=value`, `key: value` or `key value`; # and ! begin a comment."""
+"""A line of Java's properties: `key=value`, `key: value`, `key value`, or a comment (#, !)."""
 _CONTINUED = re.compile(r"\\\r?\n[ \t]*")
 
 KEY_FILES = ("ssl_keyfile", "ssl_certfile", "sasl_oauth_token_file")

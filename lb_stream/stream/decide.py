@@ -382,7 +382,7 @@ _MAX_ORDERS = 4
 def cached_order(blocks: tuple[str, ...], names: list[pa.ChunkedArray]) -> NameOrder:
     """Return the order of the names of several shards, from the cache if possible.
 
-    `blocks`: references to the names' blocks, which never change. Sorting a million names takes 1 s.
+    `blocks`: references to the names' blocks, which never change. Sorting 1,000,000 takes 1 s.
     """
     order = _orders.pop(blocks, None) or name_order(names)
     _orders[blocks] = order

@@ -210,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not names or set(names) - set(known):
         expected = ", ".join(names) or "files model_NAME.txt and assignment_NAME.txt"
         print(
-            f"{options.folder}: expected instances: {expected}; found: {', '.join(known) or 'none'}",
+            f"{options.folder}: expected instances {expected}, found {', '.join(known) or 'none'}",
             file=sys.stderr,
         )
         return 2

@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not names or set(names) - set(known):
         expected = ", ".join(names) or "folders with a scenario.json"
         print(
-            f"{options.folder}: expected scenarios: {expected}; found: {', '.join(known) or 'none'}",
+            f"{options.folder}: expected scenarios {expected}, found {', '.join(known) or 'none'}",
             file=sys.stderr,
         )
         return 2

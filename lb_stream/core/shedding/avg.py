@@ -164,7 +164,7 @@ def shed_to_partner(context: ShedContext[AvgShedderConfig, AvgMemory]) -> tuple[
     A score is 100 x usage. Bundles are chosen by short-term message rate, or by throughput if the
     pair's message rates are too close. Source: docs/strategies.md "AvgShedder".
     """
-    # Pairs that are too far apart: highest with lowest, second highest with second lowest, and so on.
+    # Pairs that are too far apart: highest with lowest, then the second of both, and so on.
     view, config, memory = context.view, context.config, context.memory
     now = AvgMemory(dict(memory.hits_low), dict(memory.hits_high), dict(memory.target))
     alive = np.flatnonzero(view.brokers.alive)

@@ -188,7 +188,7 @@ class EventSpec(_Part):
     every_s: float = key(0.0, "time from one broker's event to the next one's", unit="s", ge=0)
     for_s: float = key(
         0.0,
-        "time until it is undone: crash and leave by up, drain by undrain, slow by factor 1; 0: never",
+        "time until it is undone: crash, leave by up, drain by undrain, slow by factor 1; 0: never",
         unit="s",
         ge=0,
     )

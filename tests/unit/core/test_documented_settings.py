@@ -317,9 +317,7 @@ def test_overload_shedder_looks_at_either_metric_of_cpu_and_network_and_at_memor
     assert found == sheds
 
 
-def test_samples_come_with_reports_on_change_or_every_fifteen_minutes_or_in_the_example_every_two() -> (
-    None
-):
+def test_samples_come_with_reports_on_change_or_every_fifteen_minutes_or_every_two() -> None:
     def report(cpu: float) -> ReportFigures:
         return ReportFigures.from_report(
             ModularLoadReport(cpu=ResourceUsage(usage=cpu, limit=100.0)), {"cpu": 1.0}

@@ -378,9 +378,7 @@ def test_load_data_is_one_view_of_bundle_data_and_broker_data() -> None:
     assert seen.bundles.owner.tolist() == [0, 0, 1]
 
 
-def test_broker_data_has_a_local_and_a_historical_part_and_what_is_preallocated_at_each_broker() -> (
-    None
-):
+def test_broker_data_has_a_local_and_a_historical_part_and_preallocated_bundles() -> None:
     config = cluster_config({})
     seen = view(
         folded(("a", modular_report(2.0)), shard=folded(("a", modular_report())), at_ms=2_000),

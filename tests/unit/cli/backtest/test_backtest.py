@@ -90,7 +90,8 @@ def program(tmp_path: Path, behaviour: str) -> subprocess.Popen[str]:
     command = [sys.executable, str(tmp_path / "program.py"), behaviour]
     text = f"""
 import os, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs tests in the background may have it ignored
+# What runs tests in the background may ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from typer import Exit
 from lb_stream.cli.backtest.command import _run
 try:

@@ -66,9 +66,7 @@ def test_each_form_has_its_heading_and_its_documented_table() -> None:
     assert told == []
 
 
-def test_all_brokers_come_last_with_long_rates_of_tables_and_allocated_ones_of_a_simple_report() -> (
-    None
-):
+def test_all_brokers_come_last_with_long_rates_of_tables_and_allocated_ones_of_reports() -> None:
     lines, _ = shown(sent(SEVEN, MODULAR), sent(THREE, SIMPLE), None, once=True)
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[-6:]]
     assert rows[1:5] == [

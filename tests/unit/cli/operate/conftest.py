@@ -27,7 +27,10 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Broker:
 def call(kafka: Broker, tmp_path: Path) -> Callable[..., Result]:
     """Calls lbctl; answers: those of each poll."""
 
-    def run(*arguments: str, answers: Answers | list[Answers] = [("default", "done")]) -> Result:  # noqa: B006
+    def run(
+        *arguments: str,
+        answers: Answers | list[Answers] = [("default", "done")],  # noqa: B006
+    ) -> Result:
         kafka.answers = [[answer] if isinstance(answer, tuple) else answer for answer in answers]
         return lbctl(*arguments, cwd=tmp_path)
 

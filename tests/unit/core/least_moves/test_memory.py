@@ -122,9 +122,7 @@ def test_direct_memory_of_bytes_that_come_in_is_found() -> None:
     assert memory.direct_slope == pytest.approx(1.5)
 
 
-def test_the_time_a_bundle_is_unserved_comes_near_the_median_and_a_hanging_move_changes_little() -> (
-    None
-):
+def test_the_time_unserved_comes_near_the_median_and_a_hanging_move_changes_little() -> None:
     random, memory = np.random.default_rng(9), LeastMovesMemory()
     for number in range(200):
         times_ms = (random.lognormal(np.log(4_000), 0.3, 3)).astype(int).tolist()

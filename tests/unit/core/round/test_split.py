@@ -83,9 +83,7 @@ def test_nothing_is_split_when_it_is_not_to_be_decided_here(settings: dict[str, 
     assert Cluster(**settings).round({"a": {PARENT: LARGE}, "b": {}}).decisions == ()
 
 
-def test_the_modular_manager_judges_rates_by_long_term_averages_the_simple_one_by_the_last_report() -> (
-    None
-):
+def test_the_modular_manager_judges_long_term_rates_the_simple_one_the_last_report() -> None:
     calm, busy = (
         BundleStats(topics=2, msg_rate_in=10.0),
         BundleStats(topics=2, msg_rate_in=40_000.0),
