@@ -33,7 +33,21 @@ def read_memory(data: Mapping[str, object], model: type[Remembered]) -> Remember
 def write_memory(memory: object) -> dict[str, object]:
     """Return a memory, which is a dataclass, as a JSON object."""
     written: dict[str, object] = msgspec.to_builtins(memory)
-    return written
+    return {name: _without_tuples(value) for name, value in written.items()}
+
+
+def _without_tuples(value: object) -> object:
+    """Return a value with lists for tuples: what JSON gives back. Mappings have one type of value.
+
+    Large mappings hold texts or numbers; they are returned as they are.
+    """
+    if isinstance(value, list | tuple):
+        return [_without_tuples(item) for item in value]
+    if isinstance(value, dict) and isinstance(
+        next(iter(value.values()), None), dict | list | tuple
+    ):
+        return {name: _without_tuples(item) for name, item in value.items()}
+    return value
 
 
 @dataclass(frozen=True, slots=True)
