@@ -1,8 +1,8 @@
 """What `fold` must come to, written as plainly as possible: one record after another, one bundle
 after another.
 
-Follows docs/strategies.md "Figures" and docs/architecture.md "Rulings". Shares no code with the
-columnar fold but the names of its columns.
+Follows docs/strategies.md "Figures" and docs/architecture.md "Behaviour in detail". Shares no code
+with the columnar fold but the names of its columns.
 """
 
 from __future__ import annotations

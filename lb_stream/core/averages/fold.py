@@ -1,6 +1,6 @@
 """The fold of one micro-batch's records into a shard.
 
-docs/architecture.md "Rulings" has the rules of samples and of old reports.
+docs/architecture.md "Behaviour in detail" has the rules of samples and of old reports.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Judge which brokers are alive, by the append times of their records.
 
-See docs/architecture.md "Rulings".
+See docs/architecture.md "Behaviour in detail".
 """
 
 from __future__ import annotations
