@@ -1,4 +1,4 @@
-"""Approval: a proposal is checked again when it is approved. See docs/approval.md "Proposals"."""
+"""Approval of proposals, each of which is checked again first. See docs/approval.md "Proposals"."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lb_stream.core.shedding.base import traits_of
 DIGITS = 4
 """Digits of usages in the memory, which every round logs."""
 STALE: Literal["stale"] = "stale"
-"""The rule of a proposal that can never be decided any more."""
+"""The outcome of a proposal that can never be decided any more."""
 
 
 # --- waiting proposals, and the loads that they are judged by ---
@@ -43,7 +43,7 @@ def waiting_moves(state: RoundState) -> list[Proposal]:
 def select_reported(state: RoundState, waiting: Sequence[Proposal]) -> list[Proposal]:
     """Return the proposals whose bundles and destinations have been reported.
 
-    After a job has lost its averages, bundles and brokers come back one by one.
+    After a job has lost its averages, reports name bundles and brokers again one by one.
     """
     known = {None, *state.view.brokers.names}
     rows = state.view.bundles.rows_of(proposal.bundle for proposal in waiting).tolist()
@@ -55,7 +55,7 @@ def select_reported(state: RoundState, waiting: Sequence[Proposal]) -> list[Prop
 
 
 def group_proposals(proposals: Sequence[Proposal]) -> list[list[Proposal]]:
-    """Return the proposals in their order, those that are approved together as one group."""
+    """Return the proposals in groups that are approved together; their order stays."""
     groups: dict[str, list[Proposal]] = {}
     for proposal in proposals:
         groups.setdefault(proposal.together, []).append(proposal)
@@ -65,7 +65,7 @@ def group_proposals(proposals: Sequence[Proposal]) -> list[list[Proposal]]:
 def build_loads_ahead(
     state: RoundState, view: ClusterView, moves: Sequence[Proposal | Decision]
 ) -> LoadsAhead:
-    """Return the loads of a view, and what each of these moves would change."""
+    """Return the loads of a view, with the change of loads by each of these moves."""
     rows = view.bundles.rows_of(move.bundle for move in moves).tolist()
     ends = [(str(move.source), _expected_destination(move)) for move in moves]
     steps = [(row, *end) for row, end in zip(rows, ends, strict=True)]
@@ -75,12 +75,12 @@ def build_loads_ahead(
 
 
 def is_repair(move: Proposal | Decision) -> bool:
-    """Whether a move keeps an anti-affinity group apart: it belongs to no plan for load."""
+    """Whether a move keeps an anti-affinity group apart. Such a move belongs to no plan."""
     return move.strategy == REPAIR
 
 
 def _expected_destination(move: Proposal | Decision) -> str | None:
-    """Return a move's destination; if it names none, the best candidate that was considered."""
+    """Return a move's destination; if it has none, the best candidate of its explanation."""
     if move.destination is not None:
         return move.destination
     explain = move.explain if isinstance(move, Decision) else Explain.model_validate(move.explain)
@@ -89,7 +89,7 @@ def _expected_destination(move: Proposal | Decision) -> str | None:
 
 
 def build_present_view(state: RoundState) -> ClusterView:
-    """Return the view with approved and commanded moves carried out, and no waiting proposal."""
+    """Return the view with pending, new and queued moves carried out, but no waiting proposal."""
     pending = () if state.config.balancer.count_pending_moves else state.memory.pending
     return apply_pending_moves(
         state.view, [*pending, *state.decisions, *state.queued_moves()], True
@@ -97,7 +97,7 @@ def build_present_view(state: RoundState) -> ClusterView:
 
 
 def round_usage(loads: LoadsAhead, broker: int) -> float | None:
-    """Return a broker's usage as the memory keeps it; None: the broker is not known."""
+    """Return a broker's usage, rounded as in the memory; None: the broker is not known."""
     return None if broker < 0 else round(float(loads.usage[broker]), DIGITS)
 
 
@@ -109,8 +109,8 @@ def approve(
 ) -> list[BundleAnswer]:
     """Decide these proposals, as far as they can still be decided; return an answer to each.
 
-    They are decided in the order of their plan, or in another one in which none raises the max
-    usage. Proposals that raise it in every order are refused, unless `even_if_worse`.
+    Each time, the first group in the order of the plan that does not raise the max usage is
+    decided. Proposals that raise it in every order are refused, unless `even_if_worse`.
     """
     # The named proposals that wait.
     book = state.responder.book
@@ -121,7 +121,7 @@ def approve(
         for name in unknown
     ]
     asked = {proposal.together for proposal in found.values() if proposal is not None}
-    # Loads as the plan's moves are carried out one after another, if any of them is asked for.
+    # The loads, which change with each decided move; needed if a move is named.
     moves = waiting_moves(state)
     loads = None
     if any(move.together in asked for move in moves):
@@ -158,7 +158,7 @@ def _find_places(proposals: Sequence[Proposal], places: Mapping[str, int]) -> Gr
 
 
 def _harms(loads: LoadsAhead | None, group: Sequence[Proposal], places: Mapping[str, int]) -> bool:
-    """Whether a group raises the max usage if it is approved now. Splits move nothing."""
+    """Whether a group raises the max usage if it is approved now. Splits never do."""
     return loads is not None and loads.is_worse_after(_find_places(group, places))
 
 
@@ -169,15 +169,15 @@ def _steps_before(moves: Sequence[Proposal], group: Sequence[Proposal]) -> list[
 
 
 def _refuse_raised_max(group: Sequence[Proposal], loads: LoadsAhead, mine: Group) -> BundleAnswer:
-    """Return the refusal of a group that raises the max usage, with what to do instead."""
+    """Return the refusal of a group that raises the max usage, with advice."""
     after, names = loads.after(mine), [*loads.names]
     busiest = names[int(np.argmax(np.where(after.counted, after.usage, -np.inf)))]
     bundles = ", ".join(proposal.bundle for proposal in group)
     advice = "give --even-if-worse"
     if (plan := group[0].plan) is not None:
-        advice = f"approve the plan that it is part of (lbctl approve --plan {plan}), or {advice}"
+        advice = f"approve its whole plan (lbctl approve --plan {plan}), or {advice}"
     text = (
-        f"{bundles}: by itself that would bring {busiest} to {after.max_usage:.1%} usage, and the "
+        f"{bundles}: alone that would bring {busiest} to {after.max_usage:.1%} usage, and the "
         f"busiest broker is at {loads.max_usage:.1%} now: {advice}; the proposal still waits"
     )
     return BundleAnswer("refused", text, Refuses.RAISES_MAX.name)
@@ -212,9 +212,9 @@ def decide_proposed(
     explain: Explain,
     figures: tuple[LoadsAhead, int, Group] | None = None,
 ) -> None:
-    """Make the decision of an approved proposal, and note who approved it.
+    """Make the decision of an approved proposal. `by`: the operator or rule that approved it.
 
-    `figures` of a move: the loads before it, its place among them, and its group.
+    `figures`: of a move, the loads before it, its place among their moves, and its group.
     """
     row = int(state.view.bundles.rows_of([proposal.bundle])[0])
     destination = None
@@ -245,7 +245,7 @@ def decide_proposed(
 
 
 def _usages_at_approval(loads: LoadsAhead, place: int, group: Group) -> dict[str, float | None]:
-    """Return the usages that a move was approved at, as fields of its explanation."""
+    """Return the usages at the approval of a move, as fields of its explanation."""
     source, destination = loads.ends[place]
     return {
         "source_usage": round_usage(loads, source),
@@ -262,13 +262,13 @@ def find_refusal(
     order: tuple[Group, Group],
     places: bool = True,
 ) -> BundleAnswer | None:
-    """Return why a group can't be decided now; None: it can.
+    """Return the refusal of a group that can't be decided now; None: it can.
 
-    A stale group can never be decided; the others may be later. `order`: the places of the group
-    among the loads, and of the steps before it. `places`: whether placement is asked about moves
-    that name no destination.
+    A group refused as stale can never be decided; others may be decided later. `order`: the places
+    of the group among the moves of `loads`, and those of the steps before it. `places`: whether
+    moves without a destination are refused if placement has none.
     """
-    # Whatever it is, it waits while balancing is paused and while its bundles are not at rest.
+    # Moves and splits: a pause, decisions about the bundles, reports and overlaps.
     if state.memory.operator_state.paused:
         text = "balancing is paused: lbctl clusters resume ends that"
         return BundleAnswer("refused", text, Refuses.PAUSED.name)
@@ -285,7 +285,7 @@ def find_refusal(
         return overlaps
     if not group[0].is_move:
         return _find_split_refusal(state, group[0])
-    # Moves: silent destinations; what rules forbid; windows, budgets and limits.
+    # Moves only: silent destinations; settings, rules and placement; windows, budgets and limits.
     return (
         _find_silent_refusal(state, group)
         or _find_stale_refusal(state, group, loads, order, places)
@@ -316,7 +316,7 @@ def _find_stale_refusal(
     for proposal, row in zip(group, rows, strict=True):
         reason = _explain_forbidden(state, proposal, row, places)
         if reason is None and loads is not None and len(group) == 1:
-            # In a larger group another bundle makes room for it.
+            # In a larger group, another bundle may make room at the destination.
             reason = _explain_shifted_overload(state, proposal, loads, order)
         if reason is not None:
             text = f"{proposal.bundle} stays at {proposal.source}: {reason}"
@@ -356,7 +356,7 @@ def _answer_refusal(bundles: Sequence[str], found: Refusal) -> BundleAnswer:
 def _explain_forbidden(state: RoundState, proposal: Proposal, row: int, places: bool) -> str | None:
     """Explain why settings, rules or placement forbid a move now; None: they allow it.
 
-    `places`: whether placement is asked.
+    `places`: whether placement counts.
     """
     config, namespace = state.config.balancer, namespace_of(proposal.bundle)
     # Settings.
@@ -364,7 +364,7 @@ def _explain_forbidden(state: RoundState, proposal: Proposal, row: int, places: 
         return "shedding_enabled is false"
     if namespace in config.shedding_excluded_namespaces:
         return f"{namespace} is excluded (shedding_excluded_namespaces)"
-    # Without a destination: what placement would choose now.
+    # A move without a destination: placement has to choose another broker.
     if proposal.destination is None:
         if not places:
             return None
@@ -375,7 +375,7 @@ def _explain_forbidden(state: RoundState, proposal: Proposal, row: int, places: 
             rule = Refuses.PLACEMENT_KEEPS_OWNER
             return f"{proposal.source} is the best broker for it now ({rule})"
         return None
-    # With a destination: whether it may still have the bundle.
+    # A move with a destination: rules have to allow it.
     destination = state.view.brokers.names.index(proposal.destination)
     policy = state.candidates.find_refusing_policy(row, destination, state.targets)
     if policy is not None:
@@ -390,34 +390,37 @@ def _explain_forbidden(state: RoundState, proposal: Proposal, row: int, places: 
 def _explain_shifted_overload(
     state: RoundState, proposal: Proposal, loads: LoadsAhead, order: tuple[Group, Group]
 ) -> str | None:
-    """Explain that a move would only shift the overload, even after the steps before it."""
+    """Explain that a move, alone or after the steps before it, would only shift the overload.
+
+    None: it would not.
+    """
     mine, before = order
     source, destination = loads.ends[mine[0]]
     if proposal.destination is None or destination < 0:
         return None
-    ways = (mine, [*before, *mine])
-    after = min(float(loads.after(moves).usage[destination]) for moves in ways)
-    compared = loads.max_usage
-    if _goes_by_relief(state):
-        compared = float(state.view.brokers.usage[source])
-    most = max(state.config.balancer.overloaded_threshold_percent / 100.0, compared)
+    orders = (mine, [*before, *mine])
+    after = min(float(loads.after(moves).usage[destination]) for moves in orders)
+    allowed = loads.max_usage
+    if _may_reach_source(state):
+        allowed = float(state.view.brokers.usage[source])
+    most = max(state.config.balancer.overloaded_threshold_percent / 100.0, allowed)
     if after <= most + ROUNDING_TOLERANCE:
         return None
     rule = Refuses.SHIFTS_OVERLOAD
     return f"{proposal.destination} would be at {after:.0%} usage with it ({rule})"
 
 
-def _goes_by_relief(state: RoundState) -> bool:
-    """Whether a pass may fill brokers up to the usage of the one that is relieved.
+def _may_reach_source(state: RoundState) -> bool:
+    """Whether a pass may fill destinations up to the usage of the source.
 
-    A move that a pass may plan must not be stale as soon as it is planned.
+    Then approval allows the same, so that no proposal is stale from the start.
     """
     counts = state.config.balancer.count_pending_moves and preselects(state)
     return counts and not traits_of(state.config.shedder).chooses_destination
 
 
 def _find_split_refusal(state: RoundState, proposal: Proposal) -> BundleAnswer | None:
-    """Return why a split can't be decided now; None: it can."""
+    """Return the refusal of a split that can't be decided now; None: it can."""
     config, bundles = state.config.splitting, state.view.bundles
     if not config.split_enabled:
         text = f"{proposal.bundle} stays whole: split_enabled is false"

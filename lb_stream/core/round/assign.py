@@ -15,15 +15,14 @@ from lb_stream.core.round.state import RoundState
 FIRST_ASSIGNMENT_WAIT_MS = 10_000
 MINUTE_MS = 60_000
 UNOWNED = "Unowned"
-"""The reason of an assignment that follows from no move."""
+"""The reason of an assign of a bundle that no move has released."""
 
 
 def assign_unowned(state: RoundState) -> None:
     """Decide an owner for each unassigned bundle without a pending decision.
 
-    A bundle that an unload with a destination has released is assigned under both values of
-    `assign_unowned`; any other one only under `eager`. In the order of their names, those of
-    pulsar/system last.
+    Bundles with a reserved destination are always assigned, others only if `assign_unowned` is
+    `eager`. They are assigned in the order of their names, those of pulsar/system last.
     """
     view, config = state.view, state.config.balancer
     rows = np.flatnonzero((view.bundles.owner < 0) & ~view.bundles.in_flight & ~view.bundles.system)
@@ -38,16 +37,16 @@ def assign_unowned(state: RoundState) -> None:
     backing_off: dict[str, int] = {}  # bundle → ms until it may be tried again
     too_many: list[str] = []
     for row in rows.tolist():
-        # Split bundles, those that a lookup's command has assigned, and those left to a lookup.
+        # Skip bundles that were split, that a command has just assigned, or that wait for a lookup.
         name = view.bundles.name(row)
         if row in gone or name in decided or _is_left_alone(state, name):
             continue
-        # A bundle whose assignment has just failed waits for its back-off.
+        # A bundle whose last assign has failed waits for the end of its back-off.
         retry = state.inputs.retries.get(name)
         if retry is not None and retry.kind == "assign" and state.now_ms < retry.not_before_ms:
             backing_off[name] = retry.not_before_ms - state.now_ms
             continue
-        # Orphans, which neither a move nor a command has released, are limited in a minute.
+        # Assigns of orphans, which neither a move nor a command has released, are limited.
         is_moved = name in state.reserved or name in state.inputs.released
         is_orphan = not is_moved and name not in commanded
         if is_orphan and recent >= config.max_assignments_per_minute:
@@ -63,9 +62,9 @@ def assign_unowned(state: RoundState) -> None:
 
 
 def count_recent_assignments(state: RoundState) -> tuple[tuple[int, int], ...]:
-    """Return (time, orphans that got an owner) of the last minute's rounds, and of this one.
+    """Return (time, assigned orphans) of the last minute's rounds, and of this one.
 
-    Assignments of a dry run don't count.
+    Assigns of a dry run don't count.
     """
     kept = tuple(entry for entry in state.memory.assigned if state.now_ms - entry[0] < MINUTE_MS)
     count = sum(
@@ -76,16 +75,16 @@ def count_recent_assignments(state: RoundState) -> tuple[tuple[int, int], ...]:
 
 
 def _is_left_alone(state: RoundState, name: str) -> bool:
-    """Whether a bundle gets no owner now: a lookup has to ask, or its namespace is deleted."""
+    """Whether a bundle stays unassigned: it waits for a lookup, or its namespace is deleted."""
     if state.config.balancer.assign_unowned == "on_lookup" and not _has_reservation(state, name):
         return True
     return namespace_of(name) in state.memory.operator_state.deleted
 
 
 def _has_reservation(state: RoundState, name: str) -> bool:
-    """Whether the destination that a bundle's unload named may have it.
+    """Whether a bundle has a reserved destination that may still have it.
 
-    If it may not, the reservation ends: the bundle is left to the next lookup.
+    If that may not, the reservation ends, and the bundle is left to the next lookup.
     """
     reserved = state.reserved.get(name)
     if reserved is None:
@@ -98,9 +97,9 @@ def _has_reservation(state: RoundState, name: str) -> bool:
 
 
 def _find_reserved_broker(state: RoundState, name: str) -> int | None:
-    """Return the row of the destination that a bundle's unload named, if it may still have it.
+    """Return the row of a bundle's reserved destination; None: it has none that may still have it.
 
-    It must be alive, not silent and not drained, and no policy that was set since may forbid it.
+    The broker must be alive, neither silent nor drained, and allowed by the present policies.
     """
     brokers, reserved = state.view.brokers, state.reserved.get(name)
     if reserved is None or reserved not in brokers.names or reserved in state.view.policies.drained:
@@ -123,7 +122,7 @@ def _system_last(state: RoundState, rows: Rows) -> Rows:
 def find_too_few_brokers(state: RoundState) -> Refusal | None:
     """Return the refusal while a new cluster waits for more brokers; None: it has enough.
 
-    Else its first broker would get all bundles.
+    Without this wait its first broker would get all bundles.
     """
     alive = int(np.count_nonzero(state.view.brokers.alive))
     first_ms = state.now_ms if state.memory.first_ms is None else state.memory.first_ms
@@ -134,14 +133,14 @@ def find_too_few_brokers(state: RoundState) -> Refusal | None:
 
 
 def assign(state: RoundState, row: int, name: str, commanded: bool) -> bool:
-    """Decide a bundle's owner: the destination that its unload named, else the best broker.
+    """Decide a bundle's owner: its reserved destination, else the best broker.
 
     `commanded`: a command moves the bundle. Returns False if no broker may have it.
     """
-    # The reason names what released the bundle.
+    # The reason is that of the release.
     released_by = "Admin" if commanded else "Overloaded"
     is_released = commanded or name in state.inputs.released
-    # The destination that its unload named.
+    # The reserved destination.
     destination = _find_reserved_broker(state, name)
     repeated = name in state.inputs.settled.repeated
     if destination is not None:
@@ -156,7 +155,7 @@ def assign(state: RoundState, row: int, name: str, commanded: bool) -> bool:
             explain=Explain(unit=""),
         )
         return True
-    # The best broker. Those that have failed are tried last.
+    # The best broker. Those that have failed to take the bundle come last.
     retry = state.inputs.retries.get(name)
     choice = state.place(row, avoid=retry.avoid if retry is not None else ())
     if choice is None:

@@ -28,11 +28,10 @@ __all__ = ["Inbox", "Round", "decide"]
 def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfig) -> Round:
     """Make one round of a cluster.
 
-    Pure: the same arguments give the same round, bit for bit. The time is the view's. Chance
-    follows from the cluster's name and the round's number.
-
-    `view`: sorted by name, as `view_of` returns it. `config`: the settings in force; commands that
-    change them are applied before (`lb_stream.settings.overrides`).
+    Pure: the same arguments give the same round, bit for bit. The view has the time, and random
+    draws are seeded by the cluster's name and the round's number. `view`: sorted by name, as
+    `view_of` returns it. `config`: the settings in force, with this batch's commands about settings
+    (`lb_stream.settings.overrides`).
     """
     observed = observe(view, memory, inbox, config)
     state = settle(observed, inbox.acks)
@@ -48,9 +47,9 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
 
 
 def may_decide(state: RoundState) -> bool:
-    """Whether the balancer may decide anything by itself in this round; if not, note why."""
+    """Whether this round may decide more than commands; if not, add a refusal."""
     if state.inputs.alive.suspended is not None:
-        return False  # the suspension is refused whenever that is due
+        return False  # `judge_liveness` has added the refusal, if it is due
     too_few = find_too_few_brokers(state)
     if too_few is not None:
         state.refusals.append(too_few)
@@ -60,7 +59,7 @@ def may_decide(state: RoundState) -> bool:
 def place(state: RoundState) -> None:
     """Decide queued moves, assign unassigned bundles, empty drained brokers, unload children.
 
-    This goes on while balancing is switched off.
+    This runs even if balancing is switched off.
     """
     move_queued(state)
     assign_unowned(state)
@@ -69,20 +68,20 @@ def place(state: RoundState) -> None:
 
 
 def balance(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
-    """Split and shed: what the balancer does by itself, and what approval holds back."""
+    """Split and shed. In mode `approve` these two stages make proposals instead."""
     split(state, asks)
     shed(state)
 
 
 def split(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
-    """Split bundles that are too large, by this job's judgement or by that of their brokers."""
+    """Split bundles that are too large for this job, or for the brokers that ask for a split."""
     if state.config.balancer.enabled:
         split_too_large(state)
         split_as_asked(state, asks)
 
 
 def shed(state: RoundState) -> None:
-    """When a pass is due: move anti-affinity groups apart, then unload from hot brokers."""
+    """Move anti-affinity groups apart, then unload from hot brokers, if a pass is due."""
     if state.config.balancer.enabled and shedding_is_due(state):
         state.shed = True
         move_groups_apart(state)

@@ -1,4 +1,4 @@
-"""Limits on moves: how many may be pending, and how much may move in a minute."""
+"""Limits on moves: how many may be pending, and how many moves and bytes/s a minute may have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MINUTE_MS = 60_000
 
 @dataclass(slots=True)
 class MoveBudget:
-    """What moves already, of which the limits leave room for the rest. Mutable."""
+    """The moves that count in the limits. Mutable."""
 
     state: RoundState
     pending: Counter[str | None]  # broker → moves out of it that are pending
@@ -27,7 +27,7 @@ class MoveBudget:
 
     @staticmethod
     def build(state: RoundState) -> MoveBudget:
-        """Return what moves now, with what this round has decided so far."""
+        """Return the moves that are pending, recent, or decided by this round so far."""
         pending = [pending.source for pending in state.memory.pending if pending.kind in MOVES]
         decided = [decision.source for decision in state.decisions if decision.kind in MOVES]
         recent = count_recent_moves(state)
@@ -36,11 +36,11 @@ class MoveBudget:
 
     @staticmethod
     def unused(state: RoundState) -> MoveBudget:
-        """Return the budget without any moves: what it refuses will never have room."""
+        """Return a budget without moves. A move that it refuses can never be decided."""
         return MoveBudget(state, Counter(), 0, 0.0)
 
     def refusal(self, moves: Sequence[tuple[int, int]]) -> Refusal | None:
-        """Return the limit that these moves would exceed together; None: they may be decided.
+        """Return the refusal by a limit that these moves exceed together; None: none is exceeded.
 
         `moves`: rows of bundle and source.
         """
@@ -81,7 +81,7 @@ class MoveBudget:
 
 
 def build_holds(state: RoundState) -> Holds:
-    """Return what keeps balancing from moving bundles, as things stand in this round."""
+    """Return the windows and budgets that keep bundles from moving, at this point of the round."""
     return Holds.build(state.config, state.memory, state.decisions, state.now_ms)
 
 

@@ -17,7 +17,7 @@ STRATEGY = "operator"
 
 
 def advise_merges(state: RoundState) -> None:
-    """Look for bundles that could be merged, if that is due and a report has come."""
+    """Look for bundles that could be merged, if that is due and this batch has new samples."""
     config, memory = state.config.splitting, state.memory
     if not config.merge_advice_enabled or not _is_due(state, config.merge_advice_after_ms // LOOKS):
         return
@@ -40,7 +40,7 @@ def _is_due(state: RoundState, interval_ms: int) -> bool:
 
 
 def find_merges_after(state: RoundState) -> MergeLook:
-    """Return what this round remembers and advises about merges, whether it has looked or not."""
+    """Return the merges to remember and to advise: of this round's look, or else of the last one."""
     if state.merges is not None:
         return state.merges
     if not state.config.splitting.merge_advice_enabled:
@@ -49,10 +49,7 @@ def find_merges_after(state: RoundState) -> MergeLook:
 
 
 def advised_pairs(state: RoundState, namespace: str, most: int) -> list[tuple[int, int]]:
-    """Return the rows of the pairs of a namespace that people are advised to merge, by range.
-
-    `most`: of so many pairs.
-    """
+    """Return the rows of a namespace's pairs with merge advice, sorted by range, at most `most`."""
     advised = sorted(
         (bundle, mergeable.neighbour)
         for bundle, mergeable in state.memory.mergeable.items()
@@ -64,13 +61,13 @@ def advised_pairs(state: RoundState, namespace: str, most: int) -> list[tuple[in
 
 
 def explain_overlap(state: RoundState, row: int) -> BundleAnswer:
-    """Return the refusal of a bundle that overlaps another, and name that and its broker."""
+    """Return the refusal of a bundle that overlaps another, with the other's name and broker."""
     bundles, brokers = state.inputs.reported.bundles, state.view.brokers.names
     beside = state.overlapped.beside[row]
     text = (
         f"{bundles.name(row)} overlaps {bundles.name(beside)}, which "
         f"{brokers[int(bundles.owner[beside])]} reports: "
-        "one of them was split or merged; ask again when reports name only bundles that exist"
+        "one of them was split or merged; try again once reports name only bundles that exist"
     )
     return BundleAnswer("refused", text, Refuses.OVERLAPS.name)
 
@@ -82,12 +79,12 @@ def refuse_system_bundle(name: str) -> BundleAnswer:
 
 
 def merge(state: RoundState, low: int, high: int) -> BundleAnswer:
-    """Decide that the owner of two bundles merges them, or return why it can't.
+    """Decide that the owner of two bundles merges them, and return the answer.
 
-    `low`, `high`: rows of the bundles, about which no decision is pending. Policies need no look:
-    they are the namespace's, so the same for both.
+    `low`, `high`: rows of the bundles, about which no decision is pending. Policies are not
+    checked, as both bundles have those of their namespace.
     """
-    # The two are neighbours, and served.
+    # Both are served, and neighbours.
     bundles, brokers = state.view.bundles, state.view.brokers.names
     first, second = bundles.name(low), bundles.name(high)
     (namespace, lower, end), (_, begin, upper) = parse_bundle(first), parse_bundle(second)
@@ -113,12 +110,9 @@ def merge(state: RoundState, low: int, high: int) -> BundleAnswer:
             "different_owners",
         )
     if owner not in state.memory.merging:
-        text = (
-            f"{owner} can't merge bundles: its agent's heartbeats don't say that it can (Pulsar "
-            "has no merge)"
-        )
+        text = f"{owner} can't merge bundles: its agent's heartbeats don't offer it (Pulsar has no merge)"
         return BundleAnswer("refused", text, "cannot_merge")
-    # The decision, which the records of both bundles follow.
+    # The decision, and the ownership records of both bundles.
     merged = bundle_name(namespace, lower, upper)
     state.ledger.version(second, high)
     division = Division((merged,), neighbour=second)

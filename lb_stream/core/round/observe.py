@@ -1,4 +1,4 @@
-"""The first stage of a round: what operators have set, which bundles exist, who is alive."""
+"""The first stage of a round: apply commands, find the known bundles and the live brokers."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ from lb_stream.core.observing.liveness import Liveness, judge_liveness
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """What a round gets beside the view of its cluster."""
+    """The inputs of a round beside the view of its cluster."""
 
     acks: tuple[Ack, ...] = ()
-    caught_up: bool = True  # the job has read everything that was there when it started
-    # Without the commands about settings: those are applied before the round, and have `answers`.
-    commands: tuple[Received, ...] = ()
+    caught_up: bool = True  # the job has read all records that were in Kafka when it started
+    commands: tuple[Received, ...] = ()  # except those about settings
     asks: tuple[tuple[str, SplitAsk], ...] = ()  # a broker, and the split that it asks for
-    # Broker → the settings by which its cluster balances by itself.
+    # Broker → settings with which its own load manager still balances.
     balances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # Broker → whether its agent can merge bundles; brokers that say something new.
+    # Broker → whether its agent can merge bundles; only brokers for which this has changed.
     merging: Mapping[str, bool] = field(default_factory=dict)
-    answers: tuple[CommandAnswer, ...] = ()
+    answers: tuple[CommandAnswer, ...] = ()  # to commands about settings, which are applied already
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +44,27 @@ class Observed:
     """A cluster before any decision of this round."""
 
     config: ClusterConfig
-    before: Memory  # as the last round left it
-    memory: Memory  # with what this round's commands have set
+    before: Memory  # after the last round
+    memory: Memory  # with the state that this round's commands have set
     known: ClusterView  # with operators' policies and the bundles of created namespaces
-    alive: Liveness  # its view is `known` without dead brokers' owners and gone bundles' loads
-    responder: CommandResponder  # has answered all commands except those below
+    alive: Liveness  # its view: `known`, without dead owners and without loads of gone bundles
+    responder: CommandResponder  # has answered all commands except those in `commands`
     commands: tuple[Received, ...]  # to unload, split, merge, assign and approve
 
 
 def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfig) -> Observed:
-    """Apply the commands that count for the whole round; then find its bundles and live brokers.
+    """Apply the commands that set operators' state; then find the bundles and live brokers.
 
-    Such commands count wherever in the batch they stood.
+    Such a command counts for the whole round, wherever in the batch it is.
     """
-    # What operators have set, with this batch's commands.
+    # Operators' state, with this batch's commands.
     memory = _mark_published(memory, view)
     book, answers = ProposalBook(list(memory.proposals)), list(inbox.answers)
     responder = CommandResponder(memory.operator_state, book, memory.pending, answers)
     view = _with_weights(view, config.balancer.weights)
     commands = apply_state_commands(responder, view, inbox.commands, config)
     forget_ended(responder, view)
-    # The bundles that exist, and what heartbeats say of brokers.
+    # The known bundles, and facts about brokers from heartbeats.
     wanted = bool(inbox.commands) or config.balancer.assign_unowned == "eager"
     known = apply_operator_state(view, responder.operator_state, wanted)
     known = add_unassigned_bundles(known, _find_forgotten(known, memory))
@@ -91,7 +90,7 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
 def _mark_published(memory: Memory, view: ClusterView) -> Memory:
     """Return the memory with the last round's decisions as published.
 
-    A batch begins only when the decisions of the one before it are published.
+    They are, as a batch begins only after that.
     """
     last = f"{view.cluster}:{memory.seq}:"
     pending = tuple(
@@ -102,7 +101,7 @@ def _mark_published(memory: Memory, view: ClusterView) -> Memory:
 
 
 def _with_weights(view: ClusterView, weights: Mapping[str, float]) -> ClusterView:
-    """Return the view with usages by these weights: it may have been built with others."""
+    """Return the view with usages by these weights."""
     if view.brokers.weights == weights:
         return view
     usage = max_weighted_usage(view.brokers.resources, weights)
@@ -112,9 +111,9 @@ def _with_weights(view: ClusterView, weights: Mapping[str, float]) -> ClusterVie
 def _find_self_balancing(
     memory: Memory, inbox: Inbox, view: ClusterView
 ) -> dict[str, tuple[str, ...]]:
-    """Return the brokers whose cluster balances by itself → the settings that make it so.
+    """Return the brokers whose own load manager still balances → the settings that make it so.
 
-    As their agents' last heartbeats say.
+    Their agents' last heartbeats have these settings.
     """
     known = {**memory.balances, **inbox.balances}
     return {
@@ -125,7 +124,7 @@ def _find_self_balancing(
 
 
 def _find_merging(memory: Memory, inbox: Inbox, view: ClusterView) -> tuple[str, ...]:
-    """Return the brokers whose agents can merge bundles, as their last heartbeats say."""
+    """Return the brokers whose agents can merge bundles, by their last heartbeats."""
     if not memory.merging and not inbox.merging:
         return ()
     known = {**dict.fromkeys(memory.merging, True), **inbox.merging}
@@ -135,8 +134,8 @@ def _find_merging(memory: Memory, inbox: Inbox, view: ClusterView) -> tuple[str,
 def _find_forgotten(view: ClusterView, memory: Memory) -> list[str]:
     """Return the moving bundles that the shards no longer have, sorted.
 
-    No report has named them for the retention time. They are known until the decision about them
-    expires; bundles that this balancer released, until a broker has them.
+    No report has named them for the retention time. A bundle stays known until the decision about
+    it expires, or, if this balancer has released it, until a broker has it.
     """
     deleted = memory.operator_state.deleted
     moves = (

@@ -1,8 +1,8 @@
-"""Unloads, splits, merges and assignments that operators command. Their reason is Admin.
+"""Unloads, splits, merges and assigns that operators command. Their reason is Admin.
 
 Back-off, the grace period, thresholds and a namespace's maximum of bundles do not apply to them.
-Limits on moves, policies and pending decisions do. A move that limits leave no room for is refused,
-or queued if the command says so. See docs/commands.md.
+Limits on moves, policies and pending decisions do. A move that exceeds a limit is refused, or
+queued if the command has that option. See docs/commands.md.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ STATUS_RULES = {400: "bad_request", 404: "not_found", 409: "not_served", 412: "p
 
 
 def decide_commands(state: RoundState, commands: Iterable[Received]) -> None:
-    """Decide what operators command, and answer each command.
+    """Make the decisions of operators' commands, and answer each command.
 
-    While the cluster is suspended nothing is decided, and that is the answer.
+    While the cluster is suspended, commands are refused.
     """
     suspended = state.inputs.alive.suspended
     for received in state.responder.new(commands):
@@ -68,13 +68,13 @@ def decide_commands(state: RoundState, commands: Iterable[Received]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OperatorMoves:
-    """The round as a command that makes decisions sees it: its bundles, and what it may decide."""
+    """The operations of a round that a command may use: its bundles, and decisions about them."""
 
     state: RoundState
-    by: str  # who sent the command
+    by: str  # the operator that sent the command
 
     def refused(self, rule: str, text: str) -> BundleAnswer:
-        """Return the answer that a rule refuses the command, and why."""
+        """Return the answer that a rule refuses the command; `text`: the reason."""
         return BundleAnswer("refused", text, rule)
 
     def nothing(self, text: str) -> BundleAnswer:
@@ -93,7 +93,7 @@ class OperatorMoves:
         return _refuse_unknown_namespace(namespace)
 
     def find_bundle(self, namespace: str, given: str) -> int | BundleAnswer:
-        """Return the row of a bundle by its range, or the refusal if there is none."""
+        """Return the row of the bundle with a range, or the refusal if there is none."""
         return _find_bundle(self.state, namespace, given)
 
     def reachable_brokers(self) -> dict[str, int]:
@@ -111,7 +111,7 @@ class OperatorMoves:
     def unload(
         self, rows: Iterable[int], destination: int | None, *, queue: bool, command_id: str
     ) -> list[BundleAnswer]:
-        """Decide moves of bundles. `queue`: moves that limits leave no room for wait for it."""
+        """Decide moves of bundles. `queue`: moves that exceed limits wait until limits allow them."""
         state = self.state
         queue = queue and not state.config.balancer.dry_run
         room = MoveBudget.build(state)
@@ -139,7 +139,7 @@ class OperatorMoves:
         )
 
     def merge_advised(self, namespace: str, most: int) -> list[BundleAnswer]:
-        """Decide merges of so many pairs of a namespace that people are advised to merge."""
+        """Decide merges of a namespace's pairs with merge advice, at most `most`."""
         pairs = advised_pairs(self.state, namespace, most)
         if pairs:
             return [self.merge(low, high) for low, high in pairs]
@@ -149,7 +149,7 @@ class OperatorMoves:
         return [BundleAnswer("nothing", text)]
 
     def assign(self, namespace: str, given: str) -> BundleAnswer:
-        """Decide an owner for a bundle that is given by its range."""
+        """Decide an owner for the bundle with a range."""
         row = self.find_bundle(namespace, given)
         return _assign(self.state, row) if isinstance(row, int) else row
 
@@ -164,7 +164,7 @@ def drain(state: RoundState) -> None:
     for broker in operator_state.drained:
         if broker in view.brokers.names:
             row = view.brokers.names.index(broker)
-            # A bundle that was split elsewhere goes by itself.
+            # A bundle that was split elsewhere will vanish from reports.
             free = state.free_bundles() & ~state.overlapped.moving
             mine = np.flatnonzero(free & (view.bundles.owner == row))
             _unload_all(state, mine.tolist(), Decides.DRAINED)
@@ -179,8 +179,9 @@ def drain(state: RoundState) -> None:
 def _unload_all(state: RoundState, rows: list[int], rule: Rule) -> None:
     """Decide unloads of these bundles until a limit is reached.
 
-    A drained broker's bundles need a candidate. The unload names it, too, if a lookup would assign
-    the bundle: the drained broker might take it back.
+    A drained broker's bundle leaves only if there is a candidate. The unload has a destination if
+    placement preselects one, or if a lookup would assign the bundle: then the drained broker might
+    take it back.
     """
     names_destination = preselects(state) or state.config.balancer.assign_unowned == "on_lookup"
     room, refused = MoveBudget.build(state), list[Refusal]()
@@ -296,7 +297,7 @@ def _unload_bundle(
 
 
 def _describe_limit(exceeded: Refusal) -> str:
-    """Describe a limit on moves: its name, what counts in it, and what it allows."""
+    """Describe an exceeded limit on moves: its name, the present number, and the allowed one."""
     name = exceeded.rule.replace("_", " ")
     return f"{name} {exceeded.least:.0f}, allowed {exceeded.limit:.0f} {exceeded.unit}"
 
@@ -307,8 +308,8 @@ def _describe_limit(exceeded: Refusal) -> str:
 def move_queued(state: RoundState) -> None:
     """Decide the queued moves that limits allow now, in the order of their commands.
 
-    The others count as carried out, for balancing and placement: no other bundle takes their room
-    at the destination. A move that is no longer possible fails.
+    The others count as carried out for balancing and placement, so that no other bundle takes their
+    room at the destination. A move that is no longer possible fails.
     """
     if not state.queued_moves():
         return
@@ -319,7 +320,7 @@ def move_queued(state: RoundState) -> None:
         for command in state.responder.operator_state.waiting
     )
     state.responder.change(waiting=waiting)
-    # The others, whose room is kept.
+    # The room of the others at their destinations.
     rows = queue.rows
     brokers = {name: row for row, name in enumerate(state.view.brokers.names)}
     for move in state.queued_moves():
@@ -331,17 +332,17 @@ def move_queued(state: RoundState) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Queue:
-    """The queued moves of a round, and the limits that hold some of them up."""
+    """The queued moves of a round, and refusals of those that wait on."""
 
     state: RoundState
     room: MoveBudget
     rows: Mapping[str, int]  # queued bundle → its row
     pending: frozenset[str]  # bundles with a decision that is pending or new
-    held: list[Refusal]
+    held: list[Refusal]  # the limits that moves wait for
 
     @staticmethod
     def build(state: RoundState) -> _Queue:
-        """Return the queue as it stands in this round."""
+        """Return the queue at this point of the round."""
         names = [move.bundle for move in state.queued_moves()]
         rows = dict(zip(names, state.view.bundles.rows_of(names).tolist(), strict=True))
         decisions: list[Pending | Decision] = [*state.memory.pending, *state.decisions]
@@ -380,7 +381,7 @@ class _Queue:
             destination = brokers.names.index(wanted)
             if not brokers.speaking[destination]:
                 return waits
-        # Moves that wait for their bundle, and those that have nothing to do.
+        # Moves that wait until their bundle is free, and those that are done already.
         owner = int(state.view.bundles.owner[row])
         if bundle in self.pending or owner < 0 or state.overlapped.moving[row]:
             return waits
@@ -414,9 +415,9 @@ def _replace_queued(state: RoundState, answers: Iterable[BundleAnswer], command_
 
 
 def _limit_queue(state: RoundState, wanted: list[BundleAnswer]) -> list[BundleAnswer]:
-    """Return the answers, with refusals in place of moves that would wait forever or are too many.
+    """Return the answers, with queued moves refused that would wait forever or are too many.
 
-    A move waits forever if a limit does not allow it even when no other bundle moves.
+    A move waits forever if a limit forbids it even while no other bundle moves.
     """
     places, unused = MOST_QUEUED - len(state.queued_moves()), MoveBudget.unused(state)
     answers = list[BundleAnswer]()
@@ -448,7 +449,7 @@ def _split(state: RoundState, request: SplitRequest) -> BundleAnswer:
     if not len(rows):
         return _refuse_unknown_namespace(request.namespace)
 
-    # Which bundle it is, and how it is split.
+    # The bundle, and its children.
     names = [view.bundles.name(row) for row in rows.tolist()]
     bundles = NamespaceBundles(
         names,
@@ -465,7 +466,7 @@ def _split(state: RoundState, request: SplitRequest) -> BundleAnswer:
         rule = STATUS_RULES.get(result.status, f"status_{result.status}")
         return BundleAnswer("refused", result.detail, rule)
 
-    # Whether it can be split now.
+    # Refuse a bundle that can't be split now.
     name = bundle_name(*result.cut.parent)
     row = int(rows[names.index(name)])
     if (pending := _refuse_pending(state, row)) is not None:
@@ -564,7 +565,7 @@ def _answer(
 ) -> None:
     """Answer a command from the answers about its bundles.
 
-    `before`: how many decisions the round had before this command.
+    `before`: the number of the round's decisions before this command.
     """
     decisions = state.decisions[before:]
     queued = [answer for answer in answers if answer.outcome == "queued"]
@@ -601,7 +602,7 @@ def _describe_queued(queued: list[BundleAnswer]) -> str:
 def _summarise(answers: list[BundleAnswer], about: str) -> str:
     """Return one text for the answers about bundles.
 
-    `about`: what the decided ones do, as "bundles leave their brokers".
+    `about`: subject and verb of the decided ones, such as "bundles leave their brokers".
     """
     if len(answers) == 1:
         return answers[0].text

@@ -1,11 +1,12 @@
 """Proposals of mode `approve`: decisions of balancing that wait for approval, and their plan.
 
-Only what the balancer decides by itself waits: moves of a shedder, and splits. Assignments, drains,
-commands, and what follows from an approved decision are decided at once.
+Moves of a shedder and splits wait. Assigns, drains, commands, and decisions that follow from an
+approved one are made at once.
 
-The moves of one pass are a plan. Each pass judges loads as they are, with what is approved. Its
-plan replaces the one that waits, unless that serves as well. Moves that keep an anti-affinity group
-apart belong to no plan: they need not even loads, and do not wait for the shedder.
+The moves of one pass are a plan. Each pass judges the loads with approved moves carried out, but no
+waiting ones. Its plan replaces the waiting plan, unless that one serves as well. Moves that keep an
+anti-affinity group apart are repairs: they belong to no plan, do not have to even out loads, and do
+not depend on the shedder.
 
 See docs/approval.md "Proposals".
 """
@@ -56,25 +57,25 @@ Stage = Callable[[RoundState], None]
 
 
 def propose(state: RoundState, split: Stage, shed: Stage) -> None:
-    """Propose what balancing wants, and decide what a rule of auto_approve approves."""
+    """Propose the decisions of balancing, and make those that a rule of auto_approve approves."""
     fork = _propose_splits(state, split)
     _propose_moves(state, fork, shed)
     _note_usages(state)
 
 
 def _propose_splits(state: RoundState, split: Stage) -> RoundState:
-    """Propose splits, and end those of bundles that have become small enough.
+    """Propose splits, and end proposals of splits that are no longer needed.
 
-    Returns the fork of the round that the shedder judges. Limits count waiting splits, too.
+    Returns the fork of the round on which the shedder runs. Limits count waiting splits, too.
     """
-    # Splits that are no longer needed end.
+    # End splits of bundles that have become small enough.
     book = state.responder.book
     waiting = [proposal for proposal in book.waiting if not proposal.is_move]
     small = find_small_enough(state, [proposal.bundle for proposal in waiting])
     for proposal in waiting:
         if proposal.bundle in small:
             book.end(proposal, STALE, why=f"{proposal.bundle} is no longer too large")
-    # The splits that are wanted now.
+    # Propose the splits that are wanted now.
     fork = _fork_without_waiting(state)
     before = len(fork.decisions)
     split(fork)
@@ -82,10 +83,10 @@ def _propose_splits(state: RoundState, split: Stage) -> RoundState:
         _propose_or_approve(state, [decision])
     if len(fork.decisions) == before:
         return fork
-    # Waiting moves of these bundles end.
+    # End waiting moves of bundles that are to be split.
     chosen = {proposal.bundle for proposal in book.waiting if not proposal.is_move}
     for proposal in tuple(book.waiting):
-        still_waits = book.find(proposal.proposal_id) is not None  # it may end with another one
+        still_waits = book.find(proposal.proposal_id) is not None  # the end of another may end it
         if proposal.is_move and proposal.bundle in chosen and still_waits:
             book.end(proposal, "superseded", why=f"{proposal.bundle} is to be split first")
     return _fork_without_waiting(state)
@@ -114,15 +115,15 @@ def _build_news(proposal: Proposal, wanted: Decision) -> ProposalNews:
 
 
 def _refuse_too_many(state: RoundState, bundles: Sequence[str], waiting: int) -> None:
-    """Refuse to propose decisions about these bundles: so many proposals wait that none may."""
+    """Refuse to propose decisions about these bundles, as too many proposals wait."""
     most = state.config.balancer.max_proposals
     state.refusals.append(refusal(Refuses.MAX_PROPOSALS, None, bundles, saw=[waiting], limit=most))
 
 
 def _fork_without_waiting(state: RoundState) -> RoundState:
-    """Return a fork of the round in which waiting moves are not carried out.
+    """Return a fork of the round in which no waiting move is carried out.
 
-    Moves that the round has decided or queued are. Waiting splits count as pending.
+    Moves that the round has decided or queued are carried out. Waiting splits count as pending.
     """
     splits = [
         split for split in select_reported(state, state.responder.book.waiting) if not split.is_move
@@ -156,7 +157,7 @@ def _build_pending_split(split: Proposal) -> Pending:
 
 
 def _group_exchanges(fork: RoundState, made: Sequence[Decision]) -> list[list[Decision]]:
-    """Return the decisions in their order, those of one exchange as one group."""
+    """Return the decisions in groups, one for each exchange; their order stays."""
     exchange = {bundle: group for group in fork.exchanges for bundle in group}
     groups: dict[tuple[str, ...], list[Decision]] = {}
     for decision in made:
@@ -236,7 +237,7 @@ def _find_approving_rule(state: RoundState, group: Sequence[Proposal]) -> AutoAp
             return rule
         used = sum(count for text, _, count in state.approvals if text == rule.text)
         if used + len(group) <= rule.per_hour:
-            # In whole minutes, so that an hour has few different times.
+            # Rounded up to whole minutes, so that the memory has few entries for an hour.
             until_ms = -(-state.now_ms // MINUTE_MS) * MINUTE_MS + HOUR_MS
             counted = Counter({(text, at_ms): count for text, at_ms, count in state.approvals})
             counted[rule.text, until_ms] += len(group)
@@ -255,8 +256,8 @@ Planned = tuple[Group, list[Proposal]]
 def _propose_moves(state: RoundState, fork: RoundState, shed: Stage) -> None:
     """Run the shedder on the fork, and keep the better one of its plan and the waiting one.
 
-    While the shedder does not run, or waits for something itself, its plan stays as it is. Moves
-    that keep anti-affinity groups apart are judged in every pass.
+    If the shedder does not run, or does not judge the loads yet, the waiting plan stays. Repairs
+    are judged in every pass.
     """
     # The pass.
     strategy = state.config.shedder
@@ -269,7 +270,7 @@ def _propose_moves(state: RoundState, fork: RoundState, shed: Stage) -> None:
     state.shed, state.proposed = fork.shed, fork.proposed
     if not fork.shed:
         return
-    # The better plan. A shedder that remembers plans as carried out must not remember this one.
+    # The better plan. The shedder forgets its plan, as none of its moves has been decided.
     _choose_plan(_Pass.build(state, fork, _group_exchanges(fork, fork.decisions[first:])))
     if forget is not None and fork.proposed.proposals and len(state.decisions) == decided:
         state.remember(strategy, forget(before, state.remembered(strategy)))
@@ -278,7 +279,7 @@ def _propose_moves(state: RoundState, fork: RoundState, shed: Stage) -> None:
 def _is_due(state: RoundState) -> bool:
     """Whether the shedding interval has passed since the last pass.
 
-    A shedder that paces itself would plan in every batch: a plan costs time, and people read it.
+    A shedder that paces itself would plan in every batch, but operators need time to read a plan.
     """
     last = state.memory.last_shed_ms
     return last is None or state.now_ms - last >= state.config.balancer.shedding_interval_ms
@@ -286,19 +287,19 @@ def _is_due(state: RoundState) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """The moves that wait, and those that a pass wants. Groups are places in `moves`."""
+    """The waiting moves, and the wanted ones of a pass. Groups are places in `moves`."""
 
     state: RoundState
     moves: Sequence[Proposal | Decision]
-    loads: LoadsAhead  # before any of them
+    loads: LoadsAhead  # before any of the moves
     waiting: list[Group]  # proposals whose brokers have reported
     wanted: list[Group]  # decisions of the pass
 
     @staticmethod
     def build(state: RoundState, fork: RoundState, wanted: list[list[Decision]]) -> _Pass:
-        """Return a pass of what is wanted on the fork's loads.
+        """Return a pass that wants these groups, with the fork's loads.
 
-        The waiting plan is left out if the shedder has not judged the loads.
+        It does not have the waiting plan if the shedder has not judged the loads.
         """
         moves_waiting = [move for move in waiting_moves(state) if fork.judged or is_repair(move)]
         waiting = group_proposals(moves_waiting)
@@ -326,20 +327,21 @@ class _Pass:
         return [group for group in groups if is_repair(self.moves[group[0]])]
 
     def leaving(self, group: Group) -> frozenset[tuple[str, str | None]]:
-        """Return which bundles of a group leave which brokers."""
+        """Return the (bundle, source) pairs of a group."""
         return frozenset((self.moves[place].bundle, self.moves[place].source) for place in group)
 
     def key(self, group: Group) -> tuple[tuple[str, str, str | None, str], ...]:
-        """Return a key that groups of the same moves share."""
+        """Return a key, which is the same for groups of the same moves."""
         moves = [self.moves[place] for place in group]
         keys = ((move.bundle, move.kind, move.source, move.destination or "") for move in moves)
         return tuple(sorted(keys))
 
 
 def _choose_plan(pass_: _Pass) -> None:
-    """Keep the better of two plans: the one that waits, or the one that is wanted now.
+    """Keep the better of two plans, the waiting one and the wanted one.
 
-    Other proposals end. Those that only can't be decided now wait on, behind the plan.
+    Proposals of the other plan end. Those that can't be decided now, but later, wait on after the
+    plan.
     """
     # The two plans: the waiting moves that can still be decided, and the wanted ones.
     book, loads = pass_.state.responder.book, pass_.loads
@@ -347,14 +349,14 @@ def _choose_plan(pass_: _Pass) -> None:
     waits, harmful_waiting = order_groups(loads, possible)
     wanted, harmful = order_groups(loads, pass_.wanted)
     _refuse_harmful(pass_, harmful)
-    # The better one, with repairs, and behind it what can only be decided later.
+    # The better one, with repairs, and after it the groups that can only be decided later.
     keeps = _keeps_waiting_plan(
         pass_, pass_.for_load(waits), pass_.for_load(harmful_waiting), pass_.for_load(wanted)
     )
     chosen = pass_.for_load(waits if keeps else wanted) + _choose_repairs(pass_, waits, wanted)
     plan, explained = _build_plan(pass_, [*waits, *harmful_waiting], chosen, held, keeps)
     plan += _keep_held_groups(pass_, plan, held)
-    # Waiting proposals that are no part of it end.
+    # End waiting proposals that are no part of it.
     kept = {proposal.proposal_id for _, group in plan for proposal in group}
     known = {proposal.proposal_id for group in pass_.waiting for proposal in pass_.proposals(group)}
     bundles = {proposal.bundle for _, group in plan for proposal in group}
@@ -363,7 +365,7 @@ def _choose_plan(pass_: _Pass) -> None:
         unwanted = name in known or (proposal.is_move and proposal.bundle in bundles)
         if unwanted and name not in kept and book.find(name) is not None:
             book.end(proposal, "superseded", why=NOT_WANTED)
-    # The rest waits, except what rules approve at once.
+    # Decide the groups that rules approve; the others wait.
     plan = _approve_by_rules(pass_, plan, explained)
     moves = [proposal for _, group in plan for proposal in group]
     others = [proposal for proposal in book.waiting if proposal.proposal_id not in known]
@@ -375,7 +377,7 @@ def _choose_plan(pass_: _Pass) -> None:
 def _sort_waiting_groups(pass_: _Pass) -> tuple[list[Group], list[Group]]:
     """Return the waiting groups that could be decided now, and those that could be later.
 
-    Groups that can never be decided end.
+    Ends the groups that can never be decided.
     """
     possible, held = list[Group](), list[Group]()
     before = Group()
@@ -405,9 +407,9 @@ def _refuse_harmful(pass_: _Pass, harmful: Sequence[Group]) -> None:
 def _keeps_waiting_plan(
     pass_: _Pass, waits: list[Group], harmful: list[Group], wanted: list[Group]
 ) -> bool:
-    """Whether the plan that waits stays.
+    """Whether the waiting plan stays.
 
-    A plan that is partly approved also stays when no moves are wanted.
+    If no moves are wanted, only a partly approved plan stays.
     """
     begun = any(proposal.begun for group in waits for proposal in pass_.proposals(group))
     if not wanted:
@@ -416,17 +418,16 @@ def _keeps_waiting_plan(
 
 
 def _choose_repairs(pass_: _Pass, waits: list[Group], wanted: list[Group]) -> list[Group]:
-    """Return the wanted groups that keep anti-affinity groups apart.
+    """Return the wanted repairs; a waiting repair of the same bundles replaces a wanted one.
 
-    A waiting group that moves the same bundles stays in place of a wanted one: which of equal
-    brokers gets a bundle is drawn again in each pass.
+    Without that, proposals would change with each pass, which draws anew among equal brokers.
     """
     waiting = {pass_.leaving(group): group for group in pass_.repairs(waits)}
     return [waiting.get(pass_.leaving(group), group) for group in pass_.repairs(wanted)]
 
 
 def _refresh_proposals(pass_: _Pass, group: Group) -> list[Proposal]:
-    """Return the proposals of a group that stays, with what this pass knows about them."""
+    """Return the proposals of a group that stays, with the figures of this pass."""
     bundles, proposals = pass_.state.view.bundles, pass_.proposals(group)
     wanted = [decision for other in pass_.wanted for decision in pass_.decisions(other)]
     same = {
@@ -451,10 +452,10 @@ def _build_plan(
 ) -> tuple[list[Planned], dict[str, Decision]]:
     """Return the chosen groups with their proposals, and new proposals' decisions by id.
 
-    A move that waits already keeps its id. `keeps`: the plan that waits keeps its id, too; else a
-    plan of other moves is a new one.
+    A waiting move keeps its id. The waiting plan keeps its id if it stays (`keeps`), or if the
+    wanted plan has the same moves.
     """
-    # Places for proposals, beside those that wait on. Which groups wait already.
+    # The places left for proposals, and the waiting groups.
     state, book = pass_.state, pass_.state.responder.book
     known = {pass_.key(group): group for group in waits}
     others = len(book.waiting) - sum(map(len, pass_.waiting)) + sum(map(len, held))
@@ -463,7 +464,7 @@ def _build_plan(
     # Whether this is a new plan.
     before, after = pass_.for_load(waits), pass_.for_load(chosen)
     is_new = not keeps and {*map(pass_.key, before)} != {*map(pass_.key, after)}
-    # The proposals, as far as there are places.
+    # The proposals, while there are places.
     for group in chosen:
         decisions = pass_.decisions(group)
         if len(group) > room:
@@ -488,9 +489,9 @@ def _build_plan(
 
 
 def _keep_held_groups(pass_: _Pass, plan: list[Planned], held: list[Group]) -> list[Planned]:
-    """Return the groups that can't be decided now and may follow the plan.
+    """Return the groups of `held` that may wait on after the plan, with their proposals.
 
-    Groups of the plan's bundles, and those that would raise the max usage after it, are left out.
+    Groups with bundles of the plan, or that would raise the max usage after it, are left out.
     """
     after = pass_.loads.after([*chain.from_iterable(group for group, _ in plan)])
     bundles = {proposal.bundle for _, group in plan for proposal in group}
@@ -512,7 +513,7 @@ def _approve_by_rules(
 ) -> list[Planned]:
     """Decide the groups that a rule of auto_approve approves; return those that wait.
 
-    A group that raises the max usage by itself is not decided.
+    A group that would raise the max usage is not decided.
     """
     state, loads = pass_.state, pass_.loads.copy()
     waits, before, begun = list[Planned](), Group(), set[str | None]()
@@ -538,7 +539,7 @@ def _approve_by_rules(
 
 
 def _note_usages(state: RoundState) -> None:
-    """Note in waiting moves the usages now, and after each move, alone and in the plan's order."""
+    """Update the usages of waiting moves: now, after each move alone, and in the plan's order."""
     moves = waiting_moves(state)
     if not moves:
         return

@@ -27,7 +27,7 @@ from lb_stream.core.splitting.merging import MergeAdvice, MergeLook
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round: what it decided, refused and answered, and what the next one remembers."""
+    """One round: its decisions, refusals and answers, and the memory for the next round."""
 
     cluster: str
     seq: int
@@ -37,18 +37,17 @@ class Round:
     ownership: tuple[Ownership, ...]  # records to publish
     refusals: tuple[Refusal, ...]
     memory: Memory
-    view: ClusterView  # what strategies saw: with pending moves carried out
+    view: ClusterView  # of strategies: with pending moves carried out
     results: tuple[CommandAnswer, ...] = ()  # of commands
-    proposed: Unloads = NOTHING  # what the shedder wanted; not logged
-    merge_advice: tuple[MergeAdvice, ...] = ()  # that is new or withdrawn
-    proposals: tuple[ProposalNews, ...] = ()  # that are new or have changed
+    proposed: Unloads = NOTHING  # the result of the shedder; not logged
+    merge_advice: tuple[MergeAdvice, ...] = ()  # new or withdrawn
+    proposals: tuple[ProposalNews, ...] = ()  # new or changed
 
 
 def record(state: RoundState, before: Memory) -> Round:
-    """Return the finished round.
+    """Return the finished round. `before`: the memory that it began with.
 
-    `before`: the memory that it began with. A dry run remembers no decision and publishes no
-    ownership record.
+    A dry run remembers no decision and publishes no ownership record.
     """
     inputs, ledger, config = state.inputs, state.ledger, state.config.balancer
     state.refusals += _refuse_two_balancers(state, before.balances)
@@ -57,7 +56,7 @@ def record(state: RoundState, before: Memory) -> Round:
         for decision in state.decisions:
             ledger.record_decision(decision)
     ledger.finish()
-    # What the commands come to that wait for decisions.
+    # The progress of commands that wait for decisions.
     update_command_progress(
         state.responder,
         Progress(
@@ -69,7 +68,7 @@ def record(state: RoundState, before: Memory) -> Round:
             state.responder.operator_state,
         ),
     )
-    # Moves in progress, of which the shedder may learn; and the memory.
+    # Moves in progress, from which the shedder may learn; and the memory.
     timeout_ms = config.unloading_timeout_ms
     progress = follow_moves(
         inputs.alive.view, state.memory, inputs.settled, state.now_ms, timeout_ms
@@ -97,9 +96,10 @@ def record(state: RoundState, before: Memory) -> Round:
 def _refuse_two_balancers(
     state: RoundState, before: Mapping[str, tuple[str, ...]]
 ) -> list[Refusal]:
-    """Return the refusal that another balancer moves this cluster's bundles, if it is due.
+    """Return the refusal that another balancer moves this cluster's bundles, if that is due.
 
-    That is when it begins or changes, and in every shedding pass.
+    It is due when brokers' settings have changed or decisions are published again, and in every
+    shedding pass.
     """
     balancing = state.memory.balances
     if state.config.balancer.dry_run or not balancing:
@@ -112,7 +112,7 @@ def _refuse_two_balancers(
 def _build_memory(
     state: RoundState, moves: Mapping[str, MoveInProgress], merges: MergeLook
 ) -> Memory:
-    """Return what the next round remembers; `moves`: bundle → its move in progress."""
+    """Return the memory for the next round; `moves`: bundle → its move in progress."""
     inputs, ledger, memory, now_ms = state.inputs, state.ledger, state.memory, state.now_ms
     dry_run, alive = state.config.balancer.dry_run, inputs.alive
     # The decisions of this round, which a dry run does not remember.
@@ -128,7 +128,7 @@ def _build_memory(
         for bundle, destination in state.reserved.items()
         if bundle not in assigned
     }
-    # Everything else is as the stages have left it.
+    # All other values are those of the stages.
     return replace(
         memory,
         seq=memory.seq + 1,

@@ -1,4 +1,4 @@
-"""The second stage of a round: settle earlier decisions, and build what this round decides on."""
+"""The second stage of a round: settle earlier decisions, and build the inputs of new ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
         for pending, outcome in settled.ended
     ]
     ledger.record_events(ended, settled.pending, memory.dead, config.tombstone_delay_ms)
-    # The views that the round decides on, and the memory with what has ended.
+    # The views that the round decides on, and the memory without ended decisions.
     reported, not_finite = exclude_non_finite(alive.view)
     reported, quotas = _with_quotas(reported, memory, config)
     view = apply_pending_moves(reported, settled.pending, config.count_pending_moves)
@@ -81,7 +81,7 @@ def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
 
 
 def count_preallocated(state: RoundState) -> None:
-    """Show placement the bundles that were placed and not reported, unless the view has them."""
+    """Count assigned bundles without a report for placement, unless the view counts them."""
     config, inputs = state.config.balancer, state.inputs
     if not config.count_pending_moves:
         placed = counted_assignments(
@@ -91,14 +91,14 @@ def count_preallocated(state: RoundState) -> None:
 
 
 def _replaces_bundles(pending: Pending, outcome: Outcome) -> bool:
-    """Whether a decision has ended with other bundles in its bundles' place."""
+    """Whether a split or merge is confirmed: other bundles have replaced its own."""
     return pending.kind in RESHAPES and outcome.outcome == "confirmed"
 
 
 def _with_quotas(
     view: ClusterView, memory: Memory, config: BalancerConfig
 ) -> tuple[ClusterView, dict[str, object]]:
-    """Return the view with the quotas that the simple manager learns, and what to remember."""
+    """Return the view with the quotas that the simple manager learns, and their memory."""
     if config.load_manager == "simple":
         return with_quotas(view, memory.quotas)
     return view, while_others_run(memory.quotas, view.now_ms)
@@ -107,10 +107,7 @@ def _with_quotas(
 def _recently_unloaded(
     memory: Memory, settled: Settled, config: BalancerConfig, now_ms: int
 ) -> dict[str, int]:
-    """Return the bundles that have left their source within the grace period → when.
-
-    A period of exactly that length still counts.
-    """
+    """Return the bundles that have left their source within the grace period → when."""
     grace_start = now_ms - config.shedding_grace_period_ms
     kept = {bundle: at for bundle, at in memory.recently_unloaded.items() if at >= grace_start}
     return kept | {pending.bundle: now_ms for pending in settled.released}
@@ -119,8 +116,8 @@ def _recently_unloaded(
 def _moved_by_others(alive: Liveness, config: BalancerConfig, now_ms: int) -> dict[str, int]:
     """Return the bundles that another balancer moved in this batch → when; only in a dry run.
 
-    The other balancer leaves alone what it has just moved, and so must this one. While brokers are
-    dead the moves may be failover, after which the other balancer leaves nothing alone.
+    They are in the grace period of the other balancer, and so in this one's. None while brokers are
+    dead: then the moves may be failover, after which the other balancer has no grace period.
     """
     if not config.dry_run or alive.dead:
         return {}
@@ -134,7 +131,7 @@ def _moved_by_others(alive: Liveness, config: BalancerConfig, now_ms: int) -> di
 def _unloaded_brokers(
     memory: Memory, settled: Settled, view: ClusterView, now_ms: int
 ) -> dict[str, int]:
-    """Return the known brokers → when a bundle last left one of them by a move."""
+    """Return known broker → when a bundle last left it by a move."""
     left = {pending.source: now_ms for pending in settled.released if pending.source is not None}
     latest = {**memory.unloaded_brokers, **left}
     return {broker: at_ms for broker, at_ms in latest.items() if broker in view.brokers.names}
@@ -143,10 +140,10 @@ def _unloaded_brokers(
 def _retries(
     memory: Memory, settled: Settled, now_ms: int, config: BalancerConfig
 ) -> dict[str, Retry]:
-    """Return the bundles whose last decisions failed → when each may be decided again.
+    """Return the bundles whose last decisions failed → their back-offs.
 
-    A failure is remembered while the next attempt is pending, and for the grace period, which is at
-    least one time-out.
+    A back-off is remembered while the next attempt is pending, and for the grace period or one
+    time-out after its end, whichever is longer.
     """
     timeout_ms = config.unloading_timeout_ms
     oldest_ms = now_ms - max(config.shedding_grace_period_ms, timeout_ms)
@@ -172,10 +169,10 @@ def _retries(
 
 
 def _reserved(memory: Memory, settled: Settled, view: ClusterView) -> dict[str, str]:
-    """Return the released bundles → the destination that each one's unload named.
+    """Return unassigned bundle → its reserved destination, until a round assigns it.
 
-    It is kept until a round can assign the bundle. The same holds of a bundle whose destination was
-    restarted and is asked again. Bundles of deleted namespaces are left out.
+    That is the destination of its unload, or of an assign that is repeated because the destination
+    has restarted. Bundles of deleted namespaces are left out.
     """
     released = {
         pending.bundle: str(pending.destination)
@@ -194,7 +191,7 @@ def _reserved(memory: Memory, settled: Settled, view: ClusterView) -> dict[str, 
 
 
 def _released(memory: Memory, settled: Settled, view: ClusterView) -> frozenset[str]:
-    """Return the bundles that moves of this balancer released, and that are still unassigned.
+    """Return the unassigned bundles that moves of this balancer have released.
 
     Bundles that were split, or whose namespace is deleted, are left out.
     """

@@ -1,4 +1,4 @@
-"""The shedding pass: run the shedder, and turn what it proposes into decisions or refusals.
+"""The shedding pass: run the shedder, and turn its proposals into decisions or refusals.
 
 See docs/strategies.md "Shedding".
 """
@@ -27,7 +27,7 @@ from lb_stream.core.shedding.base import Disruption, ShedContext, Unload, Unload
 APART, REPAIR = "AntiAffinity", "anti_affinity_repair"
 """Reason and strategy of the moves that keep anti-affinity groups apart."""
 UNEVEN = 0.1
-"""A pass that leaves a broker so far above the mean usage, as a ratio, without a reason refuses."""
+"""A refusal is added if a pass leaves a broker this far above the mean usage without a reason."""
 
 
 def shedding_is_due(state: RoundState) -> bool:
@@ -41,9 +41,9 @@ def shedding_is_due(state: RoundState) -> bool:
 
 
 def observe_loads(state: RoundState) -> None:
-    """Show the reported loads to a shedder that follows its brokers from round to round.
+    """Give the reported loads to a shedder that follows them from round to round.
 
-    Placement then sees the loads as that shedder knows them.
+    Placement then uses the loads that this shedder has computed.
     """
     strategy = state.config.shedder
     traits, reported = traits_of(strategy), state.inputs.reported
@@ -54,7 +54,7 @@ def observe_loads(state: RoundState) -> None:
 
 
 def count_loads(state: RoundState) -> None:
-    """Show placement the shedder's own loads of brokers, with pending moves, if it keeps any."""
+    """Give placement the loads that the shedder has computed, with pending moves, if any."""
     strategy, reported = state.config.shedder, state.inputs.reported
     traits = traits_of(strategy)
     if traits.loads is not None:
@@ -65,14 +65,15 @@ def count_loads(state: RoundState) -> None:
 
 
 def observe_moves(state: RoundState, outcomes: Iterable[Outcome]) -> None:
-    """Show a shedder that learns costs how long confirmed moves left their bundles unassigned.
+    """Give a shedder that learns costs the times that confirmed moves left bundles unassigned.
 
-    If no report showed the bundle unassigned, it was so for no longer than its move took.
+    If no report shows that time, it is the time that the move took, which is its maximum.
     """
     learn = traits_of(state.config.shedder).learn_moves
     if learn is None:
         return
-    # A move without a destination ends where it leaves; an assignment ends its move once more.
+    # Exclude unloads without a destination, which end before the bundle has an owner, and assigns,
+    # which end the same move once more.
     ended = [pending for pending, _ in state.inputs.settled.ended]
     not_moves = {
         pending.decision_id
@@ -109,7 +110,7 @@ def unload_from_hot(state: RoundState) -> None:
     if (refused := holds.refusal([])) is not None:
         state.refusals.append(refused)
         return
-    # What it proposes.
+    # Its proposals.
     unloads, memory = strategy.function(_shed_context(state, seen, holds.disruption(state.view)))
     state.remember(strategy, memory)
     state.proposed, state.judged = unloads, _has_judged(unloads)
@@ -131,9 +132,9 @@ def unload_from_hot(state: RoundState) -> None:
 
 
 def _nothing_proposed(state: RoundState, seen: ClusterView) -> list[Refusal]:
-    """Refuse for a shedder that gave no reason to leave a broker far above the others.
+    """Return a refusal if the shedder leaves a broker far above the others without a reason.
 
-    A shedder that paces itself is expected to judge only brokers that have just reported.
+    For a shedder that paces itself, only brokers with a new sample in this batch count.
     """
     brokers, alive = seen.brokers, np.flatnonzero(seen.brokers.alive)
     limit = float(brokers.usage[alive].mean()) + UNEVEN
@@ -165,17 +166,17 @@ _WAITING_RULES = {
 
 
 def _has_judged(unloads: Unloads) -> bool:
-    """Whether a shedder has judged the loads: it has not while it waits for something."""
+    """Whether a shedder has judged the loads; if it has not, it waits by one of _WAITING_RULES."""
     waits = any(refused.rule in _WAITING_RULES for refused in unloads.refusals)
     return bool(unloads.proposals) or not waits
 
 
 def _as_decided(state: RoundState) -> ClusterView:
-    """Return the view with moves of this round carried out, for a shedder that asks for them.
+    """Return the view of the shedder, with moves of this round carried out.
 
-    So it fills no destination twice. Pulsar's shedders decide on the view as it was, as the
-    reference does. But all shedders see the moves of earlier commands, and those to brokers whose
-    drain this round has ended.
+    With `sees_own_decisions` these are all moves, so that no destination is filled twice. Pulsar's
+    shedders, as in the reference, see only moves that follow earlier commands, and moves to brokers
+    whose drain this round has ended.
     """
     if not state.config.balancer.count_pending_moves:
         return state.view
@@ -188,8 +189,8 @@ def _as_decided(state: RoundState) -> ClusterView:
 def _follows_command(state: RoundState, decision: Decision) -> bool:
     """Whether a decision follows an earlier command, or moves a bundle to an undrained broker.
 
-    It follows an earlier command if its move was queued, or if it is the second half of a commanded
-    move: the bundle has left its broker then, and counts at no other.
+    The first is so if the move was queued, or if the decision is the assign of a commanded move,
+    whose bundle is at no broker in the view.
     """
     if decision.kind == "assign":
         return any(
@@ -214,8 +215,8 @@ def _without_drained(view: ClusterView) -> ClusterView:
 def movable_bundles(state: RoundState, held: Bools) -> Bools:
     """Return the bundles that may leave their broker at all.
 
-    They are free and not held, have been there long enough, and are of no excluded namespace. A
-    bundle that was split elsewhere does not move: it is about to vanish from reports.
+    They are free and not held, have had their owner for `min_dwell_ms`, and are in no excluded
+    namespace. Bundles that were split elsewhere stay, as they will vanish from reports.
     """
     movable = state.free_bundles() & ~held & ~state.overlapped.moving
     if state.config.balancer.min_dwell_ms:
@@ -238,7 +239,7 @@ def eligible_bundles(state: RoundState, movable: Bools) -> Bools:
 def _shed_context(
     state: RoundState, seen: ClusterView, disruption: Disruption
 ) -> ShedContext[Any, Any]:
-    """Return what the shedder gets; `seen`: the view that it decides on."""
+    """Return the input of the shedder; `seen`: the view that it decides on."""
     movable = movable_bundles(state, disruption.held)
     unloading = {
         pending.source
@@ -263,8 +264,8 @@ def _shed_context(
 def _may_take(state: RoundState) -> Callable[[int, int], bool]:
     """Return a function (bundle, broker) → whether the broker may have the bundle.
 
-    For the extensible manager all filters count. For the others only policies and the limit on
-    topics do: even distribution would refuse most exchanges.
+    With the extensible manager all filters count. With others only policies and the limit on topics
+    count, as even distribution would refuse most exchanges.
     """
     config, topics = state.config.balancer, state.targets.topics
 
@@ -281,7 +282,7 @@ def _may_take(state: RoundState) -> Callable[[int, int], bool]:
 def _takers(state: RoundState) -> Callable[[int], Rows]:
     """Return a function bundle → the brokers that rules allow.
 
-    They are the same for a namespace; in an anti-affinity group, for a namespace and an owner.
+    Bundles of a namespace have the same ones; in an anti-affinity group, those with the same owner.
     """
     view, found = state.view, dict[tuple[str, int], Rows]()
 
@@ -299,7 +300,7 @@ def _takers(state: RoundState) -> Callable[[int], Rows]:
 
 
 def _exchanges(proposals: Iterable[Unload]) -> Iterator[list[Unload]]:
-    """Yield the proposals in order, those of one exchange together; nearly all stand alone."""
+    """Yield the proposals in groups, one for each exchange; their order stays."""
     group: list[Unload] = []
     for proposal in proposals:
         group.append(proposal)
@@ -321,7 +322,7 @@ def _has_room(state: RoundState, proposals: list[Unload], holds: Holds, room: Mo
 
 
 def _by_rules(state: RoundState, proposals: list[Unload]) -> bool:
-    """Whether rules allow all of these moves, as half an exchange is none; if not, refuse them."""
+    """Whether rules allow all moves of an exchange; if not, add refusals."""
     find_rule = _find_group_rule if _uses_takers(state) else _find_policy_rule
     allowed = True
     for proposal in proposals:
@@ -335,7 +336,7 @@ def _by_rules(state: RoundState, proposals: list[Unload]) -> bool:
 
 
 def _uses_takers(state: RoundState) -> bool:
-    """Whether the strategy knows what rules allowed before this round, for any load manager."""
+    """Whether the shedder chooses by `takers`, and so follows the rules of any load manager."""
     return traits_of(state.config.shedder).manager == "any"
 
 
@@ -388,9 +389,9 @@ def _decide(state: RoundState, proposal: Unload, room: MoveBudget) -> None:
 
 
 def _find_group_rule(state: RoundState, proposal: Unload) -> Rule | None:
-    """Return the rule that keeps a bundle of a group from its destination; None: it may go there.
+    """Return the rule that forbids a bundle's destination; None: it is allowed.
 
-    This round may have sent another bundle of its anti-affinity group there.
+    The round may have sent another bundle of its anti-affinity group there.
     """
     name = state.view.bundles.name(proposal.bundle)
     if proposal.destination is None or not state.view.policies.group_of(namespace_of(name)):
@@ -400,9 +401,9 @@ def _find_group_rule(state: RoundState, proposal: Unload) -> Rule | None:
 
 
 def preselects(state: RoundState) -> bool:
-    """Whether an unload names the destination that placement has found.
+    """Whether an unload has the destination that placement has chosen.
 
-    With the simple manager, the next lookup finds it.
+    With the simple manager it has none, as the next lookup chooses it.
     """
     config = state.config.balancer
     return config.modular_preselect_destination and config.load_manager != "simple"
@@ -425,14 +426,14 @@ def _find_policy_rule(state: RoundState, proposal: Unload) -> Rule | None:
 def place_shed(state: RoundState, bundle: int) -> Choice | Refusal:
     """Choose the destination of a bundle that leaves a hot broker, or refuse. O(brokers).
 
-    Placement's own choice counts if that broker has room and is not relieved in this round. Else
-    another one is chosen among the brokers with room, without relieved ones if possible. Where
-    pending moves don't count, placement's own choice always stands, as the reference's does.
+    Placement's first choice counts if that broker has room and is not relieved in this round. Else
+    placement chooses among the brokers with room, without relieved ones if possible. If pending
+    moves don't count, the first choice always counts, as in the reference.
 
-    A broker has room if it ends at or below the overloaded threshold, or no hotter than the source
-    is without the bundle. A relieved broker: if it ends no hotter than the source.
+    A broker has room if its usage with the bundle is at most the overloaded threshold, or at most
+    the source's without it. For a relieved broker only the second counts.
     """
-    # Placement's own choice.
+    # Placement's first choice.
     view, targets = state.view, state.targets
     owner = int(view.bundles.owner[bundle])
     name, source = view.bundles.name(bundle), view.brokers.names[owner]
@@ -450,7 +451,7 @@ def place_shed(state: RoundState, bundle: int) -> Choice | Refusal:
         kept_apart = bool(steps) and steps[-1][0] == AntiAffinity.rule.name
         rule = Refuses.ANTI_AFFINITY if kept_apart else Refuses.NO_CANDIDATE
         return refusal(rule, source, [name])
-    # Those of them that have room, and the ones that are not relieved.
+    # Those of them with room, and among these the ones that are not relieved.
     is_relieved = np.zeros(len(view.brokers), np.bool_)
     is_relieved[list(state.relieved)] = True
     relieved, after = is_relieved[rows], targets.with_bundle(bundle, rows)
@@ -481,19 +482,18 @@ def place_shed(state: RoundState, bundle: int) -> Choice | Refusal:
 def move_groups_apart(state: RoundState) -> None:
     """Decide moves of bundles that share a broker or failure domain with others of their group.
 
-    They go where no other namespace of the group is. So each move leaves one sharing bundle less,
-    and repairs neither undo one another nor go on forever. What keeps a shedder from moving bundles
-    applies to these moves, too.
+    They go where no other namespace of the group is. So each move reduces the number of sharing
+    bundles, and repairs end. Windows, budgets, limits and pauses apply as to moves of a shedder.
     """
-    # The groups, and what keeps their bundles from moving.
+    # The groups, and the windows and budgets.
     config, policies = state.config.balancer, state.view.policies
     groups = {group for name in policies.anti_affinity if (group := policies.group_of(name))}
     if not groups or not config.anti_affinity_repair or config.load_manager == "simple":
         return
     holds = build_holds(state)
     if state.memory.operator_state.paused or holds.refusal([]) is not None:
-        return  # the shedder's stage refuses it
-    # Brokers that serve several namespaces of a group, then failure domains that do.
+        return  # `unload_from_hot` adds the refusal
+    # First brokers that serve several namespaces of a group, then failure domains that do.
     places = [(Decides.ANTI_AFFINITY, np.arange(len(state.view.brokers)))]
     domains = domains_of(state.view) if config.failure_domains_enabled else None
     if domains is not None:
@@ -520,7 +520,7 @@ class _Repair:
     def build(
         state: RoundState, namespaces: Sequence[str], rule: Rule, place_of: Ints, holds: Holds
     ) -> _Repair:
-        """Return the repair as things stand in this round."""
+        """Return the repair at this point of the round."""
         brokers, census = state.view.brokers, state.candidates.census
         drained = np.isin(brokers.names, list(state.view.policies.drained))
         counts = [np.where(drained, 0, census.of_namespace(name)) for name in namespaces]
@@ -545,19 +545,19 @@ class _Repair:
                 self.state.refusals += refused
 
     def _others(self, member: int) -> Ints:
-        """Return how many other namespaces of the group each place serves."""
+        """Return the number of other namespaces of the group that each place serves."""
         others: Ints = (self.served > 0).sum(axis=0) - (self.served[member] > 0)
         return others
 
     def _move_away(self, member: int, place: int, eligible: Bools) -> list[Refusal]:
-        """Decide moves of all bundles that a namespace has at a place; return refusals if any."""
+        """Decide moves of all bundles that a namespace has at a place; return the refusals."""
         # Its bundles there, if all of them may move.
         state, bundles, room = self.state, self.state.view.bundles, MoveBudget.build(self.state)
         mine = np.arange(len(bundles))[bundles.rows_of_namespace(self.namespaces[member])]
         sources = np.append(self.place_of == place, False)[bundles.owner[mine]]
         mine = mine[sources & ~np.append(self.stays, True)[bundles.owner[mine]]]
         if not eligible[mine].all():
-            return []  # moving, pinned or recently unloaded; to move only some would part nothing
+            return []  # a move of only some bundles would not keep the group apart
         # Their moves, until one is refused.
         before = len(state.decisions)
         refused: list[Refusal] = []
@@ -575,7 +575,7 @@ class _Repair:
             room.take(bundle, source)
             self.served[member, place] -= 1
             self.served[member, self.place_of[choice.destination]] += 1
-        # They belong together: one of them alone would part nothing.
+        # The moves are approved together, as one alone would not keep the group apart.
         together = tuple(decision.bundle for decision in state.decisions[before:])
         if len(together) > 1:
             state.exchanges.append(together)

@@ -1,10 +1,9 @@
-"""Splits of a round: of bundles that are too large, and of those that brokers ask to split.
+"""The splits of a round: of bundles that are too large, and those that brokers ask for.
 
-The modular manager's leader judges all bundles. The simple manager's brokers judge their own when
-they have reported. Both are done here. The extensible manager's reports name only the heaviest
-bundles: its agents judge them (`splitting.extensible`) and ask for splits.
-
-See docs/splitting.md "Splitting".
+In Pulsar, the modular manager's leader judges all bundles, and each broker of the simple manager
+its own after a report. This module does both. Reports of the extensible manager name only the
+heaviest bundles: its agents judge them (`splitting.extensible`) and ask for splits. See
+docs/splitting.md "Splitting".
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ STRATEGIES = {"modular": "BundleSplitterTask", "simple": "SimpleLoadManager"}
 
 
 def split_too_large(state: RoundState) -> None:
-    """Decide splits of the bundles that are too large, as far as their namespaces have places left.
+    """Decide splits of bundles that are too large, up to the maximum of bundles of a namespace.
 
-    Refusals count in batches with new samples only: a bundle of a full namespace stays too large.
+    Refusals are only added in batches with new samples, as they would be the same in all others.
     """
-    # Whether this manager splits here.
+    # End if this manager does not split here.
     config, view, manager = state.config.splitting, state.view, state.config.balancer.load_manager
     if manager == "extensible" or state.memory.operator_state.paused:
         return
@@ -102,9 +101,9 @@ def _may_split(state: RoundState) -> Bools:
 
 
 def find_small_enough(state: RoundState, bundles: Sequence[str]) -> frozenset[str]:
-    """Return the bundles among these that are not too large now, by this round's new samples.
+    """Return those of the bundles that are not too large now, by this batch's new samples.
 
-    None with the extensible manager: only its brokers know.
+    Empty with the extensible manager, whose brokers judge.
     """
     view, manager = state.view, state.config.balancer.load_manager
     rows = view.bundles.rows_of(bundles)
@@ -123,8 +122,8 @@ def find_small_enough(state: RoundState, bundles: Sequence[str]) -> frozenset[st
 def split_as_asked(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
     """Decide the splits that brokers of the extensible manager ask for; `asks`: (broker, split).
 
-    Each broker has judged its own bundles. What it can't know is checked here: that the bundle is
-    its own and free, that its namespace has places left, and that no neighbour is being split.
+    The broker has judged that its bundle is too large. This checks the rest: the broker owns the
+    bundle, which is free, its namespace has places left, and no neighbour is being split.
     """
     config = state.config.splitting
     if (
@@ -142,7 +141,7 @@ def split_as_asked(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> N
 def _decide_asked(
     state: RoundState, broker: str, ask: SplitAsk, config: SplittingConfig
 ) -> Refusal | None:
-    """Decide one split that a broker asks for, or return why it can't be decided."""
+    """Decide one split that a broker asks for, or return the refusal."""
     # The bundle is the broker's own, and free.
     view, parent = state.view, parse_bundle(ask.bundle)
     row = int(view.bundles.rows_of([ask.bundle])[0])
@@ -169,7 +168,7 @@ def _decide_asked(
         return refusal(Refuses.NEIGHBOUR_IS_SPLITTING, broker, [ask.bundle])
     if state.overlapped.reshaping[row]:
         return refusal(Refuses.OVERLAPS, broker, [ask.bundle])
-    # The namespace may have so many bundles.
+    # The namespace stays within its maximum of bundles.
     count = _bundles_of(view, parent.namespace) + sum(
         other.namespace == parent.namespace for other in others
     )
@@ -201,17 +200,17 @@ def _decide_asked(
 
 
 def _bundles_of(view: ClusterView, namespace: str) -> int:
-    """Return how many bundles a namespace has, without those that were split."""
+    """Return the number of a namespace's bundles, without those that were split."""
     mine = view.bundles.rows_of_namespace(namespace)
     owned = (view.bundles.owner[mine] >= 0) | view.bundles.in_flight[mine]
     return int(np.count_nonzero(owned | ~begins_with_another(view.bundles.names[mine])))
 
 
 def unload_children(state: RoundState) -> None:
-    """Unload the children of bundles that have just been split, if their decision says so.
+    """Unload the children of confirmed splits that were decided with `unload_children`.
 
-    Each goes where placement wants it. The extensible manager leaves children where they are.
-    Brokers that place bundles by themselves have moved them already.
+    Each goes to the broker that placement chooses. With the extensible manager children stay. If
+    `assign_unowned` is `on_lookup`, brokers have moved them already.
     """
     config = state.config.balancer
     if config.load_manager == "extensible" or config.assign_unowned == "on_lookup":
@@ -250,7 +249,7 @@ def _children(view: ClusterView, parent: Pending, free: Bools) -> list[int]:
 
 
 def _unload_child(state: RoundState, row: int) -> Refusal | None:
-    """Decide the unload of one child, or return why it stays."""
+    """Decide the unload of one child, or return the refusal."""
     name, owner = state.view.bundles.name(row), int(state.view.bundles.owner[row])
     source = state.view.brokers.names[owner]
     if (
@@ -290,11 +289,11 @@ def find_too_large(
     config: SplittingConfig,
     manager: str = "modular",
 ) -> tuple[SplitLoads, TooLarge]:
-    """Return the loads that bundles are judged by, and the eligible bundles to split. O(bundles).
+    """Return the loads of bundles, and the eligible bundles that are too large. O(bundles).
 
-    Only bundles of live brokers are judged; with the simple manager, of those that have just
-    reported. `splitting`: bundles that are being split, each of which takes one more place of its
-    namespace.
+    Only bundles of live brokers are judged; with the simple manager, only of those with a new
+    sample in this batch. `splitting`: bundles that are being split, each of which takes one more
+    place of its namespace.
     """
     bundles, owner = view.bundles, view.bundles.owner
 
@@ -314,7 +313,7 @@ def find_too_large(
 def _refused(
     view: ClusterView, rows: Rows, rule: Rule, saw: Ints | None = None, limit: int | None = None
 ) -> list[Refusal]:
-    """Return one refusal for all rows, which names some of them and counts all."""
+    """Return one refusal for all rows, with their number and the names of some."""
     if not len(rows):
         return []
     names = [view.bundles.name(row) for row in rows[:MOST_SUBJECTS].tolist()]
@@ -323,9 +322,9 @@ def _refused(
 
 
 def _decide(state: RoundState, row: int, reason: int, explain: Explain) -> Refusal | None:
-    """Decide one split, or return why it can't be decided.
+    """Decide one split, or return the refusal.
 
-    Reports don't name topics. If the algorithm needs them, the owner's agent finds the boundaries.
+    Reports don't name topics. If the algorithm needs topics, the owner's agent finds the boundaries.
     """
     view, config = state.view, state.config
     name, owner = view.bundles.name(row), int(view.bundles.owner[row])

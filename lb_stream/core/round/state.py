@@ -1,4 +1,4 @@
-"""The state that the stages of a round share. It lives within one call of `decide`."""
+"""The state that the stages of a round share, within one call of `decide`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from lb_stream.core.splitting.merging import MergeLook
 
 MAX_CANDIDATES_SHOWN = 20
 MIN_REFUSED_SHOWN = 3
-"""Brokers that are shown for each filter, however many candidates there are."""
+"""At least this many brokers are shown for each filter, even if there are many candidates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the placement strategy: it was given `candidates` and returned `best` (rows)."""
+    """One call of the placement strategy, with `candidates`; its result was `best` (rows)."""
 
     candidates: Rows
     best: Rows
@@ -64,18 +64,18 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class RoundInputs:
-    """What a round decides on, as it is before the first decision. No decision changes it."""
+    """The inputs of a round's decisions, which do not change them."""
 
-    reported: ClusterView  # dead brokers marked; pending moves not carried out
-    view: ClusterView  # what strategies see: the same with pending moves carried out
-    memory: Memory  # with what commands have set; `pending` holds the decisions still pending
+    reported: ClusterView  # with dead brokers marked, without pending moves
+    view: ClusterView  # of strategies: the same with pending moves carried out
+    memory: Memory  # with the state that commands have set, without ended decisions
     config: ClusterConfig
     seed: int | None  # of draws among equals; None: the first is taken
     alive: Liveness
     settled: Settled
     recently_unloaded: Mapping[str, int]  # bundle → when it left its source
     retries: Mapping[str, Retry]
-    reserved: Mapping[str, str]  # released bundle → the destination that its unload named
+    reserved: Mapping[str, str]  # released bundle → its reserved destination
     released: frozenset[str]  # bundles that this balancer released, still unassigned
     unloaded_brokers: Mapping[str, int]  # broker → when a move out of it was last confirmed
 
@@ -83,7 +83,7 @@ class RoundInputs:
     def untouched(
         view: ClusterView, config: ClusterConfig, seed: int | None, memory: Memory | None = None
     ) -> RoundInputs:
-        """Return the inputs of a cluster in which no decision is pending and none has ended."""
+        """Return the inputs of a cluster without pending or ended decisions."""
         return RoundInputs(
             reported=view,
             view=view,
@@ -102,7 +102,7 @@ class RoundInputs:
 
 @dataclass(slots=True)
 class RoundState:
-    """What a round has decided, refused and answered so far. Its stages change it."""
+    """The decisions, refusals and answers of a round so far. Its stages change it."""
 
     inputs: RoundInputs
     ledger: Ledger
@@ -110,22 +110,24 @@ class RoundState:
     decisions: list[Decision] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     # The shedding pass.
-    shed: bool = False  # it was due
-    judged: bool = False  # the shedder has judged the loads, and waits for nothing
-    proposed: Unloads = NOTHING  # what the shedder wants
-    relieved: frozenset[int] = frozenset()  # hot brokers: they get no bundle if avoidable
+    shed: bool = False  # a pass was due
+    judged: bool = False  # the shedder has judged the loads, and does not wait
+    proposed: Unloads = NOTHING  # the result of the shedder
+    relieved: frozenset[int] = (
+        frozenset()
+    )  # sources of its proposals, which get no bundle if avoidable
     exchanges: list[tuple[str, ...]] = field(default_factory=list)  # bundles that move together
     # Other stages.
     merges: MergeLook | None = None  # found by this round's look for bundles to merge
     dequeued: set[str] = field(default_factory=set)  # bundles whose queued moves have been decided
-    # What rules of auto_approve have approved within the last hour, as the memory has it.
+    # Approvals by rules of auto_approve in the last hour, in the form of `Memory.approvals`.
     approvals: tuple[tuple[str, int, int], ...] = ()
     # The inputs' reservations, without bundles that are left to the next lookup.
     reserved: dict[str, str] = field(init=False)
     targets: Targets = field(init=False)
     candidates: Candidates = field(init=False)
-    _overlapped: Overlapped | None = None  # when it has been asked for
-    _strategies: dict[str, Any] = field(default_factory=dict)  # strategy → its memory, once used
+    _overlapped: Overlapped | None = None  # once needed
+    _strategies: dict[str, Any] = field(default_factory=dict)  # strategy → its memory, once needed
     _candidates_shown: dict[tuple[str, float | None, str | None], Candidate] = field(
         default_factory=dict
     )
@@ -137,15 +139,15 @@ class RoundState:
 
     @staticmethod
     def begin(inputs: RoundInputs) -> RoundState:
-        """Return a round before its first decision, with nothing recorded and nothing answered."""
+        """Return a round before its first decision, without records and answers."""
         dry_run = inputs.config.balancer.dry_run
         ledger = Ledger.build(inputs.view, inputs.reported, inputs.memory, dry_run)
         return RoundState(inputs, ledger, CommandResponder(inputs.memory.operator_state))
 
     def fork(self, inputs: RoundInputs) -> RoundState:
-        """Return the same round with other inputs, which have the same rows.
+        """Return a copy of the round with other inputs, which have the same rows.
 
-        Decisions of the fork are its own. Refusals and memories of strategies are this round's.
+        The copy has its own decisions. It shares refusals and memories of strategies.
         """
         other = RoundState(inputs, self.ledger, self.responder, list(self.decisions), self.refusals)
         other._strategies = self._strategies
@@ -153,7 +155,7 @@ class RoundState:
 
     @property
     def view(self) -> ClusterView:
-        """What strategies see."""
+        """The view of strategies, with pending moves carried out."""
         return self.inputs.view
 
     @property
@@ -163,7 +165,7 @@ class RoundState:
 
     @property
     def memory(self) -> Memory:
-        """The memory that the round began with, with what its commands have set."""
+        """The memory of the last round, with the state that commands have set."""
         return self.inputs.memory
 
     @property
@@ -174,8 +176,8 @@ class RoundState:
     def place(self, bundle: int, avoid: Collection[str] = ()) -> Choice | None:
         """Choose a destination for a bundle (row); None: there is no candidate.
 
-        `avoid`: brokers that get it only if no other broker may. When the modular manager's choice
-        is overloaded, the strategy is called again with all brokers that policies allow.
+        `avoid`: brokers that get it only if no other broker may have it. If the modular manager's
+        choice is overloaded, the strategy is called again with all brokers that policies allow.
         """
         pool = self.candidates.pool_for(bundle, self.targets)
         if avoid:
@@ -192,9 +194,10 @@ class RoundState:
     def place_among(
         self, bundle: int, rows: Rows, steps: Steps, refused: Choice | None = None
     ) -> Choice | None:
-        """Choose a destination among the brokers that rules and wishes have left.
+        """Choose a destination among these brokers.
 
-        `steps`: how they were filtered. `refused`: an earlier choice that they excluded.
+        `steps`: the filters that have left them. `refused`: an earlier choice that is not among
+        them.
         """
         even, more = self.candidates.prefer_even(bundle, rows, self.targets)
         choice = self._choose(bundle, (even, steps + more), (rows, steps))
@@ -205,9 +208,9 @@ class RoundState:
     def _choose(
         self, bundle: int, first: tuple[Rows, Steps], then: tuple[Rows, Steps]
     ) -> Choice | None:
-        """Return the strategy's choice among the first brokers.
+        """Return the strategy's choice among the brokers `first`.
 
-        If that one is overloaded, and the manager is modular: among the other ones.
+        If the chosen broker is overloaded, and the manager is modular: among the brokers `then`.
         """
         ranked, steps = first
         best = self._rank(ranked, bundle)
@@ -229,7 +232,10 @@ class RoundState:
         return Choice(chosen, self._shown(ranked, best, steps), score, best.unit, tuple(calls))
 
     def no_candidate(self, bundle: int, source: str | None) -> list[Refusal]:
-        """Return the refusals of a bundle that no broker may have, with an unmatched policy."""
+        """Return the refusals of a bundle without candidates.
+
+        One is that its isolation policy matches no broker, if that is so.
+        """
         name = [self.view.bundles.name(bundle)]
         found = [refusal(Refuses.NO_CANDIDATE, source, name, limit=1)]
         if self.candidates.matches_none(bundle):
@@ -239,7 +245,7 @@ class RoundState:
     def free_bundles(self) -> Bools:
         """Return the bundles that may be decided on. O(bundles).
 
-        Not system bundles, nor those with a pending, queued or new decision, nor in a back-off.
+        These are not system bundles, have no pending, queued or new decision, and no back-off.
         """
         bundles = self.view.bundles
         free = ~bundles.system & ~bundles.in_flight
@@ -254,7 +260,7 @@ class RoundState:
 
     @property
     def overlapped(self) -> Overlapped:
-        """Bundles that overlap others, as reported. Found once in a round."""
+        """The reported bundles that overlap others. Found once in a round."""
         if self._overlapped is None:
             self._overlapped = find_overlaps(self.inputs.reported)
         return self._overlapped
@@ -266,7 +272,7 @@ class RoundState:
         return next(about, None)
 
     def describe_busy(self, bundle: str) -> str | None:
-        """Describe what has to end before another decision about a bundle; None: nothing."""
+        """Describe the decision or queued move that blocks a bundle; None: it is not blocked."""
         decision = self.find_pending(bundle)
         if decision is not None:
             return f"{bundle}: the decision {decision.decision_id} ({decision.kind}) is pending"
@@ -278,7 +284,7 @@ class RoundState:
         return None
 
     def queued_moves(self) -> list[Pending]:
-        """Return the moves of commands that wait until limits allow them, as pending decisions."""
+        """Return the queued moves of commands, as pending decisions."""
         now_ms = self.now_ms
         return [
             Pending("", "unload", bundle, None, destination_of(waiting), now_ms, now_ms, version=0)
@@ -292,7 +298,7 @@ class RoundState:
         self.targets.add(bundle, destination)
 
     def remembered(self, strategy: Strategy[Any]) -> Any:
-        """Return a strategy's memory as it stands in this round."""
+        """Return a strategy's memory at this point of the round."""
         if strategy.name not in self._strategies:
             self._strategies[strategy.name] = strategy.memory(
                 self.memory.strategies.get(strategy.name, {})
@@ -304,7 +310,7 @@ class RoundState:
         self._strategies[strategy.name] = memory
 
     def strategies_after(self) -> dict[str, Any]:
-        """Return the strategies that the cluster uses → their memories, as JSON objects."""
+        """Return strategy → its memory as a JSON object, of the strategies that the cluster uses."""
         used = {self.config.shedder.name, self.config.placement.name}
         kept = {name: data for name, data in self.memory.strategies.items() if name in used}
         return kept | {
@@ -314,7 +320,7 @@ class RoundState:
         }
 
     def _rank(self, candidates: Rows, bundle: int) -> Best:
-        """Call the placement strategy, and keep its memory."""
+        """Call the placement strategy, and remember its memory."""
         strategy, config = self.config.placement, self.config.placement_config
         remembered = self.remembered(strategy)
         best, memory = strategy.function(
@@ -324,7 +330,7 @@ class RoundState:
         return best
 
     def _shown(self, ranked: Rows, best: Best, steps: Steps) -> list[Candidate]:
-        """Return the best candidates, and for each filter some brokers that it took out."""
+        """Return the best candidates, and for each filter some brokers that it has excluded."""
         names = self.view.brokers.names
         order = _lowest(best.scores, MAX_CANDIDATES_SHOWN)
         shown = [
@@ -340,7 +346,7 @@ class RoundState:
         return shown
 
     def _candidate(self, broker: str, score: float | None, refused_by: str | None) -> Candidate:
-        """Return a candidate, from those of this round: the next bundle's are nearly the same."""
+        """Return a candidate, which all bundles of the round share: many have the same ones."""
         key = broker, score, refused_by
         if key not in self._candidates_shown:
             self._candidates_shown[key] = Candidate(
@@ -361,7 +367,7 @@ class RoundState:
         explain: Explain,
         division: Division | None = None,
     ) -> None:
-        """Add a decision, and count its bundle's load at its destination from now on.
+        """Add a decision, and count its bundle's load at its destination from then on.
 
         `bundle`, `destination`: rows. `division`: of a split or merge.
         """
