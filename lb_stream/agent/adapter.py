@@ -95,7 +95,7 @@ class MergingAdapter(BrokerAdapter, Protocol):
 
 @runtime_checkable
 class TransferringAdapter(BrokerAdapter, Protocol):
-    """A broker that hands a bundle over to its destination by itself."""
+    """A broker that hands a bundle over to its destination, without an assign."""
 
     def transfer(self, bundle: str, destination: str) -> None:
         """Stop serving a bundle that the broker owns, and have the destination serve it."""
@@ -135,7 +135,7 @@ class BalancedAdapter(BrokerAdapter, Protocol):
     """
 
     def balances(self) -> Sequence[str]:
-        """Return the settings by which its cluster balances by itself now; none: it doesn't."""
+        """Return the settings with which its own load manager balances now; none: it doesn't."""
         ...
 
 

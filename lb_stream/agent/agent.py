@@ -105,7 +105,7 @@ class Agent:
                 for broker in self.adapters:
                     goodbye = Goodbye(sent_ms=wall_clock_ms())
                     self.reporter.send(broker, goodbye.to_json(), "goodbye")
-        except Exception as error:  # whoever started the agent reads `failure`
+        except Exception as error:  # the program that started the agent reads `failure`
             self.failure = error
             log.exception("the agent of cluster %s ended", self.config.cluster)
         finally:

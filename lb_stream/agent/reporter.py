@@ -125,7 +125,7 @@ class Reporter:
             self.send(adapter.name, stamped.to_json(), "ask")
 
     def read_own_balancing(self, broker: str) -> None:
-        """Read the settings by which a broker's cluster balances by itself.
+        """Read the settings with which a broker's own load manager balances.
 
         Heartbeats carry them. They are read apart, because a leader may be slow to answer.
         """

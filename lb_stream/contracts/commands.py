@@ -105,7 +105,7 @@ class LeadershipRecord(OwnRecord):
 class Tick(LeadershipRecord):
     """The leader's sign of life, which also makes time pass in a silent cluster.
 
-    It starts a batch and reaches every shard; it leads to no decision by itself.
+    It starts a batch and reaches every shard, and causes no decision.
     """
 
     kind: Literal["tick"] = "tick"

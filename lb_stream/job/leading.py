@@ -57,8 +57,8 @@ def lead(spark: SparkSession, settings: Settings, member: Member, once: bool, st
         if member.hand_over is not None and not stop():
             logger.info(
                 "handed over to %s, as %s asked",
-                member.hand_over.to or "whoever stands by",
-                member.hand_over.by or "somebody",
+                member.hand_over.to or "any standby",
+                member.hand_over.by or "an operator",
             )
         member.end_leading(in_order)
 

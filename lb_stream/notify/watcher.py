@@ -95,7 +95,7 @@ class Watcher:
         self._save_state()
 
     def wait_for_answers(self, seconds: float) -> None:
-        """Wait for so long, or until a target answers, as answers are to be saved at once."""
+        """Wait for this time, or until a target answers, as answers are to be saved at once."""
         if self._sent:
             answers = [sent.answer for sent in self._sent.values()]
             wait(answers, timeout=seconds, return_when=FIRST_COMPLETED)
@@ -147,7 +147,7 @@ class Watcher:
         self._last_warning = text
 
     def _take_answers(self, now_ms: int) -> None:
-        """Record the answers that have come."""
+        """Record the answers that have arrived."""
         for name, sent in list(self._sent.items()):
             if not sent.answer.done():
                 continue

@@ -257,7 +257,7 @@ def _all_findings(facts: Facts) -> Iterator[Finding]:
 def _kafka_findings(facts: Facts) -> Iterator[Finding]:
     if facts.kafka is not None:
         text = f"Kafka doesn't answer ({facts.kafka})"
-        advice = "nothing is read or published without it; the job goes on by itself"
+        advice = "nothing is read or published without it; the job goes on once it answers"
         yield Finding("down", text, advice, event="kafka_down")
 
 

@@ -144,7 +144,7 @@ class Folding:
     def _fold_together(self, works: list[_ShardWork]) -> Iterator[Row]:
         """Fold shards of different clusters in one pass, write them, and yield their rows.
 
-        If the pass fails, each is folded by itself, so that only the cluster that fails is
+        If the pass fails, each is folded separately, so that only the cluster that fails is
         affected.
         """
         by_config: dict[FoldConfig, list[_ShardWork]] = {}
@@ -162,7 +162,7 @@ class Folding:
                 )
             except Exception:
                 logger.exception(
-                    "%d clusters could not be folded together: each is folded by itself", len(some)
+                    "%d clusters could not be folded together: each is folded separately", len(some)
                 )
                 continue
             for work, result in zip(some, folded, strict=True):

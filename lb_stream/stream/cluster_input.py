@@ -92,7 +92,7 @@ class ClusterInput:
         ]
 
     def balances(self, memory: Memory) -> dict[str, tuple[str, ...]]:
-        """Return broker → what its own cluster balances by itself, from heartbeats.
+        """Return broker → settings with which its own load manager balances, from heartbeats.
 
         Only of brokers that balance, or did so by the memory.
         """

@@ -1,12 +1,12 @@
-"""Blocks of one decoding task: a row for each shard of each cluster that the task has read of.
+"""Blocks of one decoding task: a row for each shard of each cluster whose records it has read.
 
 A report goes to all shards of its cluster, with the samples of that shard's bundles only. The clock
-says how far a task has read, and counts for all clusters. It goes once to each partition of the
-next stage, under an empty cluster name, which sorts before all others. Clusters of which nothing
-has come get rows from the batch's first task alone.
+has the offsets that a task has read, for all clusters. It goes once to each partition of the next
+stage, under an empty cluster name, which sorts before all others. Only the batch's first task emits
+rows for clusters without records.
 
-Clusters of one shard go together, in one row for each partition of the next stage, once it is known
-where their blocks are.
+Clusters of one shard share one row for each partition of the next stage, once the references to
+their blocks are known.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class _SortedRecords:
 def _rows(
     name: str, number: int | None, tables: _SortedRecords, config: DecodeConfig
 ) -> Iterator[BlockRow]:
-    """Yield the rows of a cluster's shards; `number` None: nothing has come of it."""
+    """Yield the rows of a cluster's shards; `number` None: the batch has no record of it."""
     shard_map = config.known.get(name, NEW)
     for shard, slot in enumerate(slots_of(name, shard_map.shards, config.partitions)):
         row: BlockRow

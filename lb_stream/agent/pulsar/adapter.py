@@ -59,7 +59,7 @@ class LoadData(Protocol):
 
 
 class PulsarAdapter:
-    """One Pulsar broker as a `BrokerAdapter`. It refuses to act while Pulsar balances by itself."""
+    """One Pulsar broker as a `BrokerAdapter`. It refuses to act while Pulsar itself balances."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class PulsarAdapter:
         return self._traffic[bundle].topics
 
     def balances(self) -> list[str]:
-        """Return the settings by which Pulsar balances by itself, here or at the leader.
+        """Return the settings with which Pulsar itself balances, here or at the leader.
 
         Raises BrokerError.
         """

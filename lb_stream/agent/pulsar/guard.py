@@ -24,7 +24,7 @@ MAX_AGE_S = 10.0
 
 
 def find_active_balancers(runtime: Mapping[str, object]) -> list[str]:
-    """Return the keys by which a broker with these settings in force balances by itself."""
+    """Return the keys with which a broker's own load manager balances, of settings in force."""
     if _is(runtime, "loadBalancerEnabled", False):
         return []
     return [key for key in OWN_BALANCING if not _is(runtime, key, False)]

@@ -111,7 +111,7 @@ class CommandAnswer:
     text: str
     rule: str | None = None
     decision_ids: tuple[str, ...] = ()
-    repeated: bool = False  # the command has come twice, and had this answer before
+    repeated: bool = False  # the command was sent again, and has had this answer before
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields for JSON."""

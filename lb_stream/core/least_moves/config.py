@@ -13,8 +13,8 @@ IN_ORDER = (
     ("least_moves_max_destination_ratio", "least_moves_acceptable_ratio"),
     ("least_moves_acceptable_ratio", "least_moves_trigger_ratio"),
 )
-"""The first setting of each pair is at most the second. Otherwise a pass would leave brokers that
-the next pass relieves, or make such brokers."""
+"""The first setting of each pair is at most the second. Otherwise one pass would leave or make
+brokers that the next pass relieves."""
 
 
 class LeastMovesConfig(KeyModel):
@@ -41,8 +41,8 @@ class LeastMovesConfig(KeyModel):
     )
     least_moves_fine_tune_after_ms: int = key(
         300_000,
-        "Time between the last moves and fine-tuning of the fullest brokers, whose loads are well "
-        "known by then. 0: no fine-tuning.",
+        "Time between the last moves and fine-tuning of the fullest brokers. By then their loads "
+        "are well known. 0: no fine-tuning.",
         unit="ms",
         ge=0,
     )

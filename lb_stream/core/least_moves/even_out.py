@@ -1,7 +1,4 @@
-"""Evening out: the moves of a finished plan are changed while that lowers the fullest brokers.
-
-No move is added.
-"""
+"""Evening out: change the moves of a finished plan, and add none, to lower the fullest brokers."""
 
 from __future__ import annotations
 
@@ -16,21 +13,21 @@ from lb_stream.core.least_moves.plan import NO_ROWS, MovePlan, PlannedMove
 from lb_stream.core.model.view import Bools, Floats, Rows
 
 MIN_GAIN = 1e-4
-"""A change lowers the highest share of the brokers that it concerns by at least this."""
+"""A change lowers the highest share of its brokers by at least this."""
 CHANGES, STUCK = 100, 12
-"""Evening out ends after this number of changes, or of brokers that no change helps."""
+"""Evening out ends after CHANGES changes, or once no change helps STUCK brokers."""
 COLDEST = 12
-"""A replaced bundle is tried at this number of the coldest brokers."""
+"""The bundle that replaces another is tried at this number of the coldest brokers."""
 TRIED = 12
 """For each move, this number of changes is checked against the rules, the best first."""
 DEARER = 1.4
-"""A bundle that replaces another may cost this factor more."""
+"""A bundle that replaces another may cost up to this factor of the planned one's cost."""
 EVEN = 1.03
 """A broker below this share can take another bundle, so that a recently moved bundle stays."""
 
 
 class Change(NamedTuple):
-    """A change of one move or two, and the highest share of the brokers that it concerns then."""
+    """A change of one move or two; `peak`: the highest share of its brokers after it."""
 
     peak: float
     moves: tuple[tuple[int, int, int], ...] = ()  # (number in the plan, bundle, destination)
@@ -39,9 +36,9 @@ class Change(NamedTuple):
 def even_out(plan: MovePlan, others: Callable[[], dict[int, Rows]], moved: Bools) -> None:
     """Change the plan's moves, and add none, so that the fullest brokers come nearer to even.
 
-    A destination that is too full gives a move to another broker, exchanges destinations with
-    another move, or takes a lighter bundle of the same source; a source gives a heavier bundle.
-    Then recently moved bundles are replaced where others can move instead.
+    To relieve a destination, one of its moves gets another destination, exchanges destinations with
+    another move, or gets a lighter bundle of the same source. To relieve a source, one of its moves
+    gets a heavier bundle. Then other bundles replace recently moved ones, if possible.
 
     `others`: broker → its bundles that may move. `moved`: recently moved bundles, which replace
     only each other.
@@ -49,7 +46,7 @@ def even_out(plan: MovePlan, others: Callable[[], dict[int, Rows]], moved: Bools
     if not plan.moves:
         return
 
-    # The fullest broker that can be helped, again and again.
+    # The best change for the fullest broker, while there is one.
     evened = _EvenedPlan(plan, others, moved)
     stuck, changes = set[int](), 0
     while len(stuck) < STUCK and changes < CHANGES:
@@ -65,7 +62,7 @@ def even_out(plan: MovePlan, others: Callable[[], dict[int, Rows]], moved: Bools
             evened.make(best)
             changes += 1
 
-    # Recently moved bundles stay, and brokers give before they take.
+    # Recently moved bundles stay if possible, and brokers give before they take.
     evened.keep_recently_moved()
     evened.order()
 
@@ -95,14 +92,14 @@ class _EvenedPlan:
         return self.others()
 
     def peaks(self) -> Floats:
-        """Return the shares of brokers that single moves concern; -inf: no change helps it."""
+        """Return the shares of brokers with single moves; -inf: of others, which no change helps."""
         peaks = np.full(len(self.plan.share), -np.inf)
-        concerned = np.concatenate([self.source[self.single], self.destination[self.single]])
-        peaks[concerned] = self.plan.share[concerned].max(axis=1)
+        brokers = np.concatenate([self.source[self.single], self.destination[self.single]])
+        peaks[brokers] = self.plan.share[brokers].max(axis=1)
         return peaks
 
     def changes(self, broker: int, below: float) -> Iterator[Change]:
-        """Yield the best change of each of a broker's moves after which its brokers are `below`."""
+        """Yield the best changes of each of a broker's moves, with a peak lower than `below`."""
         every_broker = np.arange(len(self.plan.share))
         for number in np.flatnonzero(self.single & (self.destination == broker)).tolist():
             yield from self._best(
@@ -145,7 +142,7 @@ class _EvenedPlan:
             )
 
     def keep_recently_moved(self) -> None:
-        """Replace recently moved bundles by others where every broker stays even enough."""
+        """Replace recently moved bundles by others if their brokers stay even enough."""
         fullest = self.peaks().max()
         for number in np.flatnonzero(self.single & self.moved[self.bundle]).tolist():
             fresh = self._stand_ins(number)
@@ -169,9 +166,9 @@ class _EvenedPlan:
         ]
 
     def _stand_ins(self, number: int) -> Rows:
-        """Return bundles that could replace that of a move: of the same source and budget.
+        """Return the bundles that could replace that of a move.
 
-        They cost little more, and their moves pay back.
+        They have the same source and budget, cost little more, and their moves pay back.
         """
         plan, bundle, source = self.plan, self.bundle[number], int(self.source[number])
         rows = self.rows.get(source, NO_ROWS)
@@ -190,11 +187,11 @@ class _EvenedPlan:
     def _best(
         self, number: int, bundles: Rows, destinations: Rows, below: float
     ) -> Iterator[Change]:
-        """Yield the best of these bundles and destinations for a move, if its peak is `below`."""
+        """Yield the best bundle and destination for a move, if its peak is lower than `below`."""
         if not len(bundles):
             return
 
-        # The share of the source, of each destination, and of the one that loses the move.
+        # The shares of the source, of each destination, and of the present destination.
         plan, now, source = self.plan, int(self.destination[number]), int(self.source[number])
         old, new = plan.demand[self.bundle[number]], plan.demand[bundles]
         left = (plan.share[source] + (old - new) * plan.per_unit[source]).max(axis=1)
@@ -225,7 +222,7 @@ class _EvenedPlan:
                 return
 
     def _trade(self, number: int, below: float) -> Iterator[Change]:
-        """Yield the best exchange of destinations with another move, if its peak is `below`."""
+        """Yield the best exchange of destinations with another move, if lower than `below`."""
         plan, bundle = self.plan, int(self.bundle[number])
         now, source = int(self.destination[number]), int(self.source[number])
         theirs = np.flatnonzero(
@@ -255,7 +252,7 @@ class _EvenedPlan:
         return self.allowed[bundle]
 
     def _count(self, number: int, sign: int) -> None:
-        """Count a move in shares and intakes; sign -1: take it out of them."""
+        """Count a move in shares and intakes. `sign`: 1, or -1 to take it out of them."""
         plan, bundle = self.plan, self.bundle[number]
         source, destination = self.source[number], self.destination[number]
         plan.share[source] -= sign * plan.demand[bundle] * plan.per_unit[source]

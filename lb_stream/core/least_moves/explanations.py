@@ -19,12 +19,12 @@ from lb_stream.core.shedding.base import Unload, too_few_bundles
 def build_proposals(
     plan: MovePlan, peak: Floats, target: Floats, trigger: float
 ) -> tuple[Unload, ...]:
-    """Build the proposals of the plan's moves, with usages in the place of shares.
+    """Build the proposals of the plan's moves, with usages instead of shares.
 
     `peak`: each broker's share before the moves. `trigger`: the share above which the pass acts.
     """
     client_seconds = plan.payback.client_seconds
-    known = bool(client_seconds.any())  # else the reports say nothing of clients
+    known = bool(client_seconds.any())  # else reports have no numbers of clients
     after = plan.share.max(axis=1)
     return tuple(
         Unload(
@@ -50,7 +50,7 @@ def build_proposals(
 def _considered(move: PlannedMove, target: Floats) -> tuple[tuple[int, float], ...]:
     """Return the destination and the second best broker with their usages, the lower one first.
 
-    The second best has a lower usage where its choice would have taken more moves in all.
+    The second best has the lower usage if its choice would have led to more moves in all.
     """
     both = [
         (broker, float(share * target[broker]))
@@ -71,8 +71,8 @@ def _usages(plan: MovePlan, target: Floats) -> list[tuple[float, float, float, f
     change = plan.demand[bundles] * plan.per_unit[brokers]
     change[::2] *= -1.0
 
-    # The share after a move is the last one less all later changes at that broker.
-    order = np.argsort(brokers, kind="stable")  # each broker's moves stand together
+    # The share after a move is the final share less all later changes at that broker.
+    order = np.argsort(brokers, kind="stable")  # each broker's moves follow one another
     among, sums = brokers[order], np.cumsum(change[order], axis=0)
     later = sums[np.searchsorted(among, among, side="right") - 1] - sums if len(among) else sums
     after = np.empty_like(change)
@@ -123,9 +123,9 @@ def explain_unrelieved(
 def _by_payback(
     view: ClusterView, plan: MovePlan, source: int, rest: Rows
 ) -> tuple[list[Refusal], bool]:
-    """Return the refusal of the source's bundles whose move doesn't pay back, and if any pays.
+    """Return the refusal of bundles whose move doesn't pay back, and whether any other's does.
 
-    `rest`: the bundles that are left.
+    `rest`: the bundles that the plan leaves at the source.
     """
     within_s = plan.payback.within_s
     after_s = plan.payback.after_s(
@@ -174,18 +174,18 @@ def explain_within_noise(
 
 
 def describe_uncertainty(memory: LeastMovesMemory, names: Sequence[str]) -> str:
-    """Describe what is not well known yet, and what is assumed instead; empty: nothing."""
+    """Describe the figures that are not well known yet, and the assumed ones; empty: none."""
     texts = list[str]()
     if speeds := _describe_unknown_speeds(memory, names):
         texts.append(speeds)
     if memory.unserved_ms is None:
-        assumed = f"a moving bundle is assumed to have no owner for {UNSERVED_MS / 1_000:g} s"
+        assumed = f"a moving bundle is assumed to be unassigned for {UNSERVED_MS / 1_000:g} s"
         texts.append(f"no move has been confirmed yet: {assumed}")
     return "; ".join(texts)
 
 
 def _describe_unknown_speeds(memory: LeastMovesMemory, names: Sequence[str]) -> str:
-    """Describe what is assumed of brokers' speeds and of noise; empty: both are known."""
+    """Describe the assumptions about brokers' speeds and noise; empty: both are known."""
     counts = [memory.own[name][2] if name in memory.own else 0 for name in names]
     reports = int(np.median(counts)) if counts else 0
     if reports >= ENOUGH and memory.noise is not None:

@@ -1,4 +1,4 @@
-"""Fine-tuning: with moves that plans have left over, the fullest brokers come nearer to even."""
+"""Fine-tuning: moves that plans have left over bring the fullest brokers nearer to even."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lb_stream.core.model.view import ClusterView, Floats, Rows
 CALM = 0.02
 """Load is calm if each broker's load differs from its short-term average by this part at most."""
 QUIET_MS = 3_600_000
-"""After this time without a plan before the last one, the load counts as steady."""
+"""If the last plan came this long after the one before, the load counts as steady."""
 MIN_EXCESS = 0.01
 """Fine-tuning begins when the highest share is this far above the target."""
 MIN_GAIN = 0.03
@@ -23,7 +23,7 @@ MIN_GAIN = 0.03
 LEVELS = 8
 """Levels that are tried between the highest share and the target."""
 MIN_STEP = 0.0005
-"""The smallest step between two levels, where the moves run out."""
+"""The search for the lowest level ends once the step between two levels is this small."""
 
 
 def confident_loads(
@@ -33,7 +33,7 @@ def confident_loads(
     memory: LeastMovesMemory,
     config: LeastMovesConfig,
 ) -> Floats | None:
-    """Return each broker's share less one standard error; None: it is no time for fine-tuning.
+    """Return each broker's share less one standard error; None: fine-tuning has to wait.
 
     `peak`: the brokers' shares of their scarcest resource.
     """
@@ -46,7 +46,7 @@ def confident_loads(
     ):
         return None
 
-    # Moves are pending, brokers restart, or load changes: it would not stay even.
+    # Moves are pending, brokers restart, or load changes, so it would not stay even.
     if (
         view.bundles.in_flight.any()
         or view.now_ms < memory.calm_at()
@@ -71,7 +71,7 @@ def _is_calm(view: ClusterView, fleet: Fleet, memory: LeastMovesMemory) -> bool:
 
 
 def fine_tune(plan: MovePlan, relieve: Callable[[float], Rows], known: Floats, most: int) -> Rows:
-    """Lower the highest share with at most `most` moves, as far as each lowers it by enough.
+    """Lower the highest share with at most `most` moves, each of which must gain enough.
 
     `relieve` makes the plan for a level and returns the brokers that it relieves. `known`: each
     broker's share. Returns the brokers that the best plan relieves; none: no plan gains enough.

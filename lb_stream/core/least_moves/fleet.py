@@ -15,12 +15,12 @@ IDLE, FULL = 0.02, 0.99
 """A broker's speed is learned while its cpu usage is between these."""
 BYTES_PER_KBIT, MIB = 125.0, 2.0**20
 ABSURD = 4.0
-"""The bandwidth that a broker reports is wrong if the broker carries this many times as much."""
+"""A reported limit of bandwidth is wrong if the broker carries this many times as much."""
 PASSING = 1.3
 """A bundle whose long-term average is up to this factor higher is expected to return to it."""
 RARE, RARE_AMONG_MANY = 1.5, 3.0
-"""A deviation of this many standard errors is no noise: of a broker's load, and of the load of one
-of its many bundles."""
+"""A deviation of this many standard errors is no noise: of a broker's load (RARE), and of the load
+of one of its many bundles."""
 UNKNOWN_NOISE = 0.3
 """Relative error of one sample before it has been learned."""
 
@@ -29,18 +29,18 @@ UNKNOWN_NOISE = 0.3
 class Fleet:
     """Demands and capacities, in one unit for each resource (columns in the order of RESOURCES)."""
 
-    demand: Floats  # (bundles, resources)
-    lasting: Floats  # (bundles, resources): demand, or the long-term one if that is a little more
+    demand: Floats  # (bundles, resources): now
+    lasting: Floats  # (bundles, resources): the same, or the long-term one if a little higher
     capacity: Floats  # (brokers, resources); 0: unknown, the resource does not count
     fixed: Floats  # (brokers, resources): used independently of bundles
     error: Floats  # (brokers): relative standard error of the broker's demand
 
 
 def _current_rates(reported: ClusterView, noise: float) -> tuple[Floats, ...]:
-    """Return the four rates of each bundle as they are expected to be now.
+    """Return an estimate of the present four rates of each bundle.
 
-    That is the short-term average, corrected towards the last sample where the two differ by more
-    than noise: first bundle by bundle, then by the sums of each broker.
+    It is the short-term average, corrected towards the last sample if the two differ by more than
+    noise: first of each bundle, then of the sums of each broker.
     """
     bundles, count = reported.bundles, len(reported.brokers)
     rows = bundles.owner.astype(np.intp) + 1
@@ -62,14 +62,14 @@ def _current_rates(reported: ClusterView, noise: float) -> tuple[Floats, ...]:
 
 
 def _trust(off: Floats, error: Floats, rare: float) -> Floats:
-    """Return which part of a deviation is no noise, 0..1; below `rare` standard errors: 0."""
+    """Return the part of a deviation that is no noise, 0..1; 0 below `rare` standard errors."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(off == 0, 0.0, np.clip(1.0 - (rare * error / off) ** 2, 0.0, 1.0))
 
 
 def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemory:
     """Return the memory after the brokers' new reports: costs of load, speeds, noise."""
-    # Which brokers are known, and which are alive.
+    # The known brokers, and the live ones.
     brokers, bundles = view.brokers, view.bundles
     alive = [brokers.names[row] for row in np.flatnonzero(brokers.alive)]
     memory = memory.until(view.now_ms).without_forgotten(brokers.names)
@@ -78,7 +78,7 @@ def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemo
     if not len(rows):
         return memory
 
-    # What messages and bytes cost, of brokers that are neither idle nor full.
+    # The costs of messages and bytes, by brokers that are neither idle nor full.
     cpu, kinds = _ratio(brokers, "cpu"), _kinds(brokers)
     busy = rows[(cpu[rows] > IDLE) & (cpu[rows] < FULL) & (brokers.latest.rate[rows] > 0)]
     latest = brokers.latest.take(busy)
@@ -97,7 +97,7 @@ def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemo
         [brokers.names[row] for row in rows], _beyond(brokers)[rows], view.now_ms
     )
 
-    # How noisy samples are.
+    # The noise of samples.
     rank = bundles.owner.astype(np.intp) + 1
     rate, counts = bundles.latest.rate, np.bincount(rank, minlength=len(brokers) + 1)[1:]
     total = np.bincount(rank, rate, len(brokers) + 1)[1:].astype(np.float64)
@@ -113,7 +113,7 @@ def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemo
 
 
 def _beyond(brokers: Brokers) -> Floats:
-    """Return (brokers, in and out): bytes/s in use that no bundle explains, by the last report."""
+    """Return (brokers, in and out): used bytes/s beyond those of bundles, by the last report."""
     carried = brokers.latest.throughput_in, brokers.latest.throughput_out
     used = [
         brokers.resources[name][0] * BYTES_PER_KBIT for name in ("bandwidth_in", "bandwidth_out")
@@ -172,7 +172,7 @@ def _demands(
 
 
 def _capacities(brokers: Brokers, memory: LeastMovesMemory) -> Floats:
-    """Return (brokers, resources): capacities in the units of demands; 0: does not count."""
+    """Return (brokers, resources): capacities in the units of demands; 0: it does not count."""
     capacity = np.zeros((len(brokers), len(RESOURCES)))
     capacity[:, CPU] = memory.speeds(brokers.names, _kinds(brokers))
     carried = {IN: brokers.latest.throughput_in, OUT: brokers.latest.throughput_out}
@@ -187,7 +187,7 @@ def _capacities(brokers: Brokers, memory: LeastMovesMemory) -> Floats:
 
 
 def _fixed_use(brokers: Brokers, memory: LeastMovesMemory) -> Floats:
-    """Return (brokers, resources): what brokers use independently of their bundles."""
+    """Return (brokers, resources): the use that does not depend on bundles."""
     fixed = np.zeros((len(brokers), len(RESOURCES)))
     reported = zip(brokers.names, _beyond(brokers).tolist(), strict=True)
     learned = [memory.beyond.get(name, unexplained)[:2] for name, unexplained in reported]
@@ -215,7 +215,7 @@ def _errors(view: ClusterView, demand: Floats, noise: float) -> Floats:
 
 
 def load_of(view: ClusterView, fleet: Fleet) -> Floats:
-    """Return (brokers, resources): what each broker uses, its bundles' demand included."""
+    """Return (brokers, resources): each broker's use, with the demand of its bundles."""
     rows, count = view.bundles.owner.astype(np.intp) + 1, len(view.brokers)
     return fleet.fixed + np.stack(
         [np.bincount(rows, column, count + 1)[1:] for column in fleet.demand.T], axis=1

@@ -15,43 +15,42 @@ from lb_stream.core.model.registry import read_memory, write_memory
 from lb_stream.core.model.view import Floats
 
 KEEP = 0.95
-"""Weight of the costs known so far, against one report of every broker."""
+"""Weight of the known costs against one new report of every broker."""
 KEEP_OWN = 0.9
-"""Weight of what is known of one broker so far, against one more report of it."""
+"""Weight of a broker's known speed against one new report of it."""
 NOTABLE = 0.1
-"""A broker whose speed differs by this from others of its kind may have a speed of its own."""
+"""A broker has its own speed only if that differs by this from others of its kind."""
 ENOUGH = 20
-"""Reports after which a broker may have a speed of its own. A cpu that is busy for minutes is not
-enough."""
+"""A broker has its own speed only after this number of reports: more than minutes of busy cpu."""
 NOISE_STEP = 0.05
-"""The noise known so far rises or falls by this part with each report, so that it follows the
-median: one report in which many bundles change at once counts little."""
+"""The known noise rises or falls by this part with each report, and so follows the median. One
+report in which many bundles change at once has little effect."""
 BUSY = 0.2
-"""A broker's own speed is learned from this cpu usage on. Below it, most of the cpu is used without
-any traffic."""
+"""A broker's own speed is learned above this cpu usage. Below it, most of the cpu is used without
+traffic."""
 OUTLIER = 4.5
-"""A speed of its own is this many times as far from the median of its kind as the median deviation,
-which is three standard deviations."""
+"""A broker has its own speed only if that is this many median deviations from the median of its
+kind, which are three standard deviations."""
 UNSERVED_MS, UNSERVED_STEP = 5_000.0, 0.05
-"""Time that a moving bundle is assumed to have no owner before a move was confirmed; the part by
-which the known time changes with each move."""
+"""The assumed time that a moving bundle is unassigned, until a move is confirmed; the part by which
+the known time changes with each move."""
 SHARES = np.linspace(0.0, 1.0, 41)
-"""Parts of the cpu that are tried for bytes; messages take the rest."""
+"""Parts of the cpu that are tried for bytes; messages use the rest."""
 BELIEVED_MS = 300_000
-"""After this time, half of a rise in bandwidth that no bundle explains is taken as lasting."""
+"""After this time, half of a rise of bandwidth that no bundle uses counts as lasting."""
 WAVE_MS = 900_000
 """Brokers that come and go within this time may belong to one wave of restarts."""
 RETURN_MS = 120_000
-"""The longest wait after the restart of a single broker, which may be the first of a wave: by then
-the next broker has restarted."""
+"""The longest wait after the restart of a single broker. In a wave of restarts, the next broker has
+restarted by then."""
 AFTER_ANOTHER = 4.0
-"""The most moves that a later plan leaves for fine-tuning. (A tenth of few moves would be none.)"""
+"""A later plan leaves at most this number of moves for fine-tuning."""
 FLAPPING = 4
-"""A broker that came or went this often belongs to no wave, in which each broker goes and comes
-back once."""
+"""A broker that came or went this often is flapping, and belongs to no wave of restarts: in a wave
+each broker goes and comes back once."""
 SURE = 0.1
-"""Bytes are expected to explain half of the cpu, with this standard error, until reports clearly
-show another part."""
+"""Standard error of the assumption that bytes use half of the cpu. Reports replace the assumption
+once they clearly show another part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class LeastMovesMemory:
-    """Everything that LeastMoves remembers of a cluster. Times are ms since the epoch."""
+    """The memory of LeastMoves of one cluster. Times are ms since the epoch."""
 
     # Relative standard error of one sample of one bundle.
     noise: float | None = None
@@ -107,9 +106,9 @@ class LeastMovesMemory:
     plan_ms: int = 0
     # How long that was after the plan before it.
     between_ms: int = 0
-    # Broker → bytes/s in and out that no bundle explains, and when they were reported.
+    # Broker → used bytes/s in and out beyond those of bundles, and when they were reported.
     beyond: Mapping[str, tuple[float, float, int]] = field(default_factory=dict)
-    # How long a moving bundle has no owner: about the median.
+    # Time that a moving bundle is unassigned (ms): about the median.
     unserved_ms: float | None = None
 
     @staticmethod
@@ -123,7 +122,7 @@ class LeastMovesMemory:
         return {name: value for name, value in write_memory(self).items() if name not in unset}
 
     def without_forgotten(self, names: Sequence[str]) -> LeastMovesMemory:
-        """Return the memory without brokers that the view has forgotten, and their kinds.
+        """Return the memory without brokers that are not in the view, and without their kinds.
 
         `names`: the brokers of the view.
         """
@@ -142,10 +141,7 @@ class LeastMovesMemory:
         )
 
     def until(self, now_ms: int) -> LeastMovesMemory:
-        """Return the memory without future times, which a clock that was set back leaves behind.
-
-        They become `now_ms`.
-        """
+        """Return the memory with `now_ms` instead of later times, which a clock set back leaves."""
         times_ms = [self.planned_ms, self.plan_ms, *self.hot.values()]
         times_ms += [when for when, _ in self.changes]
         times_ms += [when for _, when in self.left.values()]
@@ -176,11 +172,10 @@ class LeastMovesMemory:
         )
 
     def calm_at(self) -> int:
-        """Return when (ms) a wave of restarts counts as over; 0: there is none.
+        """Return the time (ms) at which a wave of restarts counts as over; 0: there is no wave.
 
-        That is when no broker has come or gone for 1.5 times the longest pause of the wave. After
-        the restart of a single broker it is after RETURN_MS at most. A flapping broker doesn't
-        count.
+        A wave is over when no broker has come or gone for 1.5 times its longest pause. After the
+        restart of a single broker this takes RETURN_MS at most. Flapping brokers don't count.
         """
         often = Counter(name for _, name in self.changes)
         changes = [(when, name) for when, name in self.changes if often[name] < FLAPPING]
@@ -196,10 +191,10 @@ class LeastMovesMemory:
     ) -> LeastMovesMemory:
         """Return the memory after reports with these message rates and numbers of bundles.
 
-        Two reports of a broker with as many bundles differ mostly by noise. `spread`: the error of
-        a broker's sum, in errors of one bundle.
+        Two reports of a broker with equal numbers of bundles differ mostly by noise. `spread`: the
+        relative error of a broker's sum ÷ that of one bundle.
         """
-        # Brokers that reported as many bundles the last time.
+        # Brokers with the same number of bundles as in their last report.
         before = [self.last.get(name, (0.0, -1)) for name in names]
         reported = zip(rate.tolist(), bundles, strict=True)
         last = {**self.last, **dict(zip(names, reported, strict=True))}
@@ -209,7 +204,7 @@ class LeastMovesMemory:
         if not same.any():
             return replace(self, last=last)
 
-        # Their median deviation is 0.6745 standard errors of a difference.
+        # The median of their deviations is 0.6745 standard errors of a difference.
         off = np.abs(np.log(rate[same] / was[same])) / (spread[same] * 2**0.5 * 0.6745)
         found = float(np.median(off))
         if not self.noise:
@@ -227,7 +222,7 @@ class LeastMovesMemory:
         if not len(names):
             return self
 
-        # What messages and bytes cost, by the reports of each kind.
+        # The costs of messages and bytes, by the reports of each kind.
         r, b = rate / cpu, volume / cpu
         terms = np.stack([r * r, r * b, b * b, r, b, np.ones(len(r))])
         found = dict(self.kinds)
@@ -241,7 +236,7 @@ class LeastMovesMemory:
             found[kind] = Kind(tuple(sums.tolist()))
         byte_cost, misfit = fit_byte_cost(tuple(found.values()))
 
-        # How far the speed of each busy broker is from its kind's.
+        # The deviation of each busy broker's speed from its kind's.
         own = dict(self.own)
         speeds = np.array([found[kind].speed(byte_cost) for kind in kinds])
         off = np.log((r + byte_cost * b) / speeds)
@@ -274,10 +269,10 @@ class LeastMovesMemory:
         return replace(self, direct_sums=tuple(known.tolist()), direct_slope=float(slope))
 
     def learn_beyond(self, names: Sequence[str], beyond: Floats, now_ms: int) -> LeastMovesMemory:
-        """Return the memory after reports of bandwidth in use that no bundle explains.
+        """Return the memory after reports of used bandwidth beyond that of bundles.
 
         `beyond`: (brokers, in and out), bytes/s. A fall counts at once, a rise slowly: Pulsar's
-        brokers measure usage once a minute, and report load that has left since as in use.
+        brokers measure usage once a minute, so reports include load that has just left.
         """
         found = dict(self.beyond)
         for name, now in zip(names, beyond.tolist(), strict=True):
@@ -291,9 +286,9 @@ class LeastMovesMemory:
         return replace(self, beyond=found)
 
     def learn_unserved(self, times_ms: Sequence[int]) -> LeastMovesMemory:
-        """Return the memory after moves whose bundles had no owner for these times.
+        """Return the memory after moves whose bundles were unassigned for these times.
 
-        About the median is kept, so that a single long move changes little.
+        The known time follows the median, so that a single long move has little effect.
         """
         found = max(float(np.median(times_ms)), 1.0)
         known = found if self.unserved_ms is None else self.unserved_ms
@@ -306,9 +301,9 @@ class LeastMovesMemory:
     ) -> LeastMovesMemory:
         """Return the memory after a plan. `fewest`: a lower bound of its moves.
 
-        Extra moves that the plan does not use are left for fine-tuning. A plan that follows another
-        may continue it: budgets don't add up. It leaves at least as many moves as it makes, but no
-        more than AFTER_ANOTHER.
+        Extra moves that the plan does not use are left for fine-tuning. Budgets of several plans
+        don't add up, as a plan may continue the one before. A later plan leaves at least as many
+        moves as it makes, up to AFTER_ANOTHER.
         """
         if not moves:
             return self
@@ -324,23 +319,23 @@ class LeastMovesMemory:
         )
 
     def after_fine_tuning(self, moves: int, now_ms: int) -> LeastMovesMemory:
-        """Return the memory after fine-tuning, also without moves: it waits for the next time."""
+        """Return the memory after fine-tuning, which waits again, even if it made no move."""
         return replace(
             self, fine_tune_budget=max(self.fine_tune_budget - moves, 0.0), planned_ms=now_ms
         )
 
     def speeds(self, names: Sequence[str], kinds: Sequence[str]) -> Floats:
-        """Return the messages/s that use all of each broker's cpu.
+        """Return each broker's speed: the messages/s that use all of its cpu.
 
-        That is the speed of its kind, or its own speed if that is clearly another. A broker of an
-        unknown kind has the median speed of all kinds.
+        It is that of its kind, or the broker's own if that clearly differs. A broker of an unknown
+        kind has the median speed of all kinds.
         """
         # The speed of each broker's kind.
         of_kind = {name: kind.speed(self.byte_cost) for name, kind in self.kinds.items()}
         typical = float(np.median(list(of_kind.values()))) if of_kind else 1.0
         found = np.array([of_kind.get(kind, typical) for kind in kinds])
 
-        # Corrected by the usual deviation in that kind, or by the broker's own.
+        # That speed, corrected by the median deviation in the kind, or by the broker's own.
         for kind in of_kind:
             known = {
                 name: deviation
@@ -364,7 +359,7 @@ Known = TypeVar("Known")
 
 
 def _only(known: Mapping[str, Known], names: Sequence[str]) -> dict[str, Known]:
-    """Return what is known of these brokers."""
+    """Return the entries of these brokers."""
     return {name: known[name] for name in names if name in known}
 
 
@@ -380,23 +375,23 @@ def _with_deviation(
 
 
 def fit_byte_cost(kinds: Sequence[Kind]) -> tuple[float, float]:
-    """Return the cost of a byte, in messages, and the relative error that it leaves.
+    """Return the cost of a byte, in messages, and the relative error of cpu usages with it.
 
-    With that cost, brokers of one kind do the same work with the same cpu usage.
+    The cost is the one with which brokers of a kind do the same work with the same cpu usage.
     """
     rr, rb, bb, r, b, n = np.array([kind.sums for kind in kinds]).T
     if not b.sum() > 0 or not r.sum() > 0:
         return 0.0, 0.0
     unit = r.sum() / b.sum()  # the cost if bytes and messages explain half of the cpu each
 
-    # The squared error that is left for each part of the cpu that bytes may explain.
+    # The squared error for each part of the cpu that bytes may use.
     messages: NDArray[np.float64] = (1.0 - SHARES)[:, None]
     volume: NDArray[np.float64] = (SHARES * unit)[:, None]
     squares = messages**2 * rr + 2 * messages * volume * rb + volume**2 * bb
     linear = messages * r + volume * b
     left = (n - linear**2 / np.maximum(squares, 1e-300)).sum(axis=1) / n.sum()
 
-    # The likeliest part; bytes are expected to explain half of the cpu.
+    # The likeliest part, with the assumption that bytes use half of the cpu.
     wanted = n.sum() * np.log(np.maximum(left, 1e-12)) + ((SHARES - 0.5) / SURE) ** 2
     best = int(np.argmin(wanted))
     share = min(SHARES[best], 0.999)

@@ -1,6 +1,6 @@
-"""Whether a move pays back: the time that it takes from clients against the time that it saves.
+"""The payback of moves: the time that they take from clients against the time that they save.
 
-It takes time from clients of the bundle, and saves time of clients of the broker that it relieves.
+A move takes time from the bundle's clients, and saves time for clients of the relieved broker.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from lb_stream.core.model.view import Bools, Floats, Rows
 
 ABOVE_FULL = 10.0
-"""Factor on usage above 100 %: load that a broker can't carry piles up."""
+"""Factor on usage above 100 %, as load that a broker can't carry piles up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Payback:
     clients: Floats  # number of clients of each broker
     even: Floats  # even load of each broker, a ratio
     client_seconds: Floats  # that a move of each bundle takes from its clients
-    disruption_weight: Floats  # factor on these, set for the bundle's namespace
-    within_s: float  # time within which a move must save what it takes
+    disruption_weight: Floats  # factor on `client_seconds`, set for the bundle's namespace
+    within_s: float  # time within which a move must save as much as it takes
 
     def pays(self, broker: int, share: Floats, weight: Floats, bundle: int) -> bool:
         """Return whether a move of the bundle out of the broker pays back.
@@ -39,7 +39,7 @@ class Payback:
         return cost <= self.within_s * float(self._saved(broker, share, share - weight))
 
     def pay_together(self, broker: int, before: Floats, after: Floats, bundles: Rows) -> bool:
-        """Return whether moves of these bundles pay back by lowering one broker's share.
+        """Return whether moves of these bundles together pay back, as one broker's share falls.
 
         The bundles may leave any brokers. `before`, `after`: that broker's shares.
         """

@@ -17,10 +17,10 @@ from lb_stream.core.shedding.base import Disruption, heaviest_first
 NEGLIGIBLE = 1e-9
 MOVES_PER_SWAP = 2
 PARTNERS, SWAPPED = 12, 32
-"""Swaps are tried with this number of the coldest brokers, and of bundles of each side."""
+"""Swaps are tried with PARTNERS of the coldest brokers, and with SWAPPED bundles of each side."""
 PUSHED, ASKED, PUSHES = 6, 24, 18
-"""Pushes are tried for this number of a source's heaviest bundles, with this number of the coldest
-brokers each, and this number in all."""
+"""Pushes are tried for PUSHED of a source's heaviest bundles, with ASKED of the coldest brokers for
+each, and PUSHES in all."""
 NO_ROWS: Rows = np.empty(0, np.intp)
 NEARLY = 1.1
 """A plan within this factor of the fewest moves for a source is good enough."""
@@ -33,7 +33,7 @@ TRIED = 24
 
 
 class PlannedMove(NamedTuple):
-    """One move, with the share that its destination has then, and the second best destination."""
+    """One move, with the share of its destination after it, and the second best destination."""
 
     bundle: int
     source: int
@@ -55,22 +55,22 @@ class State(NamedTuple):
 
 @dataclass(slots=True)
 class MovePlan:
-    """The brokers' shares while moves are chosen, and the moves. Mutable: lives within one pass.
+    """The moves that are chosen so far, and the brokers' shares after them. Mutable.
 
     A share is load ÷ (even load · capacity), so 1 is even.
     """
 
     share: Floats  # (brokers, resources)
-    per_unit: Floats  # (brokers, resources): what one unit of load adds to the share
+    per_unit: Floats  # (brokers, resources): the rise of the share by one unit of load
     demand: Floats  # (bundles, resources)
     cost: Floats  # of a move of each bundle; the average bundle's is 1
     payback: Payback
     may_take: Callable[[int], Bools]  # bundle → brokers that may take it
-    acceptable_share: float  # a source is relieved when it is below this
-    target_share: float  # a source is brought to this if that takes no more moves
+    acceptable_share: float  # a source below this is relieved
+    target_share: float  # moves bring a source down to this if that takes no more of them
     limit: Floats  # the highest share of each destination; -inf: it takes no bundle
     disruption: Disruption
-    intake_left: Rows  # how many more bundles each broker may be given
+    intake_left: Rows  # the intake of each broker
     moves: list[PlannedMove] = field(default_factory=list)
     moved: Bools = field(init=False)  # bundles of the moves: none moves twice
 
@@ -109,7 +109,7 @@ class MovePlan:
         if best <= (0.0, max(fewest * NEARLY, MOVES_PER_SWAP)):
             return
 
-        # Plans that begin otherwise, the shortest first, until the effort is spent.
+        # Plans with another first step, the shortest first, until the effort is spent.
         tried = 0
         self.restore(before)
         for least, attempt in self._attempts(source, rows, others()):
@@ -127,15 +127,15 @@ class MovePlan:
         self.restore(found)
 
     def _pays(self, source: int, before: State) -> bool:
-        """Return whether the moves since `before` together pay back by what the source is lower."""
+        """Return whether the moves since `before` together pay back, as the source's share falls."""
         bundles = np.array([move.bundle for move in self.moves[len(before.moves) :]], np.intp)
         return self.payback.pay_together(source, before.share[source], self.share[source], bundles)
 
     def fewest(self, source: int, rows: Rows, more: Floats | float = 0.0) -> int:
         """Return a lower bound of the moves that bring a source below the acceptable share.
 
-        That is how many of its largest bundles cover the excess, in the resource that takes most of
-        them. `more`: demand that the source gets before, (resources).
+        It is the number of its largest bundles that cover the excess, in the resource that takes
+        most of them. `more`: demand that is added to the source first, (resources).
         """
         return int(self.fewest_by_level(np.array([self.acceptable_share]), source, rows, more)[0])
 
@@ -155,7 +155,7 @@ class MovePlan:
     def _moves_needed(
         self, levels: Floats, source: int, covered: Floats, more: Floats | float
     ) -> Rows:
-        """Return how many of the source's largest bundles must leave it for each level."""
+        """Return the number of the source's largest bundles that must leave it for each level."""
         excess = self.share[source] + more * self.per_unit[source] - levels[:, None]
         needed: Rows = (covered < excess[:, None] - NEGLIGIBLE).sum(axis=1).max(
             axis=1, initial=-1, where=excess > NEGLIGIBLE
@@ -167,8 +167,8 @@ class MovePlan:
     ) -> list[tuple[int, Callable[[float], bool]]]:
         """Return first steps of other plans, each with a lower bound of its moves, shortest first.
 
-        The first is a swap, the others are pushes. A step is a function of the most moves that the
-        plan may have, and returns whether it was made.
+        The first is a swap, the others are pushes. A step is a function, which takes the maximum of
+        moves of the plan and returns whether the step was made.
         """
         # The shares of all brokers with each of the source's heaviest bundles.
         after = {
@@ -177,7 +177,7 @@ class MovePlan:
         }
         stuck = [bundle for bundle, full in after.items() if not (full <= self.limit).any()]
 
-        # Each could be pushed to each of the coldest brokers, which is relieved in turn.
+        # Pushes of each of these bundles to each of the coldest brokers, which is then relieved.
         pushes, enough = list[tuple[int, float, int, int]](), np.array([self.acceptable_share])
         covered = dict[int, Floats]()
         for bundle, full in after.items():
@@ -213,7 +213,7 @@ class MovePlan:
         return rows[~self.moved[rows]]
 
     def _rank(self, source: int, relieved: bool, before: State) -> tuple[float, int]:
-        """Return what a plan for a source leaves undone, and its moves: the lowest rank is best."""
+        """Return (excess of the source, number of moves) of a plan; the lowest rank is best."""
         left = 0.0 if relieved else float(self.share[source].max() - self.acceptable_share)
         return (round(left, 2), len(self.moves) - len(before.moves))
 
@@ -245,7 +245,7 @@ class MovePlan:
             worth = np.minimum(weight, need).sum(axis=1) / cost
             preferred = ((best, price), (enough & ~best, price), (left & ~enough, -worth))
             for at in chain.from_iterable(starmap(_first, preferred)):
-                # A bundle is tried once: destinations only become fuller, and moves gain less.
+                # A bundle is tried once, as destinations only become fuller, and moves gain less.
                 left[at] = False
                 if self.payback.pays(
                     source, self.share[source], weight[at], int(rows[at])
@@ -304,9 +304,9 @@ class MovePlan:
     ) -> tuple[int, int, int] | None:
         """Find the swap that leaves the source least full: of `mine` with one of `theirs`.
 
-        `broker`: the broker of each of `theirs`. A partner may be too full in another resource, and
-        its relief counts: some brokers may have too little cpu left, and the others too little
-        bandwidth. No broker comes above its limit, unless it was above it and becomes no fuller.
+        `broker`: the broker of each of `theirs`. The relief of a partner that is too full in another
+        resource counts too: brokers with too little cpu may swap with brokers with too little
+        bandwidth. No broker exceeds its limit, unless it has done so before and becomes no fuller.
 
         Returns the source's bundle, the other bundle, its broker; None: no swap gains enough.
         """
@@ -328,7 +328,7 @@ class MovePlan:
                 out=there,
             )
 
-        # Swaps that gain enough, by what they leave undone and their cost.
+        # Swaps that gain enough, by the excess that they leave and their cost.
         full = self.share[broker].max(axis=1)
         worth = (there <= np.maximum(self.limit[broker], full)) & (
             here <= max(self.acceptable_share, float(self.share[source].max()) - WORTH_A_SWAP)
@@ -357,7 +357,7 @@ class MovePlan:
         return None
 
     def _is_allowed(self, bundle: int, broker: int) -> bool:
-        """Return whether a broker may take a bundle, and has intake left."""
+        """Return whether a broker may take a bundle, by rules and its intake."""
         return bool(self.intake_left[broker] > 0 and self.may_take(bundle)[broker])
 
     def _weightiest(self, source: int, rows: Rows) -> Rows:
@@ -399,7 +399,7 @@ class MovePlan:
         return after
 
     def _move(self, bundle: int, source: int) -> bool:
-        """Move a bundle to the broker that is least full with it; return whether one has room."""
+        """Move a bundle to the broker that is least full with it; return whether any has room."""
         after = self._share_with(bundle, source)
         after[after > self.limit] = np.inf
         best = int(after.argmin())

@@ -42,15 +42,15 @@ from lb_stream.core.shedding.base import (
 )
 
 HOUR_MS = 3_600_000
-"""For this time a bundle does not go back to the broker that it has left."""
+"""Within this time a bundle does not go back to the broker that it has left."""
 REPLANNED_MS = 300_000
 """A plan within this time after a plan that waits for approval counts as the same plan."""
 RECENT_MS = 2 * HOUR_MS
-"""For this time a move counts as recent: another move of its bundle costs more."""
+"""Within this time a move counts as recent, and another move of its bundle costs more."""
 NEVER_MS = -(1 << 60)
 """Stands for the time of the last move of a bundle that has not moved."""
 USUAL_NOISE = 0.05
-"""Usual relative error of a sample. Where reports are noisier, a broker must be hot for longer."""
+"""Usual relative error of a sample. If reports are noisier, a broker must be hot for longer."""
 MIN_SAMPLES = 3
 """A full broker is relieved at once after this number of samples."""
 MAX_SEARCHES = 12
@@ -72,7 +72,7 @@ def observe(
 
 
 def learn_moves(unserved_ms: Sequence[int], memory: LeastMovesMemory) -> LeastMovesMemory:
-    """Return the memory after moves whose bundles had no owner for these times."""
+    """Return the memory after moves whose bundles were unassigned for these times."""
     return memory.learn_unserved(unserved_ms)
 
 
@@ -102,9 +102,8 @@ TRAITS = Traits(
 def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     """Bring hot brokers down to their even load with as few and as cheap moves as possible.
 
-    When no broker is hot, the fullest are fine-tuned once their loads are known well. A share is
-    usage ÷ even load (1.0: as full as when load is spread evenly).
-    Source: docs/least-moves.md.
+    If no broker is hot, the fullest ones are fine-tuned once their loads are well known. A share is
+    usage ÷ even load; 1.0 is even. Source: docs/least-moves.md.
     """
     # Each broker's even load, and its load as a share of that.
     view, config = context.view, context.config
@@ -154,9 +153,9 @@ class _Relief:
     hot: Bools  # brokers
     above: Floats  # each broker's share, less its error
     rows: dict[int, Rows]  # source → its bundles that may move
-    others: Callable[[], dict[int, Rows]]  # the same of every broker, computed when it is needed
+    others: Callable[[], dict[int, Rows]]  # returns the same of every broker, computed once
     moved_recently: Bools  # bundles
-    came_from: dict[int, str]  # bundle → broker that it has left within the hour
+    came_from: dict[int, str]  # bundle → broker that it has left within the last hour
 
     def relieve(self, level: float) -> Rows:
         """Relieve all brokers above this share; return them, the fullest first."""
@@ -179,8 +178,8 @@ def _prepare_relief(
 ) -> _Relief:
     """Return the plan before its first move, with the bundles that may move.
 
-    Bundles may move that have rested; those that moved recently cost more. `shares`: each broker's
-    share, and what one more unit of load adds to it.
+    A bundle that has moved must have rested since; if it moved recently, its move costs more.
+    `shares`: as `_shares` returns them.
     """
     view, config = context.view, context.config
     moved_ms, came_from = _recent_moves(view, memory)
@@ -206,7 +205,7 @@ def _prepare_relief(
 def _fine_tune(
     relief: _Relief, known: Floats, memory: LeastMovesMemory
 ) -> tuple[int, LeastMovesMemory]:
-    """Plan fine-tuning moves; return how many brokers they relieve, and the new memory."""
+    """Plan fine-tuning moves; return the number of brokers that they relieve, and the memory."""
     plan = relief.plan
     sources = fine_tune(plan, relief.relieve, known, int(memory.fine_tune_budget))
     memory = memory.after_fine_tuning(len(plan.moves), relief.context.view.now_ms)
@@ -219,15 +218,15 @@ def _relieve_hot(
 ) -> tuple[int, LeastMovesMemory, list[Refusal]]:
     """Plan the moves that bring hot brokers down.
 
-    Returns a lower bound of the moves, the new memory, and why brokers stay above the acceptable
-    share.
+    Returns a lower bound of the moves, the memory, and refusals of brokers that stay above the
+    acceptable share.
     """
     context, plan = relief.context, relief.plan
     view, config = context.view, context.config
     levels = _fewest_moves_by_level(plan, relief.hot, relief.above, relief.rows, config)
     sources, fewest = _relieve_evenly(plan, relief.relieve, levels, config)
     even_out(plan, relief.others, relief.moved_recently)
-    # While a broker has no intake left, no bundle goes back: the broker will take more soon.
+    # No bundle goes back while a broker has no intake left, as that broker will take more soon.
     if relief.came_from and (plan.intake_left[view.brokers.reachable] > 0).all():
         _relieve_by_returns(context, plan, sources, relief.rows, relief.others)
     acceptable = config.least_moves_acceptable_ratio
@@ -248,8 +247,7 @@ def _build_plan(
 ) -> MovePlan:
     """Build the plan before its first move.
 
-    `shares`: each broker's share, and what one more unit of load adds to it. `moved`: bundles that
-    have moved recently.
+    `shares`: as `_shares` returns them. `moved`: bundles that have moved recently.
     """
     view, config = context.view, context.config
     reachable = view.brokers.reachable
@@ -274,13 +272,13 @@ def _build_plan(
 
 
 def _shares(view: ClusterView, fleet: Fleet, target: Floats) -> tuple[Floats, Floats]:
-    """Return the brokers' shares, and what one more unit of load adds to them.
+    """Return the brokers' shares, and their rise by one unit of load, both (brokers, resources).
 
-    Both are (brokers, resources). A share is load ÷ (even load · capacity).
+    A share is load ÷ (even load · capacity).
     """
     with np.errstate(divide="ignore"):
         per_unit = np.where(fleet.capacity > 0, 1.0 / (target[:, None] * fleet.capacity), 0.0)
-    # Columns are contiguous: the maximum over resources is found four times as fast.
+    # Contiguous columns make the maximum over resources four times as fast.
     per_unit = np.asfortranarray(per_unit)
     return np.asfortranarray(load_of(view, fleet)) * per_unit, per_unit
 
@@ -295,11 +293,11 @@ def _find_hot(
 ) -> tuple[Bools, Floats, LeastMovesMemory, list[Refusal]]:
     """Find the brokers to relieve: above the trigger by more than noise, and for long enough.
 
-    Full brokers are relieved at once. When one broker is relieved, all brokers that are surely
-    above the acceptable share are too.
+    Full brokers are relieved at once. If one broker is relieved, so are all whose share less its
+    error is above the acceptable share.
 
-    Returns these brokers; each broker's share less its error (-inf when only full brokers are
-    relieved); the memory; and why other brokers above the trigger are not relieved.
+    Returns these brokers; each broker's share less its error (-inf if only full brokers are
+    relieved); the memory; and refusals of other brokers above the trigger.
     """
     # Brokers above the trigger, and since when.
     brokers, now_ms = context.view.brokers, context.view.now_ms
@@ -312,7 +310,7 @@ def _find_hot(
         for row in np.flatnonzero(above).tolist()
     }
 
-    # Those above it for long enough, and full ones; then all that are surely above the acceptable.
+    # Brokers above it for long enough, and full ones; then all that are surely above acceptable.
     urgent = above & (fullness(brokers) >= FULL) & (samples_of(context.reported) >= MIN_SAMPLES)
     patience_ms = config.least_moves_hot_for_ms * max(1.0, (memory.noise or 0.0) / USUAL_NOISE)
     waited_ms = np.array([now_ms - since.get(name, now_ms) for name in brokers.names])
@@ -323,7 +321,7 @@ def _find_hot(
         sure_share = np.where(brokers.reachable, peak - (sure - trigger), -np.inf)
         hot |= sure_share > config.least_moves_acceptable_ratio
 
-    # Why the others are not relieved.
+    # Refusals of the others.
     refusals = explanations.explain_waiting(
         context.view, above & ~hot, waited_ms, patience_ms, calm_ms
     )
@@ -355,10 +353,10 @@ def _relieve_evenly(
 ) -> tuple[Rows, int]:
     """Relieve brokers to the lowest level that the budget of moves allows.
 
-    The budget is the fewest moves possible, plus half of `least_moves_extra_moves_ratio` of them.
-    If the acceptable share already takes more moves, their number is the budget.
+    The budget is the fewest possible moves, plus half of `least_moves_extra_moves_ratio` of them.
+    If the acceptable share takes more moves, their number is the budget.
 
-    Returns the brokers relieved, and the lower bound of the moves of that level.
+    Returns the relieved brokers, and the lower bound of the moves of that level.
     """
     # The lowest level for which the lower bound is within the budget.
     enough = config.least_moves_acceptable_ratio
@@ -375,7 +373,7 @@ def _relieve_evenly(
     most, first, last = max(len(plan.moves), most), 0, len(levels) - 1
     if len(lowest[2].moves) <= most:
         first, best = last, lowest
-    while last - first > 1:  # the lowest level is between these two
+    while last - first > 1:  # the lowest possible level is between these two
         tried = (first + last) // 2
         plan.restore(before)
         sources = relieve(levels[tried])
@@ -389,7 +387,7 @@ def _relieve_evenly(
 
 
 def _sources_of_moves(context: Context, plan: MovePlan) -> dict[str, tuple[str, int]]:
-    """Map moved bundles to the broker that they left and when (ms), this plan's moves included."""
+    """Return moved bundle → (its source, when the move was planned (ms)), with this plan's moves."""
     view, known_ms = context.view, max(RECENT_MS, context.config.least_moves_min_dwell_ms)
     left = {
         bundle: (broker, moved_ms)
@@ -409,7 +407,7 @@ def _relieve_by_returns(
     rows: dict[int, Rows],
     others: Callable[[], dict[int, Rows]],
 ) -> None:
-    """Relieve brokers that are still above the trigger, also by moves back within the hour."""
+    """Relieve brokers that are still above the trigger; bundles may go back within the hour."""
     plan.acceptable_share = context.config.least_moves_acceptable_ratio
     plan.may_take = _may_take(context, {})
     hot = sources[
@@ -453,9 +451,9 @@ def _costs(context: Context, moved: Bools) -> Floats:
 
 
 def _payback(context: Context, even: Floats) -> Payback:
-    """Return what moves take from clients and save them, in client-seconds.
+    """Return the client-seconds that moves take and save.
 
-    Each client of a bundle loses the time without an owner, and the time to reconnect.
+    Each client of a moving bundle loses the time without an owner, and the time to reconnect.
     """
     bundles, config, learned_ms = context.view.bundles, context.config, context.memory.unserved_ms
     lost_ms = (UNSERVED_MS if learned_ms is None else learned_ms) + config.least_moves_reconnect_ms

@@ -11,7 +11,7 @@ from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.view import Bools, Bundles, ClusterView, Floats, Rows
 
 NOTHING = 1e-9
-"""The even load of a broker that has nothing to carry: small, so that it can divide."""
+"""The even load of a broker without load: not 0, as shares are divided by it."""
 KINDS = len(RESOURCES)
 MAX_FROM_ONE_BUNDLE = 0.85
 """The largest bundle raises the even load of all brokers up to this usage, and no further."""
@@ -22,11 +22,11 @@ def compute_even_loads(
 ) -> Floats:
     """Return the even load of each broker: a ratio of its scarcest resource, (brokers).
 
-    Without isolation policies that is all load ÷ all capacity, or the usage that the largest bundle
-    alone gives a broker, whichever is higher. The largest bundle counts with its lasting demand:
-    while it is smaller for a short time, other brokers do not become hot. With isolation, bundles
-    that few brokers may take make these brokers fuller. The densest such group is settled first,
-    then the others. O(groups² · brokers).
+    Without isolation policies it is the higher of two usages: all load ÷ all capacity, and that of a
+    broker with only the largest bundle. The largest bundle counts with its lasting demand, so that
+    other brokers do not become hot while it is smaller for a short time. With isolation, bundles
+    that few brokers may take make these brokers fuller. The densest such group of brokers gets its
+    even load first, then the others. O(groups² · brokers).
     """
     # Groups of bundles that the same brokers may take: the brokers, total demand, largest demand.
     found = np.full(len(view.brokers), NOTHING)

@@ -1,6 +1,6 @@
 """Bundles whose hash ranges overlap.
 
-A broker has split or merged a bundle by itself, and reports name the old bundles beside the new.
+A broker has split or merged a bundle without a decision, and reports name old and new bundles.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ class Ledger:
             self._record_loss(name, row, last_owner, at_ms, decision_id)
             return
         if pending.kind in MOVES and owner == pending.destination:
-            # Its source has handed the bundle over by itself: no assignment was decided.
+            # The source has handed the bundle over itself: no assign was decided.
             entry = RecordedOwner("Assigning", None, pending.source, owner, at_ms, decision_id)
             self.records.write(name, row, entry)
         source = None if last_owner == owner else last_owner

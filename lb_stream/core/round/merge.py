@@ -110,7 +110,8 @@ def merge(state: RoundState, low: int, high: int) -> BundleAnswer:
             "different_owners",
         )
     if owner not in state.memory.merging:
-        text = f"{owner} can't merge bundles: its agent's heartbeats don't offer it (Pulsar has no merge)"
+        heartbeats = "its agent's heartbeats don't offer it (Pulsar has no merge)"
+        text = f"{owner} can't merge bundles: {heartbeats}"
         return BundleAnswer("refused", text, "cannot_merge")
     # The decision, and the ownership records of both bundles.
     merged = bundle_name(namespace, lower, upper)

@@ -111,7 +111,7 @@ class Table(DeltaTable):
             self._marks.clear()
 
     def refresh_if_stale(self) -> None:
-        """Refresh if the last look was so long ago that versions may have come and gone since."""
+        """Refresh if the last look was too long ago: versions may have come and gone since."""
         if not self._is_sure:
             self.refresh()
 

@@ -438,7 +438,7 @@ _CLUSTER_GAUGES: dict[str, tuple[str, ...]] = {
     ),
     "dead_brokers": ("brokers that are dead or departed", "cluster"),
     "self_balancing_brokers": (
-        "brokers of a cluster that balances by itself although decisions are published",
+        "brokers whose own load manager balances although decisions are published",
         "cluster",
     ),
     "merge_advice": ("pairs of bundles that could be one, by merge advice", "cluster"),

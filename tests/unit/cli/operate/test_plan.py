@@ -72,7 +72,7 @@ def test_moves_are_shown_with_cost_gain_second_best_and_what_they_come_to(tmp_pa
     assert (
         found["reasons"] == [f"{EVEN} then"] and "no report with 20% cpu usage" in found["unsure"]
     )
-    assert "assumed to have no owner for 5 s" in found["unsure"]
+    assert "assumed to be unassigned for 5 s" in found["unsure"]
 
 
 def test_people_get_a_table_and_the_plan_in_one_line(tmp_path: Path) -> None:
