@@ -15,7 +15,7 @@ Without Java, on a laptop, any strategy decides about load reports in a file:
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lb_stream.core.config.cluster_config import ClusterConfig
@@ -65,7 +65,7 @@ A module is imported at the first use of a name: commands that don't need it sta
 """
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
@@ -22,7 +21,7 @@ _CLUSTERS = "SELECT DISTINCT cluster FROM broker_loads ORDER BY cluster"
 
 
 def load_reports(
-    file: str | Path, cluster: str = "recorded", broker: str | None = None, **settings: Any
+    file: str | Path, cluster: str = "recorded", broker: str | None = None, **settings: object
 ) -> ClusterView:
     """Return the view of a cluster after all reports of a file.
 
@@ -42,7 +41,7 @@ def load_reports(
     return view_of(cluster, [shard], now_ms, config.balancer.weights)
 
 
-def load_tables(folder: str | Path, cluster: str | None = None, **settings: Any) -> ClusterView:
+def load_tables(folder: str | Path, cluster: str | None = None, **settings: object) -> ClusterView:
     """Return the view of a cluster that the job's tables in `folder` hold now.
 
     It has limits and clients if the job keeps history. With one cluster, `cluster` may be None.
@@ -59,7 +58,7 @@ def load_tables(folder: str | Path, cluster: str | None = None, **settings: Any)
     return load_present_view(lake, cluster or names[0], config.balancer.weights)
 
 
-def ask(view: ClusterView, memory: Memory | None = None, **settings: Any) -> Round:
+def ask(view: ClusterView, memory: Memory | None = None, **settings: object) -> Round:
     """Return the round of a cluster with these settings: decisions and refusals. Changes nothing.
 
     `settings` have this project's names or Pulsar's. `memory` is that of an earlier round, for a

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
@@ -43,7 +43,7 @@ class RecoveringProducer:
         self._failed: KafkaProducer | None = None
         self._wait_until = 0.0  # time.monotonic
 
-    def send(self, topic: str, **record: Any) -> SendFuture:
+    def send(self, topic: str, **record: object) -> SendFuture:
         """Send a record, as `KafkaProducer.send` does; any thread may. Raises KafkaError."""
         producer = self._producer
 

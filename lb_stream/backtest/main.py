@@ -198,7 +198,7 @@ def backtest(options: argparse.Namespace) -> int:
 
 def _suggest(
     options: argparse.Namespace, space: Space, windows: int, trials: Trials
-) -> tuple[dict[str, Any], list[Policy]]:
+) -> tuple[dict[str, object], list[Policy]]:
     """Search for a better policy. Returns the suggestion and all rows, and the policies tried."""
     rows: list[BacktestRow] = []
     policies: list[Policy] = []

@@ -20,7 +20,7 @@ from lb_stream.core.commands.base import (
     parse_hours,
 )
 
-CommandFields = tuple[str, dict[str, Any]]
+CommandFields = tuple[str, dict[str, object]]
 """A command's kind, and its fields."""
 HOURS = (1, 6, 24, 168)
 """Choices for how long a pin or a rejection holds."""
@@ -56,7 +56,7 @@ class CommandForm:
     asks: tuple[str, ...] = ()
     inputs: tuple[TextInput, ...] = ()
     model: type[Operation] | None = None
-    fields: Mapping[str, Any] | None = None
+    fields: Mapping[str, object] | None = None
 
 
 def _build_form(model: type[Operation], button: Button) -> CommandForm:

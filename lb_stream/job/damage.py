@@ -35,7 +35,7 @@ _DISK = {
 """Error number → the system's text in errors of Python, Java and Rust, and a plain text."""
 
 
-class Fault(NamedTuple):
+class DamagedPath(NamedTuple):
     """A damaged or missing file. `text`: its fault, to follow the file's name."""
 
     path: str
@@ -96,7 +96,7 @@ def _explain_remedy(spec: TableSpec, root: Store) -> str:
     return f"move {folder} away and start the job again: it fills a new table from now on"
 
 
-def find_damaged_checkpoint_files(checkpoint: Store) -> Iterator[Fault]:
+def find_damaged_checkpoint_files(checkpoint: Store) -> Iterator[DamagedPath]:
     """Yield the damaged files of the checkpoint, among those that a start reads."""
     last = last_batch(checkpoint)
     if last is None:
@@ -114,7 +114,7 @@ def find_damaged_checkpoint_files(checkpoint: Store) -> Iterator[Fault]:
         except FileNotFoundError:
             continue
         if (text := _find_damage(name, content)) is not None:
-            yield Fault(str(checkpoint / name), text)
+            yield DamagedPath(str(checkpoint / name), text)
 
 
 def _list_names(folder: Store) -> list[str]:
@@ -140,27 +140,27 @@ def _find_damage(name: str, content: bytes) -> str | None:
     return "is cut off" if len(entries) < expected else None
 
 
-def find_damaged_table_files(root: Store, spec: TableSpec) -> Iterator[Fault]:
+def find_damaged_table_files(root: Store, spec: TableSpec) -> Iterator[DamagedPath]:
     """Yield the files of a table that are missing or damaged."""
     folder = root / spec.name
     log = folder / "_delta_log"
     for name in _list_names(log):
         if (text := _find_log_damage(log, name)) is not None:
-            yield Fault(str(log / name), text)
+            yield DamagedPath(str(log / name), text)
             return
     try:
         paths = _list_data_files(root, spec)
     except DeltaError as error:
-        yield Fault(str(log), f"can't be read ({str(error).splitlines()[0]})")
+        yield DamagedPath(str(log), f"can't be read ({str(error).splitlines()[0]})")
         return
     for path in paths:
         try:
             with folder.open(path) as source:
                 pq.read_metadata(source)
         except FileNotFoundError:
-            yield Fault(str(folder / path), "is gone")
+            yield DamagedPath(str(folder / path), "is gone")
         except (pa.ArrowInvalid, OSError):
-            yield Fault(str(folder / path), "is damaged")
+            yield DamagedPath(str(folder / path), "is damaged")
 
 
 def _list_data_files(root: Store, spec: TableSpec) -> list[str]:

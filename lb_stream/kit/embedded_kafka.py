@@ -3,7 +3,7 @@
     with EmbeddedKafka(Path(".lb/kafka")) as kafka:
         kafka.bootstrap  # "127.0.0.1:40123"
 
-Topics survive a stop, a crash and a restart. A restart keeps its ports if they are free. Any
+Topics survive a stop, a crash and a restart. A restart keeps its ports if they are free. object
 process can find or stop the broker: `<data_dir>/broker.json` has its pid, start time and ports.
 """
 

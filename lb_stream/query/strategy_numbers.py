@@ -33,7 +33,7 @@ class _Case:
 
 
 def describe_numbers(
-    strategy: str, config: object, memory: Mapping[str, Any], loads: Loads, broker: str
+    strategy: str, config: object, memory: Mapping[str, object], loads: Loads, broker: str
 ) -> StrategyNumbers | None:
     """Describe a shedder's numbers about a broker; None where the broker's load isn't known.
 

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
 
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig, NamespaceConfig
 from lb_stream.contracts.keys import GivenSettings, SettingError, build_settings
@@ -40,10 +39,10 @@ class ResolvedSettings:
     warnings: tuple[str, ...]
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Return every key in force with its typed value, defaults included; `profile` first."""
         config = self.config
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         # A key that two models have is the balancer's: a strategy may read it too.
         for model in (
             config.balancer,

@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from lb_stream.agent import Agent, AgentConfig, AgentVerdict
 from lb_stream.contracts.decisions import Decision
@@ -32,12 +31,12 @@ class Status:
 
     quiet: bool = False
     json: bool = False
-    reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    reports: dict[str, Mapping[str, object]] = field(default_factory=dict)
     done: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ACTIONS, 0))
     started: float = field(default_factory=time.monotonic)
     shown: float = field(default_factory=time.monotonic)
 
-    def on_report(self, broker: str, report: Mapping[str, Any]) -> None:
+    def on_report(self, broker: str, report: Mapping[str, object]) -> None:
         """Note a report. Lists of top bundles are left out: they lack the broker's totals."""
         if "topBundlesLoadData" not in report:
             self.reports[broker] = report

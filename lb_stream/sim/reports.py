@@ -55,7 +55,7 @@ QUOTA = {
 CPU_PER_MESSAGE_RATE = 0.025
 
 
-ReportJson = dict[str, Any]
+ReportJson = dict[str, object]
 """A load report as a JSON object."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.store import checkpoint_of
@@ -77,7 +76,7 @@ class BatchContext:
     caught_up: bool
     memories: Mapping[str, str]
     first_seq: int = 0
-    poison_events: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    poison_events: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     shadow_memories: Mapping[str, str] = field(default_factory=dict)
     stored: tuple[str, ...] = ()
     ownership_versions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 import pyarrow as pa
@@ -250,7 +250,7 @@ def _forget(row: RoundRow, commands: Iterable[Received], context: BatchContext) 
 class _Loggable(Protocol):
     """An entry of a log's column that isn't a pydantic model."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the fields of the entry as a JSON object."""
 
 

@@ -142,7 +142,7 @@ class PoisonRecords(Protocol):
 
     def rejected_events(
         self, batch_id: int, known: Collection[str]
-    ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    ) -> Mapping[str, Sequence[Mapping[str, object]]]:
         """Return known cluster → poison records that this batch reports, as rejected events."""
 
 
@@ -151,7 +151,7 @@ class NoPoisonRecords:
 
     def rejected_events(
         self, batch_id: int, known: Collection[str]
-    ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    ) -> Mapping[str, Sequence[Mapping[str, object]]]:
         """Return no event."""
         return {}
 

@@ -147,7 +147,7 @@ def _structs(stats: Mapping[str, Any]) -> Mapping[str, msgspec.Struct]:
     }
 
 
-def _parse_object(value: bytes) -> dict[str, Any]:
+def _parse_object(value: bytes) -> dict[str, object]:
     """Return a JSON object. Raises RecordRejected."""
     try:
         fields = json.loads(value)

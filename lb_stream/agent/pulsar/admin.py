@@ -162,7 +162,7 @@ class AdminClient:
         """Read a JSON value. Raises AdminError for any status but 200, and for what is no JSON."""
         return self.parse(path, self.get(path, query, timeout_s))
 
-    def parse(self, path: str, answer: AdminResponse) -> Any:
+    def parse(self, path: str, answer: AdminResponse) -> object:
         """Return the JSON value of an answer to a GET.
 
         Raises AdminError for any status but 200, and for what is no JSON.

@@ -109,7 +109,8 @@ def _format_shadows(given: CliSettings) -> Iterator[str]:
         for name, own in given.settings.shadows_of(cluster).items():
             place = ("cluster", cluster, SHADOW, name)
             lines = [
-                f"{format_key(key)} = {format_toml(value)}  # {given.origins.get((*place, key), '')}"
+                f"{format_key(key)} = {format_toml(value)}"
+                f"  # {given.origins.get((*place, key), '')}"
                 for key, value in own.items()
             ]
             heading = f"[cluster.{json_.dumps(cluster)}.{SHADOW}.{name}]"

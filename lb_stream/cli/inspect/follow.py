@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafka import KafkaConsumer, TopicPartition
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def follow_records(
-    options: Mapping[str, Any], topic: str, last: int, cluster: str | None = None
+    options: Mapping[str, object], topic: str, last: int, cluster: str | None = None
 ) -> Iterator[ConsumerRecord]:
     """Yield the last `last` records, ordered by append time, then every new record, endlessly.
 

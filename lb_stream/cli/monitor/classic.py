@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import ValidationError
 
@@ -188,7 +188,11 @@ def _latest(report: ModularLoadReport) -> Four:
 
 
 def read_reports(
-    options: Mapping[str, Any], topic: str, since_ms: int, default_cluster: str, cluster: str | None
+    options: Mapping[str, object],
+    topic: str,
+    since_ms: int,
+    default_cluster: str,
+    cluster: str | None,
 ) -> Iterator[BrokerRecord | None]:
     """Yield the topic's reports since a time, then every new one, endlessly.
 

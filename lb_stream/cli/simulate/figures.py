@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from lb_stream.sim.measures.moves import (
 )
 from lb_stream.sim.measures.verdict import VIOLATIONS
 
-TableRow = dict[str, Any]
+TableRow = dict[str, object]
 """Head of a column → what the row has there."""
 MOST_BROKEN = 50
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
@@ -34,7 +34,7 @@ POLL_MS = 200
 RETRY_S = 3.0
 
 PublishRow = Callable[[Row], None]
-ClientOptions = Mapping[str, Any]
+ClientOptions = Mapping[str, object]
 """Arguments of a client of kafka-python."""
 
 SEARCHED_FIELDS = ("id", "kind", "bundle", "source", "destination", "rule", "text")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from lb_stream.contracts.decisions import MOVES, RESHAPES
 from lb_stream.contracts.reports import Ack
@@ -42,7 +42,7 @@ class Outcome:
     # its source, or no broker had it before.
     released_ms: int | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the fields as a JSON object."""
         return {name: getattr(self, name) for name in self.__slots__}
 

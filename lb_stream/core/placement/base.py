@@ -148,7 +148,7 @@ class PlacementContext(Generic[Config, Remembered]):
 class Placement(Protocol):
     """A placement strategy: which of the candidates are best."""
 
-    def __call__(self, context: PlacementContext[Any, Any], /) -> tuple[Best, Any]:
+    def __call__(self, context: PlacementContext[Any, Any], /) -> tuple[Best, object]:
         """Return the best candidates and the new memory."""
         ...
 

@@ -28,7 +28,7 @@ from lb_stream.core.model.view import ClusterView
 
 def with_quotas(
     view: ClusterView, remembered: Mapping[str, Any]
-) -> tuple[ClusterView, dict[str, Any]]:
+) -> tuple[ClusterView, dict[str, object]]:
     """Return the view with its quotas, and the JSON object for the next round.
 
     Quotas are learned when a broker has sent a new report: those of all owned bundles, over the

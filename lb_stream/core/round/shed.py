@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -238,7 +237,7 @@ def eligible_bundles(state: RoundState, movable: Bools) -> Bools:
 
 def _shed_context(
     state: RoundState, seen: ClusterView, disruption: Disruption
-) -> ShedContext[Any, Any]:
+) -> ShedContext[object, object]:
     """Return the input of the shedder; `seen`: the view that it decides on."""
     movable = movable_bundles(state, disruption.held)
     unloading = {

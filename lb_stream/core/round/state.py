@@ -297,7 +297,7 @@ class RoundState:
         self.candidates.add(bundle, destination)
         self.targets.add(bundle, destination)
 
-    def remembered(self, strategy: Strategy[Any]) -> Any:
+    def remembered(self, strategy: Strategy[Any]) -> object:
         """Return a strategy's memory at this point of the round."""
         if strategy.name not in self._strategies:
             self._strategies[strategy.name] = strategy.memory(
@@ -305,11 +305,11 @@ class RoundState:
             )
         return self._strategies[strategy.name]
 
-    def remember(self, strategy: Strategy[Any], memory: Any) -> None:
+    def remember(self, strategy: Strategy[Any], memory: object) -> None:
         """Set the memory that a strategy gets at its next call."""
         self._strategies[strategy.name] = memory
 
-    def strategies_after(self) -> dict[str, Any]:
+    def strategies_after(self) -> dict[str, object]:
         """Return strategy → its memory as a JSON object, of the strategies that the cluster uses."""
         used = {self.config.shedder.name, self.config.placement.name}
         kept = {name: data for name, data in self.memory.strategies.items() if name in used}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from lb_stream.core.shadow.hypothetical_view import (
 REAL = "real"
 """The name of the cluster's own policy, beside the names of shadows."""
 
-Entry = dict[str, Any]
+Entry = dict[str, object]
 """A policy in a round: columns of `shadow_rounds`; under `decisions`, a shadow's decisions."""
 
 
@@ -41,7 +40,7 @@ class ShadowInput:
     made: Round
     config: ClusterConfig  # the round's settings
     # A shadow's own settings → all settings that it runs with. Raises SettingError.
-    shadow_config: Callable[[Mapping[str, Any]], ClusterConfig]
+    shadow_config: Callable[[Mapping[str, object]], ClusterConfig]
     caught_up: bool
     hold_ms: int  # how long a shadow's move counts as carried out
 
@@ -50,12 +49,12 @@ class ShadowInput:
 class ShadowMemory:
     """What a shadow remembers from round to round."""
 
-    own: Mapping[str, Any]  # its settings; with other ones its memory is dropped
+    own: Mapping[str, object]  # its settings; with other ones its memory is dropped
     memory: Memory
     elsewhere: Elsewhere = field(default_factory=dict)
 
     @staticmethod
-    def begin(own: Mapping[str, Any], real: Memory) -> ShadowMemory:
+    def begin(own: Mapping[str, object], real: Memory) -> ShadowMemory:
         """Return a shadow's memory before its first round.
 
         It has what the cluster's policy knows of brokers, of its last moves and of passes.

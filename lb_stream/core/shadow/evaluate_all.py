@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -21,7 +20,7 @@ from lb_stream.core.shadow.evaluate import (
 
 MAX_DETAIL_LENGTH = 300
 
-Settings = Mapping[str, Mapping[str, Any]]
+Settings = Mapping[str, Mapping[str, object]]
 """Shadow → its own settings."""
 Evaluate = Callable[[], tuple[ShadowMemory, Entry]]
 """Evaluates one shadow: returns its memory and its entry."""

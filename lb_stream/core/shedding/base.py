@@ -192,7 +192,7 @@ class ShedContext(Generic[Config, Remembered]):
 class Shedder(Protocol):
     """A shedding strategy, which chooses the bundles that should leave brokers."""
 
-    def __call__(self, context: ShedContext[Any, Any], /) -> tuple[Unloads, Any]:
+    def __call__(self, context: ShedContext[Any, Any], /) -> tuple[Unloads, object]:
         """Return the proposals and the new memory."""
         ...
 
@@ -200,7 +200,7 @@ class Shedder(Protocol):
 class MoveLearner(Protocol):
     """A function that is called in every round in which moves were confirmed."""
 
-    def __call__(self, unserved_ms: Sequence[int], memory: Any, /) -> Any:
+    def __call__(self, unserved_ms: Sequence[int], memory: Any, /) -> object:
         """Return the new memory. `unserved_ms`: the time that each moved bundle was unassigned."""
         ...
 
@@ -211,7 +211,7 @@ class PlanForgetter(Protocol):
     The shedder runs again in the meantime.
     """
 
-    def __call__(self, before: Any, after: Any, /) -> Any:
+    def __call__(self, before: Any, after: Any, /) -> object:
         """Return the new memory. `before`, `after`: the memory before the pass and after it."""
         ...
 
@@ -219,7 +219,7 @@ class PlanForgetter(Protocol):
 class ReportObserver(Protocol):
     """A function that is called in every round, with the view as reported."""
 
-    def __call__(self, view: ClusterView, config: Any, memory: Any, /) -> Any:
+    def __call__(self, view: ClusterView, config: Any, memory: Any, /) -> object:
         """Return the new memory."""
         ...
 

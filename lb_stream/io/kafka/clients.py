@@ -41,7 +41,7 @@ class TokenFile(AbstractTokenProvider):  # type: ignore[misc]
         return self._path.read_text().strip()
 
 
-def kafka_python_options(options: Mapping[str, object]) -> dict[str, Any]:
+def kafka_python_options(options: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of a kafka-python client for the setting `kafka.options`.
 
     `options`: kafka-python's own names, and TOKEN_FILE.
@@ -72,7 +72,7 @@ class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]
         }
         self._refused: dict[object, BaseException] = {}
 
-    async def _build_transport(self, *args: object, **kwargs: object) -> Any:
+    async def _build_transport(self, *args: object, **kwargs: object) -> object:
         """Build a transport that also reads what comes just before the end of a connection.
 
         With TLS, those bytes say why the login is refused.

@@ -9,7 +9,6 @@ import re
 from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Settings
@@ -50,7 +49,7 @@ _LOGIN_MODULES = {
 }
 
 
-def client_options(settings: Settings) -> dict[str, Any]:
+def client_options(settings: Settings) -> dict[str, object]:
     """Return the arguments of the job's kafka-python clients."""
     return {
         "bootstrap_servers": settings.kafka.bootstrap_servers.split(","),

@@ -115,5 +115,5 @@ def _last(log: Table, cluster: str) -> dict[str, Any] | None:
     found = rows.to_table(
         columns=ROUNDS.schema.names, filter=pc.field("log_seq") == pc.max(numbers["log_seq"])
     )
-    row: dict[str, Any] = found.filter(pc.equal(found["cluster"], cluster)).to_pylist()[-1]
+    row: dict[str, object] = found.filter(pc.equal(found["cluster"], cluster)).to_pylist()[-1]
     return row

@@ -22,7 +22,7 @@ def shown(text: str, keep: str = "") -> str:
     )
 
 
-def shown_within(value: Any) -> Any:
+def shown_within(value: object) -> Any:
     """Escape every text within lists and dicts as `shown` does; line feeds stay."""
     if isinstance(value, str):
         return shown(value, "\n")

@@ -79,7 +79,7 @@ class RoundStart:
     memory: Memory
     inbox: Inbox
     config: ClusterConfig
-    own: dict[str, Any]
+    own: dict[str, object]
     inputs: dict[str, Any]
 
 

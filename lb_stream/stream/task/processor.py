@@ -65,7 +65,7 @@ class ShardProcessor(StatefulProcessor):
     def __init__(self, work: TaskWork) -> None:
         self._pickled = pickle.dumps(work)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         """Restore the processor in a worker."""
         self.__dict__.update(state)
         silence_schema_worker()
