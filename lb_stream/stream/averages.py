@@ -1,8 +1,8 @@
-"""The stateful stage: folds what a batch brings into the averages of each shard.
+"""The stateful stage: folds a batch's records into the averages of each shard.
 
-Each shard of a large cluster is a key of Spark's state. All small clusters that Spark has put into
-one partition are one key. Brokers and bundles are Arrow blocks in files. A shard's state holds
-references to its blocks; those of a cluster's only shard come with its rows.
+Each shard of a large cluster is a key of Spark's state. All small clusters in one partition of
+Spark are one key. Brokers and bundles are Arrow blocks in files. The state of a shard has references
+to its blocks. A cluster's only shard has no state: the references come with its rows.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ SHARD_DDL = (
 )
 
 FOLDED_BUNDLES = 1 << 16
-"""Bundles of small clusters that are folded in one pass, or a few more."""
+"""Small clusters are folded in one pass until they have this many bundles together."""
 
 
 class Folding:
-    """Folds what a batch brings into the shards of one task, and emits where their blocks are.
+    """Folds a batch's records into the shards of one task, and emits references to their blocks.
 
-    A cluster that leaves has neither state nor blocks after the batch, unless something is heard of
-    it. What a batch doesn't change isn't written again: an idle shard costs one read of its state.
-    `settings_tag` is part of the files' names. It stands for the settings that averages depend on:
-    a batch that runs again with other settings writes other files.
+    A leaving cluster has neither state nor blocks after a batch without records of it. Unchanged
+    blocks are not written again, so an idle shard costs one read of its state. `settings_tag`: a
+    part of the files' names, which differs for other settings of averages, so that a batch that
+    runs again with other settings writes other files.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class Folding:
         self._names = BlockWriter(self._checkpoint, f"{name}-names.arrow")
 
     def fold(self, key: tuple[str, int], rows: Iterator[Row]) -> Iterator[Row]:
-        """Yield the shards of one key (cluster, slot); each row is what one decoding task has read.
+        """Yield the shards of one key (cluster, slot). `rows`: one of each decoding task.
 
-        Keys come in their order. The first one is that of all clusters, with the clock: how far all
-        tasks have read. Without a clock they have read nothing. It also brings the clusters of one
-        shard, which need no state.
+        Keys come in their order. The first key, of all clusters, has the clock, which is the
+        offsets that all tasks have read; without a clock they have read nothing. It also has the
+        clusters of one shard, which need no state.
         """
         cluster, given = key[0], list(rows)
         if cluster == ALL_CLUSTERS:
@@ -108,12 +108,12 @@ class Folding:
             yield self._fold_key(cluster, given)
         elif any(row.first for row in given):
             raise RuntimeError(
-                f"the shard of {cluster} came before the clock: Spark no longer sorts what goes "
-                "into a stateful stage"
+                f"the shard of {cluster} came before the clock: Spark no longer sorts the rows of "
+                "a stateful stage"
             )
 
     def _fold_members(self, given: list[Row]) -> Iterator[Row]:
-        """Yield the clusters of one shard, folded together up to FOLDED_BUNDLES at a time."""
+        """Yield the clusters of one shard, folded together about FOLDED_BUNDLES at a time."""
         rows: dict[str, list[Row]] = {}
         for row in given:
             members = from_bytes(row.members).to_pylist() if row.members is not None else ()
@@ -174,7 +174,7 @@ class Folding:
     def _finish(self, work: _ShardWork) -> None:
         """Fold the shard, unless that is done, and write its blocks.
 
-        An error is kept: the cluster's round will have it, and other clusters are not affected.
+        An error is kept for the cluster's round, and other clusters are not affected.
         """
         if work.failed:
             return
@@ -188,7 +188,7 @@ class Folding:
             work.error = error
 
     def _row(self, work: _ShardWork) -> Row:
-        """Return one shard's row. Clock and events are in the row of shard 0, errors in any."""
+        """Return one shard's row. Only shard 0 has the clock and events; any may have an error."""
         events = work.events
         if work.error is not None:
             events = pa.concat_tables([events, _error_event(work.error, self._now_ms)])
@@ -208,12 +208,12 @@ class Folding:
     def _fold_key(self, cluster: str, given: list[Row]) -> Row:
         """Return the row of a shard that has a state."""
         number, shards, inherited = given[0].shard, given[0].shards, given[0].inherited
-        # The state of a cluster that another pipeline has balanced since is out of date.
+        # Drop the state of a cluster that is new to this pipeline: another one has balanced it.
         state = self._state.get()
         if state is not None and not given[0].known:
             self._state.clear()
             state = None
-        # A cluster that leaves, and of which nothing was heard.
+        # Forget a leaving cluster without records.
         batch = _gather_batch(given, self._read_once)
         if given[0].leaving and not has_signs_of_life(batch):
             self._state.clear()
@@ -226,7 +226,7 @@ class Folding:
                 values=None,
                 events=to_bytes(batch.events) if number == 0 else None,
             )
-        # The shard as it was: inherited from other shards' blocks, or read from its own.
+        # The shard before the batch: inherited from other shards' blocks, or read from its own.
         work = _ShardWork(cluster, number, batch)
         try:
             if inherited is not None:
@@ -236,7 +236,7 @@ class Folding:
             elif state is not None and state[0] != shards:
                 raise RuntimeError(
                     f"the state was written for {state[0]} shards, now there are {shards}, "
-                    "and nothing was handed over"
+                    "and no blocks are inherited"
                 )
             elif state is not None:
                 work.shard, work.error = _read_or_begin_anew(
@@ -245,7 +245,7 @@ class Folding:
                 work.blocks = state[1:] if work.error is None else None
         except Exception as error:
             work.failed, work.error = True, error
-        # The shard as it is now.
+        # The shard after the batch.
         self._finish(work)
         if work.blocks is not None:
             after = (shards, *work.blocks)
@@ -254,7 +254,7 @@ class Folding:
         return self._row(work)
 
     def _read_once(self, reference: str) -> pa.Table:
-        """Return a decoding task's block; it holds many shards' rows, and is read once."""
+        """Return a decoding task's block, which has rows of many shards. It is read only once."""
         if reference not in self._blocks:
             self._blocks[reference] = read_block(self._checkpoint, reference)
         return self._blocks[reference]
@@ -271,7 +271,7 @@ class Folding:
         return brokers, names or "", values
 
     def close(self) -> None:
-        """Finish the files before Spark commits the state: now the references are valid."""
+        """Finish the files, so that references are valid when Spark commits the state."""
         self._names.close()
         self._values.close()
         crash_point("in_state")
@@ -281,9 +281,9 @@ class Folding:
 class _ShardWork:
     """The work on one shard in one batch.
 
-    `shard`: as it was before. `blocks`: where it is. `folded`: the shard after the batch, and the
-    rejected reports. `error`: of reading or folding, for the round. `failed`: the shard as it was
-    isn't known, so that nothing can be folded.
+    `shard`: before the batch. `blocks`: references to it. `folded`: the shard after the batch, and
+    the rejected reports. `error`: of reading or folding, for the round. `failed`: the shard before
+    the batch can't be read, and nothing is folded.
     """
 
     cluster: str
@@ -301,11 +301,11 @@ class _ShardWork:
 
 
 class BlockLost(RuntimeError):
-    """A file of blocks that the state names is gone or damaged."""
+    """A file of blocks that the state refers to is missing or damaged."""
 
 
 def _read_or_begin_anew(read: Callable[[], Shard]) -> tuple[Shard, BlockLost | None]:
-    """Return a shard as it was, or an empty shard and the reason if its file can't be read.
+    """Return the shard that is read; if its file can't be read, an empty shard and the reason.
 
     The next reports fill an empty shard, as after a new checkpoint.
     """
@@ -313,7 +313,7 @@ def _read_or_begin_anew(read: Callable[[], Shard]) -> tuple[Shard, BlockLost | N
         return read(), None
     except (FileNotFoundError, pa.ArrowInvalid) as error:
         lost = BlockLost(
-            f"{error}. This round decides nothing; the shard begins anew, averages and owners come "
+            f"{error}. This round decides nothing. The shard begins anew: averages and owners come "
             "back with the next full reports"
         )
         logger.warning("%s", lost)
@@ -331,16 +331,17 @@ def read_shard(checkpoint: Store | OpenFiles, blocks: Iterable[str]) -> Shard:
 
 
 def names_block(names: pa.ChunkedArray) -> pa.Table:
-    """Return a block of bundle names with their hashes, which resharding reads."""
+    """Return a block of bundle names with their hashes, which `reshard` reads."""
     return pa.table({"name": names, "hash": pa.array(name_hashes(names), pa.uint32())})
 
 
 def reshard(checkpoint: Store, before: list[BlockRefs], number: int, shards: int) -> Shard:
-    """Return one of `shards` new shards, with its bundles from the old ones by their names' hash.
+    """Return one of `shards` new shards, with the bundles of old ones whose names' hash fits.
 
     `before`: references to the old shards' blocks. `number`: of the new shard.
     """
-    # Both numbers are powers of two: a bundle's old and new shard agree modulo the smaller one.
+    # Both numbers of shards are powers of two. Modulo the smaller one, the numbers of a bundle's
+    # old and new shard are equal.
     modulus = min(len(before), shards)
     old = [blocks for place, blocks in enumerate(before) if place % modulus == number % modulus]
     bundles = []
@@ -355,7 +356,7 @@ def reshard(checkpoint: Store, before: list[BlockRefs], number: int, shards: int
 
 
 def merge_clocks(clocks: Iterable[PartitionClock]) -> list[PartitionClock]:
-    """Return one entry for each Kafka partition, of which several tasks may have read a part."""
+    """Return one entry for each Kafka partition; several tasks may have read parts of it."""
     found: dict[tuple[str, int], PartitionClock] = {}
     for clock in clocks:
         merged = found.setdefault((clock["topic"], clock["partition"]), clock.copy())
@@ -366,10 +367,10 @@ def merge_clocks(clocks: Iterable[PartitionClock]) -> list[PartitionClock]:
 
 
 def _gather_batch(rows: list[Row], read: Callable[[str], pa.Table]) -> Batch:
-    """Return what several decoding tasks have read for one shard.
+    """Return the records that several decoding tasks have read for one shard.
 
-    It is in the order of the tasks' first records, whatever the order in which the rows arrive.
-    `read`: returns the block of a reference.
+    They are in the order of the tasks' first records, not in that of the rows. `read`: returns the
+    block of a reference.
     """
     reports, samples, events = [], [], []
     count = 0
@@ -378,7 +379,7 @@ def _gather_batch(rows: list[Row], read: Callable[[str], pa.Table]) -> Batch:
             events.append(from_bytes(row.events))
         if row.reports is not None or row.stored_reports is not None:
             new, of_new = _read_content(row, read)
-            # Samples name their report by its row, which now counts from the first task's.
+            # Rows of reports count on from those of earlier tasks.
             if count:
                 shifted = pa.array(of_new["report"].to_numpy() + np.int32(count), pa.int32())
                 of_new = of_new.set_column(1, of_new.schema.field("report"), shifted)
@@ -391,7 +392,7 @@ def _gather_batch(rows: list[Row], read: Callable[[str], pa.Table]) -> Batch:
 
 
 def _read_content(row: Row, read: Callable[[str], pa.Table]) -> tuple[pa.Table, pa.Table]:
-    """Return reports and samples, from the row itself or from the blocks that it names."""
+    """Return reports and samples, from the row itself or from the blocks that it refers to."""
     if row.stored_reports is None:
         return from_bytes(row.reports), from_bytes(row.samples)
     samples = NO_SAMPLES
@@ -401,7 +402,7 @@ def _read_content(row: Row, read: Callable[[str], pa.Table]) -> tuple[pa.Table, 
 
 
 def _read_part(place: str, read: Callable[[str], pa.Table]) -> pa.Table:
-    """Return some rows of a block. `place`: reference:first row:rows."""
+    """Return some rows of a block. `place`: reference:first row:number of rows."""
     reference, begin, rows = place.rsplit(":", 2)
     return read(reference).slice(int(begin), int(rows))
 

@@ -1,4 +1,4 @@
-"""What a batch brings for one cluster's round, read from the rows of its shards."""
+"""The inputs of one cluster's round from a batch, read from the rows of its shards."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NO_EVENTS = to_bytes(EVENT_SCHEMA.empty_table())
 
 @dataclass(frozen=True, slots=True)
 class ClusterInput:
-    """What a batch brings for one cluster's round.
+    """The inputs of one cluster's round from a batch.
 
-    `forgotten`: nothing was heard of the cluster, and it has just been forgotten.
+    `forgotten`: this batch has forgotten the cluster, as it has no records of it.
     """
 
     cluster: str
@@ -35,7 +35,7 @@ class ClusterInput:
 
     @staticmethod
     def from_rows(rows: Sequence[ShardRow]) -> ClusterInput:
-        """Return the input of the cluster whose shards these are, in order."""
+        """Return the inputs of one cluster from the rows of its shards, in order."""
         clock = rows[0]["clock"]
         assert clock is not None, "the first shard's row has the clock"
         events: list[ClusterEvent] = []
@@ -62,7 +62,7 @@ class ClusterInput:
     def logged_inputs(self, context: BatchContext) -> dict[str, object]:
         """Return the log's column `inputs`, without acknowledgements and heartbeats.
 
-        The caller adds those that the round takes into account.
+        The caller adds those that count in the round.
         """
         inputs: dict[str, object] = {
             "offsets": self.clock.offsets,
@@ -80,12 +80,12 @@ class ClusterInput:
 
     @property
     def asks(self) -> tuple[tuple[str, SplitAsk], ...]:
-        """Each broker that asks for a split, and the split."""
+        """The brokers that ask for splits, with each split."""
         return parse_asks(_events_of_kind(self.events, "ask"))
 
     @property
     def acks(self) -> list[tuple[str, Ack]]:
-        """Each broker that acknowledges a decision, and the acknowledgement."""
+        """The brokers that acknowledge decisions, with each acknowledgement."""
         return [
             (event["broker"], Ack.model_validate_json(event["payload"]))
             for event in _events_of_kind(self.events, "ack")
@@ -94,7 +94,7 @@ class ClusterInput:
     def balances(self, memory: Memory) -> dict[str, tuple[str, ...]]:
         """Return broker → settings with which its own load manager balances, from heartbeats.
 
-        Only of brokers that balance, or did so by the memory.
+        Only brokers that balance, or that are in the memory's `balances`.
         """
         return {
             beat["broker"]: tuple(json.loads(beat["payload"]).get("balances", ()))
@@ -103,7 +103,7 @@ class ClusterInput:
         }
 
     def merging(self, memory: Memory) -> dict[str, bool]:
-        """Return broker → whether its agent can merge, where heartbeats differ from the memory."""
+        """Return broker → whether its agent can merge, if its heartbeat differs from the memory."""
         reported = {
             beat["broker"]: '"merges":true' in beat["payload"]
             for beat in _events_of_kind(self.events, "heartbeat")
@@ -122,9 +122,9 @@ class ClusterInput:
 
 @dataclass(frozen=True, slots=True)
 class ReadProgress:
-    """How far a batch has read each partition, and what follows from that.
+    """The partitions that a batch has read, and the round's time.
 
-    `offsets`: topic → partition → first and last offset.
+    `offsets`: topic → partition → first and last offset. `now_ms`: the latest append time.
     """
 
     partitions: list[PartitionClock]
@@ -142,7 +142,7 @@ class ReadProgress:
 
 @lru_cache(maxsize=4)
 def _parse_clock(text: str) -> ReadProgress:
-    """Return the clock, parsed once for all clusters of a batch; callers must not change it."""
+    """Return the parsed clock, which all clusters of a batch share: it must not be changed."""
     partitions: list[PartitionClock] = json.loads(text)
     offsets: dict[str, dict[str, list[int]]] = {}
     for clock in partitions:

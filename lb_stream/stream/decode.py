@@ -38,7 +38,7 @@ from lb_stream.stream.shards.directory import NEW
 RECORD_FIELDS = ("key", "value", "kind", "topic", "partition", "offset", "append_ms")
 
 Clock = dict[tuple[str, int], PartitionClock]
-"""Topic and partition → how far a task has read it."""
+"""Topic and partition → the part that a task has read."""
 
 
 def decode(
@@ -46,7 +46,7 @@ def decode(
     config: DecodeConfig,
     store: Callable[[pa.Table], str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what one task has read, as batches of BLOCK_SCHEMA.
+    """Yield the records of one task, as batches of BLOCK_SCHEMA.
 
     `batches`: columns RECORD_FIELDS; `key` and `value` are binary, `kind` is the header's text.
     First come the rows with the clock, one for each partition of the next stage. Then comes a row
@@ -97,7 +97,7 @@ def _advance_clock(clock: Clock, position: RecordPosition) -> None:
 
 
 def _first_record(clock: Clock) -> str:
-    """Return where a task has begun to read, as text that sorts like topic, partition, offset."""
+    """Return a task's first record, as a text that sorts like topic, partition, offset."""
     return min(
         (
             f"{topic}/{partition:010d}/{seen['first']:020d}"

@@ -125,7 +125,7 @@ class FigureFiles:
     def add_loads(self, view: ClusterView, made: Round) -> None:
         """Add a row for every broker, as its reports say, without pending moves."""
         brokers, count = view.brokers, len(view.brokers)
-        # A command of this very round may have changed the weights.
+        # A command of this round may have changed the weights.
         weights = made.view.brokers.weights
         usage = (
             brokers.usage
@@ -155,7 +155,7 @@ class FigureFiles:
         self._named_by.setdefault(BROKER_LOADS.name, view.cluster)
 
     def write(self, rows: list[RoundRow]) -> None:
-        """Write the files, and name each in the round of the first cluster that it is about."""
+        """Write the files, and name each in the round of the first cluster with rows in it."""
         tables = []
         if self._loads:
             loads = _concat_columns(BROKER_LOADS, self._loads)
@@ -230,7 +230,7 @@ def part_files(
         files[BUNDLE_AVERAGES.name] = write_file(
             root, BUNDLE_AVERAGES, averages, name, part, compression="lz4"
         )
-    # Their history. Every shard knows all brokers, so the first one writes their rows.
+    # Their history. Every shard has all brokers, so the first one writes their rows.
     bundles, brokers = [], []
     for entry, shard in shards:
         if entry.slot is not None:

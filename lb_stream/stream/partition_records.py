@@ -1,4 +1,4 @@
-"""What one decoding task has read: reports, their samples as growing columns, and events."""
+"""The records of one decoding task: reports, their samples as growing columns, and events."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _STATS_COLUMNS = {
 }
 """Column of SAMPLE_SCHEMA → field of a bundle's statistics."""
 _MAX_EXACT = 2.0**53
-"""Up to here a float holds every integer exactly."""
+"""The largest integer up to which a float holds every integer exactly."""
 
 
 class _Source(NamedTuple):
-    """Where a report comes from: the cluster's number, the broker, the record's position."""
+    """The source of a report: the cluster's number, the broker, the record's position."""
 
     cluster: int
     broker: str
@@ -139,7 +139,7 @@ class PartitionRecords:
 
         Returns the samples of the other reports, and the rows of those reports.
         """
-        # Which samples have a well-formed name.
+        # The samples with a well-formed name.
         names = samples["name"]
         lower, upper = pc.utf8_slice_codeunits(names, -21, -11), pc.utf8_slice_codeunits(names, -10)
         matches = pc.and_(pc.match_substring_regex(names, BUNDLE_PATTERN), pc.less(lower, upper))

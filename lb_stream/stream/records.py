@@ -46,7 +46,7 @@ MAX_SHOWN = 20
 
 
 class RecordRejected(Exception):
-    """A record is not taken: which field, its value, what was expected."""
+    """A rejected record: the wrong field, its value, and what was expected."""
 
     def __init__(self, field: str, value: str, expected: str) -> None:
         super().__init__(f"{field} = {value}: expected {expected}")
@@ -94,7 +94,7 @@ def parse_report(value: bytes, broker: str) -> ReportRecord:
         if _is_kind(report, _OTHER_KINDS, "LoadReport", False):
             return _simple(report, broker)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        # The models say what is wrong with the record.
+        # The models raise an error that names the wrong field.
         pass
     return _parse_by_model(value, broker)
 
@@ -116,7 +116,7 @@ def _is_kind(
 
 
 def _parse_by_model(value: bytes, broker: str) -> ReportRecord:
-    """Return a report that the structs refuse or can't tell apart; slower, with error messages."""
+    """Return a report whose kind the structs can't find, by the models: slower, with messages."""
     fields = _parse_object(value)
     kind = find_report_kind(fields)
     if kind in LOAD_DATA_KINDS:

@@ -1,4 +1,4 @@
-"""Rows that the stages of the stream hand to one another, as Python values."""
+"""Rows that the stages of the stream exchange, as Python values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NotRequired, TypedDict
 
 
 class RecordPosition(TypedDict):
-    """Where a record is in Kafka, and when Kafka appended it."""
+    """The position of a record in Kafka, and its append time."""
 
     topic: str
     partition: int
@@ -26,7 +26,7 @@ class ClusterEvent(RecordPosition):
 
 
 class PartitionClock(TypedDict):
-    """How far one Kafka partition has been read in a batch.
+    """The part of one Kafka partition that a batch has read.
 
     `first`, `last`: offsets of the first and the last record. `append_ms`: the latest append time.
     """
@@ -56,7 +56,7 @@ class ShardRow(TypedDict):
 
 
 class BlockRow(TypedDict, total=False):
-    """What one decoding task has read for one shard: a row of BLOCK_SCHEMA or of MEMBER_SCHEMA."""
+    """The records of one decoding task for one shard: a row of BLOCK_SCHEMA or MEMBER_SCHEMA."""
 
     cluster: str
     slot: int

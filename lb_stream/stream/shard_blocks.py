@@ -35,7 +35,7 @@ from lb_stream.stream.shards.partition_keys import partition, slots_of
 from lb_stream.stream.shards.slicing import name_hashes
 
 ALL_CLUSTERS = ""
-"""Stands for the cluster in rows that are for all clusters."""
+"""The cluster in rows that are for all clusters."""
 
 _CONTENT_FIELDS = [
     # Reports and samples are Arrow tables, or references to blocks as block:first row:rows. A
@@ -52,17 +52,17 @@ BLOCK_SCHEMA = pa.schema(
         # The shard's key.
         ("slot", pa.int32()),
         ("shard", pa.int32()),
-        # How many shards the cluster has.
+        # Number of the cluster's shards.
         ("shards", pa.int32()),
-        # Whether it was a cluster of this pipeline when the batch began.
+        # Whether the pipeline knew the cluster before the batch.
         ("known", pa.bool_()),
         # JSON: the blocks of all its shards, if this shard begins from them and not from a state.
         ("inherited", pa.string()),
-        # Whether the cluster is forgotten unless this batch brings something of it.
+        # Whether the cluster is forgotten unless this batch has a record of it.
         ("leaving", pa.bool_()),
         # The task's first record: rows of several tasks are read in the order of this text.
         ("first", pa.string()),
-        # JSON: what the task has read of each partition; only in rows of ALL_CLUSTERS.
+        # JSON: the offsets that the task has read of each partition; only in rows of ALL_CLUSTERS.
         ("clock", pa.string()),
         *_CONTENT_FIELDS,
         # A table of MEMBER_SCHEMA; only in rows of ALL_CLUSTERS.
@@ -72,7 +72,7 @@ BLOCK_SCHEMA = pa.schema(
 MEMBER_SCHEMA = pa.schema(
     [
         ("cluster", pa.string()),
-        # References to what its only shard held after the batch before.
+        # References to the blocks of its only shard after the last batch.
         ("blocks", pa.list_(pa.string())),
         *_CONTENT_FIELDS,
     ]
@@ -88,15 +88,15 @@ BLOCK_DDL = (
 STORED_BYTES = 16 << 10
 """Reports and samples of a task that are larger than this go into a file.
 
-They don't travel in the rows of Spark's shuffle then, which costs more. The file has one block of
-all reports, and one of samples for each partition of the next stage, however many shards there are.
+In rows of Spark's shuffle they would cost more. The file has one block of all reports, and one of
+samples for each partition of the next stage, however many shards there are.
 """
 
 MAX_UNKNOWN_CLUSTER_RECORDS = 100
-"""Rejected records of unknown clusters that a task lists one by one; the rest is only counted."""
+"""Most rejected records of unknown clusters that a task lists; the others are only counted."""
 
 BATCH_BYTES = 32 << 20
-"""Size of the blocks that are emitted together."""
+"""Rows are emitted together once their content has this size."""
 
 _Range = tuple[int, int]
 """First row, and the row after the last."""
@@ -118,7 +118,7 @@ def build_shard_rows(
     first: str,
     store: Callable[[pa.Table], str] | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each shard: its cluster's reports and broker events, its own samples.
+    """Yield a row for each shard, with its cluster's reports and events, and its own samples.
 
     Goodbyes, heartbeats and acknowledgements go to every shard; other events to shard 0 only.
     `first`: the task's first record. `store`: writes a block and returns its reference.
@@ -175,14 +175,14 @@ def _portions(rows: Iterable[BlockRow]) -> Iterator[list[BlockRow]]:
 
 @dataclass(frozen=True, slots=True)
 class _SortedRecords:
-    """What a task has read, by cluster and shard. Clusters have the numbers of PartitionRecords.
+    """The records of a task by cluster and shard. Clusters have the numbers of PartitionRecords.
 
     `reports` and `report_rows`: each cluster's reports. `samples` and `sample_rows`: each shard's
     samples; their column `report` counts within the cluster. `first_shard`: each cluster's first
-    place in `sample_rows`. `stored_reports`: reference to the block of all reports; None: reports
-    and samples travel with the rows. `stored_samples`: for each shard the reference to the block of
-    its samples, and which row of `samples` is the block's first. `everywhere`: events that every
-    shard of a cluster needs. `once`: events for shard 0.
+    place in `sample_rows`. `stored_reports`: reference to the block of all reports; None: the rows
+    themselves have reports and samples. `stored_samples`: for each shard the reference to the block
+    of its samples, and the row of `samples` with which that block begins. `everywhere`: events for
+    every shard of a cluster. `once`: events for shard 0.
     """
 
     reports: pa.Table
@@ -214,7 +214,7 @@ class _SortedRecords:
         return content
 
     def events_of(self, number: int, shard: int) -> list[ClusterEvent]:
-        """Return the events that one shard of a cluster needs."""
+        """Return the events for one shard of a cluster."""
         events = self.everywhere.get(number, [])
         return events + self.once.get(number, []) if shard == 0 else events
 
@@ -254,9 +254,9 @@ def _sort_by_shard(
 ) -> _SortedRecords:
     """Sort the reports by cluster and the samples by shard; large ones are stored.
 
-    `kept`: rows of the reports that are taken. `samples`: theirs.
+    `kept`: rows of the reports that are taken. `samples`: of these reports.
     """
-    # Reports, a cluster's together.
+    # Reports, by cluster.
     cluster_of = np.array([source.cluster for source in records.sources], np.int64)
     by_cluster = kept[np.argsort(cluster_of[kept], kind="stable")]
     reports = pa.Table.from_pylist(

@@ -60,7 +60,7 @@ def to_blocks(settings: Settings, epoch: int) -> Transform:
 
 
 def to_shards(settings: Settings, epoch: int) -> Transform:
-    """Return the stage that folds blocks into averages, and says where each shard's blocks are."""
+    """Return the stage that folds blocks into averages, and emits references to the new blocks."""
     configs = {
         name: resolve(settings.of_cluster(name)).config.fold for name in (*settings.cluster, "")
     }

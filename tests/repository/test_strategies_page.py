@@ -153,9 +153,9 @@ def test_constants_are_those_of_the_code() -> None:
 def test_what_is_said_of_the_smoothing_holds() -> None:
     history, limit = 0.9, 10
     assert (
-        "jump by 30 points shows as 3 after one pass and passes the threshold in the 4th"
-        in " ".join(PROSE.split())
-    )
+        "jumps by 30 points, its smoothed usage rises by 3 points in the first pass and passes the "
+        "threshold in the 4th"
+    ) in " ".join(PROSE.split())
     seen = [30 * (1 - history**number) for number in range(1, 5)]
     assert seen[0] == pytest.approx(3) and seen[2] < limit <= seen[3]
 

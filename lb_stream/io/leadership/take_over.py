@@ -25,13 +25,13 @@ from lb_stream.io.tables.log import build_offset_marks, find_pipeline, next_offs
 from lb_stream.store import Store
 
 APP = "taken-over"
-"""Stands in the log's row for the checkpoint's uuid: no batch has made this row."""
+"""Replaces the checkpoint's uuid in the copied row, as no batch has made it."""
 _KEPT = ("cluster", "seq", "epoch", "now_ms", "memory", "inputs", "shadow_memory")
-"""Columns of the cluster's last round that are copied. The others would be done once more."""
+"""Columns of the cluster's last round that are copied: decisions would be published once more."""
 
 
 class TakeOverError(RuntimeError):
-    """The cluster can't be taken over; the text says why and what to do."""
+    """The cluster can't be taken over. The message has the reason, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +55,22 @@ def take_over(
 ) -> TakenOver:
     """Append a cluster's last memory in the tables `source` to the log in the tables `target`.
 
-    Ids of decisions, versions of ownership records and epochs continue. A pipeline that has read
-    nothing yet begins to read `topics` where the other has ended. Raises TakeOverError,
-    TableMismatch, and one of COMMIT_TROUBLES when a job writes to that log at the same time.
+    Ids of decisions, versions of ownership records and epochs continue. A pipeline that has not
+    read `topics` yet begins at the offsets at which the other has ended. Raises TakeOverError,
+    TableMismatch, and one of COMMIT_TROUBLES if a job writes to the log at the same time.
     """
+    # The cluster's last round in the source.
     given = existing_table(source, ROUNDS)
-    last = None if given is None else _last(given, cluster)
+    last = None if given is None else _find_last_round(given, cluster)
     if given is None or last is None or not last["memory"]:
         raise TakeOverError(
             f"the log in {source} has no cluster {cluster}: check the cluster's name and the folder"
         )
+    # Refuse while a job runs, for another pipeline's tables, and if the target is not older.
     for root in (source, target):
         if (leader := last_leader(root)) is not None and leader.runs_here:
             raise TakeOverError(
-                f"the job of the pipeline {leader.pipeline!r} runs (process {leader.pid}), it may "
+                f"the job of the pipeline {leader.pipeline!r} runs (process {leader.pid}), and may "
                 f"decide about {cluster} now: stop it first"
             )
     log = open_table(target, ROUNDS)
@@ -77,13 +79,14 @@ def take_over(
             f"{target} holds the log of the pipeline {other!r}, not of {pipeline!r}: name other "
             "tables (stream.tables), or that pipeline (stream.pipeline_id)"
         )
-    own = _last(log, cluster)
+    own = _find_last_round(log, cluster)
     if own is not None and (own["epoch"], own["seq"]) >= (last["epoch"], last["seq"]):
         raise TakeOverError(
             f"the log in {target} has {cluster} up to round {own['seq']}, epoch {own['epoch']}, "
             f"that in {source} only up to round {last['seq']}, epoch {last['epoch']}: it has been "
             "taken over already, or the folders are swapped"
         )
+    # Append the copy, with the offsets that the other pipeline has read.
     newest = log.transaction_version(pipeline)
     log_seq = 0 if newest is None else newest + 1
     row = asdict(LoggedRound(**{name: last[name] for name in _KEPT}))
@@ -105,8 +108,8 @@ def take_over(
     return TakenOver(cluster, pipeline, last["seq"], last["epoch"], pending, log_seq)
 
 
-def _last(log: Table, cluster: str) -> dict[str, Any] | None:
-    """Return the cluster's last row; None if there is none."""
+def _find_last_round(log: Table, cluster: str) -> dict[str, Any] | None:
+    """Return the cluster's last row in a log; None: it has none."""
     rows = numeric_dataset(log)
     numbers = rows.to_table(columns=["log_seq", "cluster"])
     numbers = numbers.filter(pc.equal(numbers["cluster"], cluster))

@@ -23,22 +23,22 @@ from lb_stream.store import Store
 from lb_stream.stream.ports import FatalError, Logged
 
 READ_ROWS = 5_000
-"""Rows of the log that are in memory while missed batches are read: a row may have megabytes."""
+"""Most rows of the log in memory while missed batches are read. A row may have megabytes."""
 
 
 class LogError(FatalError):
-    """The log is not as this job left it; the text says what to do."""
+    """The log differs from what this job has written. The message has the remedy."""
 
 
 class RoundLog:
     """The writer of one pipeline's log.
 
-    A job that was shut out may log one more batch before it notices. `on_foreign_batch` is given
-    that batch, to publish and project it. Of two jobs, the one that was shut out fails to publish.
+    A fenced job may log one more batch, which it fails to publish. `on_foreign_batch` publishes and
+    projects that batch.
 
-    `last_seq`, `last_epoch`: numbers of the last batch and of its job's start; `first_seq`: the
-    highest number of a round of a forgotten cluster; `memories`, `shadow_memories`: by cluster, of
-    its last round.
+    `last_seq`, `last_epoch`: number of the last batch, and epoch of the last job. `first_seq`: the
+    highest number of a round of a forgotten cluster. `memories`, `shadow_memories`: cluster →
+    memory after its last round.
     """
 
     on_foreign_batch: Callable[[Logged], None]
@@ -77,6 +77,7 @@ class RoundLog:
         return f"{self._pipeline}/{uuid}"
 
     def _read(self, columns: list[str], filters: pc.Expression | None = None) -> pa.Table:
+        """Return these columns of the log's rows that pass the filter."""
         return numeric_dataset(self._table).to_table(columns=columns, filter=filters)
 
     def _last_rounds(self, rows: pa.Table) -> pa.Table:
@@ -95,9 +96,9 @@ class RoundLog:
         return version is not None and version >= batch_id
 
     def find(self, batch_id: int) -> Logged | None:
-        """Return what this job or the one before it has decided in this batch; None: nothing.
+        """Return a batch's rounds if this checkpoint's job has logged them; None: it has not.
 
-        Batches that another job has logged meanwhile are published and remembered first.
+        Batches that another job has logged since are published and remembered first.
         """
         if self._table.has_grown:
             self._table.refresh()
@@ -118,9 +119,9 @@ class RoundLog:
     def append_once(self, batch_id: int, rounds: pa.Table) -> Logged:
         """Log a batch's rounds (contracts.columns.rounds.ROUND_SCHEMA), and return them.
 
-        If an earlier job has logged the batch meanwhile, its rounds are returned. Upkeep may change
-        the table at any time: then the same is committed again. Raises LogError if another job has
-        logged something else.
+        If another job has logged the batch since, its rounds are returned. If upkeep has changed
+        the table, the commit is tried again. Raises LogError if another job has logged another
+        batch.
         """
         count = len(rounds)
         if not count:
@@ -136,7 +137,7 @@ class RoundLog:
             {name: columns[name] for name in ROUNDS.schema.names}, schema=ROUNDS.schema
         ).sort_by("cluster")
         file = write_rows(self._table, table, f"{log_seq:012d}", durable=True)
-        # Transactions stay when rows are deleted: batch, round numbers and offsets stand in them.
+        # Batch, round numbers and offsets also go into transactions, which upkeep never deletes.
         marks = [(self._pipeline, log_seq), (self.app, batch_id)]
         if pc.any(pc.equal(table["memory"], "")).as_py():
             marks.append((self._forgotten, log_seq + 1))
@@ -159,13 +160,13 @@ class RoundLog:
         return Logged(log_seq, table)
 
     def run_upkeep(self) -> None:
-        """Compact the files that single batches have left, if there are many; between batches."""
+        """Compact the files of single batches if there are many. Called between batches."""
         if self._appended >= COMPACT_EVERY:
             compact_small_files(self._table)
             self._appended = 0
 
     def _logged_meanwhile(self, batch_id: int, error: Exception) -> Logged:
-        """Return the batch as another job has logged it. Raises LogError if it logged another."""
+        """Return a batch that another job has logged. Raises LogError if it has logged another."""
         version = read_mark(self._table, self.app)
         if version is None or version < batch_id or (logged := self.find(batch_id)) is None:
             raise LogError(
@@ -177,9 +178,9 @@ class RoundLog:
         return logged
 
     def remember(self, rounds: pa.Table) -> None:
-        """Keep the memories of logged rounds: the next batch begins with them.
+        """Keep the memories of logged rounds, with which the next batch begins.
 
-        A cluster without a round has no memory, nor has one that was forgotten.
+        Forgotten clusters, and clusters without a round, have no memory.
         """
         columns = ["cluster", "seq", "memory", "error", "shadow_memory"]
         for row in rounds.select(columns).to_pylist():
@@ -192,9 +193,9 @@ class RoundLog:
                 self.shadow_memories[row["cluster"]] = row["shadow_memory"]
 
     def _offset_marks(self, inputs: pa.ChunkedArray) -> Iterator[Mark]:
-        """Yield transactions that say how far these rounds' batch has read.
+        """Yield transactions with the offsets that a batch has read, by its rounds' inputs.
 
-        Transactions are kept for ever, and found without reading the log's rows.
+        Transactions are kept for ever, and are read without the log's rows.
         """
         found: dict[str, dict[str, tuple[int, int]]] = {}
         for text in pc.unique(inputs).to_pylist():
@@ -210,7 +211,7 @@ class RoundLog:
     def _forgotten(self) -> str:
         """Return the name of the transaction with the highest round number of a forgotten cluster.
 
-        The rows of such a cluster are deleted some day.
+        The rows of such a cluster may have been deleted.
         """
         return f"{self._pipeline}:forgotten"
 
@@ -219,9 +220,9 @@ class RoundLog:
         return next_offsets(self._table, self._pipeline, topics)
 
     def since(self, log_seq: int) -> Iterator[Logged]:
-        """Yield all batches from `log_seq` on, in order, for a publisher or projections.
+        """Yield all batches from number `log_seq` on, in order.
 
-        READ_ROWS rows are in memory, or those of one batch.
+        At most READ_ROWS rows are in memory, or those of one batch.
         """
         rows = numeric_dataset(self._table)
         wanted = pc.field("log_seq") >= log_seq
@@ -237,7 +238,7 @@ class _Inputs(msgspec.Struct):
 def _mark(pipeline: str, topic: str, partition: int | None = None) -> str:
     """Return the name of the transaction with the next offset of a partition.
 
-    Without a partition: the name of that with the number of the topic's partitions.
+    Without a partition it is that with the number of the topic's partitions.
     """
     return f"{pipeline}:{topic}" if partition is None else f"{pipeline}:{topic}/{partition}"
 
@@ -254,7 +255,7 @@ def next_offsets(log: Table, pipeline: str, topics: Iterable[str]) -> dict[tuple
 
 
 def build_offset_marks(pipeline: str, offsets: Mapping[tuple[str, int], int]) -> Iterator[Mark]:
-    """Yield the transactions which say that a pipeline has read up to these offsets."""
+    """Yield the transactions of a pipeline with these next offsets."""
     for topic in {topic for topic, _ in offsets}:
         yield _mark(pipeline, topic), 1 + max(number for name, number in offsets if name == topic)
     for place, offset in offsets.items():
@@ -262,15 +263,15 @@ def build_offset_marks(pipeline: str, offsets: Mapping[tuple[str, int], int]) ->
 
 
 def find_pipeline(log: Table) -> str | None:
-    """Return the pipeline that the log belongs to; None for an empty log."""
+    """Return the pipeline that the log belongs to; None: the log is empty."""
     rows = numeric_dataset(log).head(1, columns=["app"])
     return str(rows["app"][0].as_py()).rpartition("/")[0] if len(rows) else None
 
 
 def read_batches(rows: Dataset, log_seqs: pa.ChunkedArray) -> Iterator[Logged]:
-    """Yield the batches that have these numbers, in order.
+    """Yield the batches with these numbers, in order.
 
-    `log_seqs`: the number of each row. READ_ROWS rows are in memory, or those of one batch.
+    `log_seqs`: the number of each row. At most READ_ROWS rows are in memory, or those of one batch.
     """
     numbers, counts = np.unique(log_seqs.to_numpy(), return_counts=True)
     cuts = np.flatnonzero(np.diff(np.cumsum(counts) // READ_ROWS)) + 1
@@ -287,5 +288,5 @@ def read_batches(rows: Dataset, log_seqs: pa.ChunkedArray) -> Iterator[Logged]:
 
 
 def _logged(rounds: pa.Table, default: int) -> Logged:
-    """Return a batch. `default`: its number if it has no rows."""
+    """Return a batch from its rows. `default`: its number if it has no rows."""
     return Logged(int(rounds["log_seq"][0].as_py()) if len(rounds) else default, rounds)
