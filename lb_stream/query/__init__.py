@@ -1,8 +1,8 @@
-"""Read the state of job and clusters from the tables, without a JVM. Nothing is printed here."""
+"""Reads the state of the job and its clusters from the tables, without a JVM. Prints nothing."""
 
 
 class QueryError(Exception):
-    """A question that the tables can't answer: the text says why, and what to do.
+    """The tables can't answer a query. The message has the reason, and what to do.
 
     `code`: lbctl's exit code, 1 for a failure, 2 for a wrong argument.
     """
@@ -13,4 +13,4 @@ class QueryError(Exception):
 
 
 class NoTables(QueryError):
-    """A folder in which there is no table yet."""
+    """The folder of tables is empty."""

@@ -1,7 +1,7 @@
-"""Checks of what may keep a bundle, or a broker's load, where it is: a function for each cause.
+"""Checks of the causes that may keep a bundle, or a broker's load, where it is.
 
-`drained`, an argument of many: the broker is being drained, or the namespace deleted. Then no check
-blocks that concerns only the shedder.
+The argument `drained` of many functions: the broker is being drained, or the namespace deleted.
+Then checks that concern only the shedder don't block.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of one check: what the tables say, and whether it keeps the bundle where it is.
+    """The result of one check, and whether it keeps the bundle where it is (`blocks`).
 
-    `until_ms`: how long it does, where that is known.
+    `until_ms`: the end of that, if known.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Situation:
 
     @property
     def operator_state(self) -> OperatorState:
-        """Return what operators' commands have set."""
+        """Return the state that operators' commands have set."""
         return self.memory.operator_state
 
     def find_load(self, broker: str | None) -> Row | None:
@@ -88,7 +88,7 @@ class Situation:
 def check_job(facts: Facts) -> Iterator[Check]:
     """Check whether the job runs and decides on current figures.
 
-    Findings don't block where no job has ever been started with the tables.
+    Findings don't block if no job has ever been started with the tables.
     """
     findings = list(list_job_findings(facts))
     if not findings:
@@ -113,7 +113,7 @@ def check_drain(now: Situation, broker: str | None, drained: bool) -> Check:
 
 
 def check_operators(now: Situation, drained: bool) -> Iterator[Check]:
-    """Check what operators have switched off. Only a dry run also blocks a drain."""
+    """Check pause, settings and dry run. Only a dry run also blocks a drain."""
     balancer, paused = now.config.balancer, bool(now.operator_state.paused)
     yield Check(
         "operators",
@@ -225,7 +225,7 @@ def check_suspension(now: Situation) -> Iterator[Check]:
         refusal["rule"] for refusal in refused if refusal["rule"] in RULES_BY_PLACE["suspension"]
     ]
     clash = now.memory.balances and not now.config.balancer.dry_run
-    # Not every round repeats this refusal, nor that of a suspension which the memory holds.
+    # Not every round repeats these refusals: that of two balancers, and that of a suspension.
     if clash and Refuses.BALANCES_ITSELF.name not in rules:
         rules.append(Refuses.BALANCES_ITSELF.name)
     error, retry_ms = now.last["error"], now.memory.retry_ms
@@ -265,7 +265,7 @@ def check_owner(now: Situation, known: Row) -> Check:
 
 
 def check_pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Check:
-    """Check whether a decision about the bundle is pending, or a command's move waits for room.
+    """Check whether a decision about the bundle is pending, or its move is queued.
 
     `rules`: id of a pending decision → its rule with its explanation.
     """
@@ -291,9 +291,9 @@ def check_pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Chec
 
 
 def check_limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Iterator[Check]:
-    """Check each limit on moves: how much of it is used, and when there is room.
+    """Check each limit on moves: the used part, and when there is room.
 
-    `bytes_per_s`: the traffic that a move of the bundle would add.
+    `bytes_per_s`: throughput of the bundle, which its move would add.
     """
     config = now.config.balancer
     # moves in flight, of the cluster and of the broker
@@ -329,7 +329,7 @@ def check_limits(now: Situation, broker: str | None, bytes_per_s: float | None) 
 
 
 def check_budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
-    """Check how much of its namespace's disruption budget is used, and when there is room."""
+    """Check the disruption budget of the bundle's namespace: the used part, and when it has room."""
     namespace = bundle.rpartition("/")[0]
     found = _budgets(now).get(namespace)
     name = "limits: moves of its namespace an hour"
@@ -345,7 +345,7 @@ def check_budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
 
 
 def check_full_brokers(now: Situation) -> Iterator[Check]:
-    """Check whether out of some brokers as many moves are in flight as are allowed."""
+    """Check whether brokers have the maximum of pending moves out of them."""
     limit = now.config.balancer.max_moves_in_flight_per_broker
     moving = [decision for decision in now.memory.pending if decision.kind in MOVES]
     counts = Counter(move.source for move in moving if move.source is not None)
@@ -361,7 +361,7 @@ def _budgets(now: Situation) -> dict[str, Budget]:
 
 
 def check_policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
-    """Check whether policies allow that bundles of its namespace move."""
+    """Check whether policies let the bundles of its namespace move."""
     namespace = bundle.rpartition("/")[0]
     if is_system_bundle(bundle):
         text = f"{namespace} is one of the system's: its bundle belongs to its broker"
@@ -430,7 +430,7 @@ def _left_s(now: Situation, until_ms: int) -> float:
 def check_bundles(
     now: Situation, owned: list[Row], refused: Collection[str], drained: bool
 ) -> Check:
-    """Check how many of a broker's bundles may move now. `refused`: by the last pass."""
+    """Count the broker's bundles that may move now. `refused`: by the last pass."""
     names = {row["bundle"] for row in owned}
     blocked = [
         (reason, names & bundles)
@@ -445,7 +445,7 @@ def check_bundles(
 def _find_blocked_bundles(
     now: Situation, owned: list[Row], refused: Collection[str], drained: bool
 ) -> Iterator[tuple[str, set[str]]]:
-    """Yield why bundles may not move now, and which, in the order of `PLACES`."""
+    """Yield reasons why bundles may not move now, with these bundles, in the order of `PLACES`."""
     config, memory, now_ms = now.config.balancer, now.memory, now.now_ms
     names = {row["bundle"] for row in owned}
     yield "of the system", {name for name in names if is_system_bundle(name)}
@@ -486,10 +486,10 @@ def _in_namespaces(names: Collection[str], namespaces: Collection[str]) -> set[s
 
 
 def check_last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> Iterator[Check]:
-    """Yield what the last pass refused, in the rules' order; then the time of the pass.
+    """Yield the refusals of the last pass, in the rules' order; then the time of the pass.
 
     `refusals`: rows of the table since `find_pass_begin_ms`. Refusals of earlier passes don't
-    count, nor, where the broker is drained, those that concern only the shedder.
+    count. If the broker is drained, those that concern only the shedder don't count either.
     """
     for rule in sorted({row["rule"] for row in refusals}, key=rule_precedence):
         place = place_of_rule(rule)
@@ -513,7 +513,7 @@ def check_last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> I
 _OF_A_PASS = frozenset({Refuses.SINGLE_BROKER.name})
 """Rules about the cluster's state that only refusals of a pass show; see `check_suspension`."""
 _OF_SHEDDER = ("strategy", "waiting", "limits")
-"""Places of rules that don't block a drain, or that other checks have for it."""
+"""Places of rules that don't block a drain, or that other checks of a drain cover."""
 
 
 def find_pass_begin_ms(now: Situation, drained: bool) -> int:
@@ -533,7 +533,7 @@ def _begin_ms(now: Situation, place: str, drained: bool) -> int | None:
 
 
 def _describe_refusals(rows: Sequence[Row], place: str) -> str:
-    """Describe the refusals of one rule: how often, where, of what, with what figures."""
+    """Describe the refusals of one rule: number, brokers, subjects and figures."""
     times, last = sum(row["count"] for row in rows), max(rows, key=lambda row: row["seq"])
     counted = f", {times} times" if times > 1 else ""
     brokers = sorted({row["broker"] for row in rows if row["broker"]})
@@ -559,7 +559,7 @@ def _until_ms(rows: Sequence[Row]) -> int | None:
 
 
 def _list_names(names: Sequence[str], count: int) -> str:
-    """Return the first names and how many more there are: a, b, c and 2 more."""
+    """Return the first names and the number of others: a, b, c and 2 more."""
     first = names[:MOST_NAMED]
     return ", ".join(first) + (f" and {count - len(first)} more" if count > len(first) else "")
 
@@ -569,7 +569,7 @@ def check_strategy_figures(now: Situation, broker: str | None, drained: bool) ->
     load = now.find_load(broker)
     if broker is None or load is None:
         return
-    # A shedder doesn't see drained brokers, but the broker in question has numbers all the same.
+    # A shedder doesn't see drained brokers, but this broker's numbers are shown nevertheless.
     alive = [row for row in now.loads if row["active"] or (row["alive"] and row is load)]
     shedder = now.config.shedder.name
     found = describe_numbers(

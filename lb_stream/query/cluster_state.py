@@ -1,4 +1,4 @@
-"""What is in force in each cluster, from the memory of its last logged round."""
+"""The settings and operators' state of each cluster, from the memory of its last logged round."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class ClusterState:
 
     @property
     def operator_state(self) -> OperatorState:
-        """Return what operators' commands have set."""
+        """Return the state that operators' commands have set."""
         return self.memory.operator_state
 
     @property
     def limits(self) -> MoveLimits:
-        """Return those settings in force that limit moves. Raises SettingError."""
+        """Return the settings in force that limit moves. Raises SettingError."""
         from lb_stream.settings.move_limits import resolve_move_limits
 
         return resolve_move_limits(self.given, self.operator_state.settings)
@@ -55,7 +55,7 @@ class ClusterState:
 
 
 def require_cluster(lake: Lake, cluster: str | None) -> None:
-    """Raise QueryError (exit code 2) for a cluster that the tables don't know; never for None."""
+    """Raise QueryError (exit code 2) if no table has a cluster of this name; None: no check."""
     if cluster is None:
         return
     names = list_known_clusters(lake)
@@ -64,23 +64,20 @@ def require_cluster(lake: Lake, cluster: str | None) -> None:
 
 
 def list_known_clusters(lake: Lake) -> list[str]:
-    """Return every cluster that any table knows, sorted."""
+    """Return the clusters of all tables, sorted."""
     tables = ("rounds", "broker_loads", "decisions")  # upkeep keeps their rows for different times
     known = " UNION ".join(f"SELECT DISTINCT cluster FROM {table}" for table in tables)
     return [row["cluster"] for row in records(run(lake, f"{known} ORDER BY cluster"))]
 
 
 def describe_unknown_cluster(cluster: str, known: Sequence[str]) -> str:
-    """Return the message about a cluster that the tables don't know."""
+    """Return the message about a cluster that no table has."""
     others = f"there are {', '.join(known)}" if known else "none has had a round yet"
     return f"there is no cluster {cluster}: {others}"
 
 
 def list_clusters(tables: Store) -> list[str]:
-    """Return the clusters that have had a round and were not forgotten since.
-
-    Empty where there are no tables.
-    """
+    """Return the clusters with a round that were not forgotten; empty if there are no tables."""
     try:
         lake = open_lake(tables)
     except QueryError:
@@ -95,13 +92,13 @@ def list_clusters(tables: Store) -> list[str]:
 def load_cluster_states(tables: Store, cluster: str | None = None) -> list[ClusterState]:
     """Return all clusters or the named one, without those that had no round or were forgotten.
 
-    Raises QueryError where there are no tables.
+    Raises QueryError if there are no tables.
     """
     return read_cluster_states(open_lake(tables), cluster)
 
 
 def read_cluster_states(lake: Lake, cluster: str | None = None) -> list[ClusterState]:
-    """Return what `load_cluster_states` does, from open tables."""
+    """Return the result of `load_cluster_states`, from open tables."""
     last = records(
         run(
             lake,
@@ -115,7 +112,7 @@ def read_cluster_states(lake: Lake, cluster: str | None = None) -> list[ClusterS
         return []
     from lb_stream.core.model.memory import Memory
 
-    # The log has long rows: named by their numbers, only these are read.
+    # Rows of the log are long: by their numbers, DuckDB reads only these.
     numbers = ", ".join(sorted({str(row["n"]) for row in last}))
     columns = "cluster, log_seq, now_ms, memory, inputs, seq, error, refusals"
     rows = records(
@@ -141,13 +138,13 @@ def read_cluster_states(lake: Lake, cluster: str | None = None) -> list[ClusterS
 def require_single_cluster(tables: Store, cluster: str | None) -> ClusterState:
     """Return the named cluster, or the only one.
 
-    Raises QueryError where there is none, or where there are several and none was named.
+    Raises QueryError if there is none, or if there are several and none is named.
     """
     return require_single_cluster_in(open_lake(tables), cluster)
 
 
 def require_single_cluster_in(lake: Lake, cluster: str | None) -> ClusterState:
-    """Return what `require_single_cluster` does, from open tables."""
+    """Return the result of `require_single_cluster`, from open tables."""
     found = read_cluster_states(lake, cluster)
     if not found:
         require_cluster(lake, cluster)

@@ -1,4 +1,4 @@
-"""Read from the tables what moves have cost clients: how many, for how long, with what traffic."""
+"""Reads the cost of moves to clients from the tables: clients, seconds unserved, throughput."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GIVEN = """
       AND o.released_ms IS NOT NULL AND ($1 IS NULL OR d.cluster = $1)
     GROUP BY ALL
 """
-"""When a broker first served a released bundle: both decisions have the time of the release."""
+"""The time when a broker first served a released bundle, by the assign with the same release."""
 _UNSERVED = f"""
     SELECT m.*, (CASE
         WHEN given.at_ms IS NOT NULL THEN given.at_ms - m.released_ms
@@ -32,7 +32,7 @@ _UNSERVED = f"""
     FROM ended m LEFT JOIN ({_GIVEN}) AS given
     ON m.cluster = given.cluster AND m.bundle = given.bundle AND m.released_ms = given.released_ms
 """
-"""For each row of `ended` (a decision with its outcome): how long no broker served its bundle."""
+"""The time without a broker (s), for each row of `ended`, which is a decision with its outcome."""
 _ENDED = """
     SELECT d.cluster, d.bundle, d.reason, d.kind, d.destination, d.issued_ms, o.outcome, o.at_ms,
            o.took_ms, o.released_ms,
@@ -61,7 +61,7 @@ _FREED = f"""
     WHERE mine.decision_id = $2 AND d.cluster = $1 AND d.bundle = mine.bundle AND d.kind IN {MOVES}
     LIMIT 1
 """
-"""Whether a move released the bundle of an assignment: then the cost is that move's."""
+"""A row if a move released the bundle of an assign: then the cost is that move's."""
 _BY = {
     "tenant": "string_split(bundle, '/')[1]",
     "namespace": "array_to_string(string_split(bundle, '/')[:-2], '/')",

@@ -1,4 +1,4 @@
-"""Explain a decision, a bundle, a broker or a round from the tables."""
+"""Explains a decision, a bundle, a broker or a round from the tables."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _LOAD = """
 
 @dataclass(frozen=True, slots=True)
 class BrokerPart:
-    """A broker's part in a decision: its load before and after it, and what was expected.
+    """A broker's part in a decision: its load before and after it, and the expected one.
 
     Loads are rows of `broker_loads` (usage a ratio, bytes/s, msgs/s, bundles). `before`: in the
-    round that decided. `after`: in the first round in which the round's moves from the source, or
-    the assignment to the destination, have ended; None until then. `expected`: in the decision's
-    unit.
+    round of the decision. `after`: in the first round after the end of the round's moves from the
+    source, or of the assign to the destination; None: they are pending. `expected`: in the
+    decision's unit.
     """
 
     role: str
@@ -51,11 +51,11 @@ class BrokerPart:
 
 @dataclass(frozen=True, slots=True)
 class DecisionExplanation:
-    """A decision with all that the tables say of it.
+    """A decision with all facts about it in the tables.
 
     `moves`: the number of moves from the same source in its round. `follows`: id of the unload
-    before an assignment; `followed_by`: id of the assignment after an unload. `cost`: see
-    `find_move_cost`; None where the decision moved nothing.
+    before an assign; `followed_by`: id of the assign after an unload. `cost`: see `find_move_cost`;
+    None: the decision moved nothing.
     """
 
     sentence: str
@@ -87,9 +87,9 @@ def explain_decision(lake: Lake, decision_id: str) -> DecisionExplanation:
 
 
 def explain_last(lake: Lake, cluster: str | None) -> DecisionExplanation | None:
-    """Explain the last decision of a cluster (None: of any); None where there is no decision.
+    """Explain the last decision of a cluster (None: of any cluster); None: there is none.
 
-    Of a move the unload is explained, which has the reason.
+    If it is the assign of a move, the unload is explained, which has the reason.
     """
     query = f"""{_DECIDED} WHERE $1 IS NULL OR decisions.cluster = $1
         ORDER BY issued_ms DESC, decisions.seq DESC, ordinal DESC LIMIT 1"""
@@ -176,7 +176,7 @@ def _find_owner(lake: Lake, decision: Row) -> str | None:
 def _build_parts(
     lake: Lake, decision: Row, siblings: list[Row], assignment: Row | None
 ) -> list[BrokerPart]:
-    """Return the parts of source and destination, of those that the decision names."""
+    """Return the parts of source and destination, if the decision has them."""
     source, destination = decision["source"], decision["destination"]
     last = assignment if decision["kind"] in MOVES else decision
     arrived = None if last is None or last["destination"] != destination else last["ended_seq"]
@@ -196,7 +196,7 @@ def _build_parts(
 
 
 def _last_round(ended: Iterable[int | None]) -> int | None:
-    """Return the round in which the last of the moves ended; None while any is pending."""
+    """Return the round in which the last of the moves ended; None: one is pending."""
     rounds = list(ended)
     return None if None in rounds else max(seq for seq in rounds if seq is not None)
 
@@ -228,7 +228,10 @@ def _find_first(lake: Lake, query: str, parameters: Sequence[object]) -> Row | N
 
 
 def _build_sentence(decision: Row, parts: tuple[BrokerPart, ...], owner: str | None) -> str:
-    """Say what was decided, why, and how it ended: as done only where reports confirm it."""
+    """Return the sentences of a decision: the action, the reason, the end.
+
+    The action is in the past tense only if reports confirm it.
+    """
     why = explain_rule(decision["rule"], decision["source"], decision["explain"])
     dry = ", in a dry run," if decision["dry_run"] else ""
     begin = f"Round {decision['seq']} of {decision['cluster']}{dry}"
@@ -237,7 +240,7 @@ def _build_sentence(decision: Row, parts: tuple[BrokerPart, ...], owner: str | N
 
 
 def _describe_approval(decision: Row) -> str:
-    """Say who approved a decision, and at what usages."""
+    """Describe who approved a decision, and at which usages; empty: it was not approved."""
     if not decision["approved_by"]:
         return ""
     text = f"{decision['approved_by']} approved it ({decision['proposal_id']})."
@@ -259,7 +262,7 @@ _MOVE, _HAVE = ("moved", "moved", "move"), ("had", "had", "have")
 
 
 def _describe_action(decision: Row) -> str:
-    """Say what was decided; in the past tense only where it was carried out."""
+    """Describe the action of a decision, in the past tense only if it was carried out."""
     destination = decision["destination"]
     target = f" for {destination}" if destination else ", its new broker to be found"
     bundle, source = decision["bundle"], decision["source"]
@@ -275,7 +278,7 @@ def _describe_action(decision: Row) -> str:
 
 
 def _describe_end(decision: Row, parts: tuple[BrokerPart, ...], owner: str | None) -> str:
-    """Say how a decision ended, or that it is pending; `owner`: the broker of its bundle now."""
+    """Describe how a decision ended, or that it is pending. `owner`: the bundle's broker now."""
     if decision["dry_run"]:
         return "It was not published."
     if decision["outcome"] is None:
@@ -299,7 +302,7 @@ def _describe_end(decision: Row, parts: tuple[BrokerPart, ...], owner: str | Non
 
 
 def _describe_place(decision: Row, owner: str | None) -> str:
-    """Say where the bundle of a decision is that was not carried out."""
+    """Describe the place of the bundle after a decision that was not carried out."""
     stays = decision["outcome"] in ("refused", "expired")
     if stays and decision["kind"] in MOVES:
         return f". The bundle stayed at {decision['source']}."
@@ -353,7 +356,7 @@ def _describe_scope(row: Row) -> str:
 def require_broker(lake: Lake, broker: str, cluster: str | None) -> list[str]:
     """Return the clusters whose rounds have seen a broker, dead or alive.
 
-    Raises QueryError (exit code 2) where no round has.
+    Raises QueryError (exit code 2) if no round has.
     """
     query = """
         SELECT DISTINCT cluster FROM broker_loads
@@ -368,7 +371,7 @@ def require_broker(lake: Lake, broker: str, cluster: str | None) -> list[str]:
 
 
 def explain_round(lake: Lake, cluster: str, seq: int) -> Row:
-    """Return what a round saw, decided and refused. Raises QueryError where it wasn't logged."""
+    """Return the inputs, decisions and refusals of a round. Raises QueryError if not logged."""
     query = "SELECT * FROM rounds WHERE cluster = $1 AND seq = $2 ORDER BY log_seq DESC LIMIT 1"
     row = _find_first(lake, query, [cluster, seq])
     if row is None:
@@ -397,7 +400,7 @@ def explain_round(lake: Lake, cluster: str, seq: int) -> Row:
 
 
 def _explain_missing_round(lake: Lake, cluster: str, seq: int) -> str:
-    """Say that the log lacks a round, and which rounds or clusters it has."""
+    """Explain that the log lacks a round, with the rounds or clusters that it has."""
     query = "SELECT min(seq) AS low, max(seq) AS high FROM rounds WHERE cluster = $1"
     bounds = _find_first(lake, query, [cluster])
     if bounds is not None and bounds["high"] is not None:

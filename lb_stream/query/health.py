@@ -1,7 +1,7 @@
-"""Judge from facts about job, clusters, tables and disk whether the balancer is well.
+"""Judges from facts about job, clusters, tables and disk whether the balancer is healthy.
 
-Every screen takes its verdict from here: `lbctl status`, the warning above the output of other
-commands, the job's own `/health`. Times are ms since the epoch.
+Every screen has its verdict from here: `lbctl status`, the warning above the output of other
+commands, the job's `/health`. Times are ms since the epoch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EXIT_CODES: dict[State, int] = {"healthy": 0, "ended": 0, "degraded": 1, "down":
 SUSPENDING = frozenset({"mass_disappearance", "everything_silent"})
 """Rules by which brokers that vanish suspend their cluster (core.observing.liveness)."""
 LAG_LIMIT = 5_000
-"""Records that may wait to be read, where the settings don't limit the records of a batch."""
+"""Most unread records without a finding, if the settings don't limit the records of a batch."""
 LATE_MS = 60_000
 """A job is late when its last batch is older than this.
 
@@ -32,10 +32,10 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """The job, as far as it can be seen from here.
+    """Facts about the job.
 
-    `epoch` None: no job has ever been started. `running` None: not known. `evidence`: where
-    `running` comes from.
+    `epoch` None: no job has ever been started. `running` None: not known. `evidence`: the source of
+    `running`, as text.
     """
 
     pipeline: str
@@ -47,7 +47,7 @@ class JobFacts:
     evidence: str = ""
     last_batch_ms: int | None = None
     lag_records: int | None = None
-    ticks: bool = True  # whether time passes without reports
+    ticks: bool = True  # whether the job sends ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class StandbyFacts:
 class ClusterFacts:
     """One cluster after its last logged round.
 
-    `retry_ms`: when the next round is tried after too many failed ones; 0: at once.
+    `retry_ms`: time of the next round, after too many failed ones; 0: at once.
     """
 
     cluster: str
@@ -72,12 +72,12 @@ class ClusterFacts:
     retry_ms: int = 0
     suspended_by: str | None = None  # the rule
     paused: bool = False
-    held: str = ""  # why balancing may move nothing: a freeze, no open window; empty: it may
+    held: str = ""  # text of the freeze or closed window that forbids moves; empty: none does
     mode: Literal["observe", "approve", "act"] = "act"
-    proposals: int = 0  # those that wait for approval
-    drained: tuple[str, ...] = ()  # brokers with the command, whether or not they are empty
-    draining: tuple[str, ...] = ()  # the drained brokers that have bundles or are to get some
-    limited: tuple[str, ...] = ()  # brokers with as many pending moves as are allowed
+    proposals: int = 0  # that wait for approval
+    drained: tuple[str, ...] = ()  # draining and drained brokers
+    draining: tuple[str, ...] = ()  # those of them that have bundles or are to get some
+    limited: tuple[str, ...] = ()  # brokers with the maximum of pending moves
     brokers: int = 0
     silent: tuple[str, ...] = ()  # recently dead, or their silence suspends the cluster
     gone: tuple[str, ...] = ()  # dead for long, or departed
@@ -97,7 +97,7 @@ class ClusterFacts:
         return self.suspended_by is not None or self.retry_ms > 0
 
     def state_of(self, broker: str) -> str:
-        """Return the gravest state of a broker; empty where it is active and not limited."""
+        """Return the gravest state of a broker; empty: it is active and not limited."""
         states = ("silent", "gone", "draining", "drained", "limited")
         return next((state for state in states if broker in getattr(self, state)), "")
 
@@ -117,7 +117,7 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True)
 class DemoEnd:
-    """The end of the demo that wrote the tables. `at`: when; `how`: balanced, or why not."""
+    """The end of the demo that wrote the tables. `at`: time; `how`: "balanced", or the reason."""
 
     at: str
     how: str
@@ -132,8 +132,8 @@ class DemoEnd:
 class Facts:
     """All facts at one moment.
 
-    `kafka`: why Kafka doesn't answer; None: it does, or wasn't asked. `disk_free`: bytes; None: not
-    known.
+    `kafka`: the reason why Kafka doesn't answer; None: it does, or was not tried. `disk_free`:
+    bytes; None: not known.
     """
 
     now_ms: int
@@ -145,16 +145,16 @@ class Facts:
     lag_limit: int = LAG_LIMIT  # records
     skipped_records: tuple[str, ...] = ()  # poison records: topic, partition, offset
     standbys: tuple[StandbyFacts, ...] | None = None  # None: not known
-    demo_end: DemoEnd | None = None  # where a demo that has ended wrote the tables
-    searches_poison_record: bool = False  # reads the batch in pieces that ended the job repeatedly
+    demo_end: DemoEnd | None = None  # if a demo wrote the tables and has ended
+    searches_poison_record: bool = False  # the job reads a batch that has ended it in pieces
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is so, how grave it is, and what to do about it.
+    """One fact for operators, how grave it is, and what to do about it.
 
-    A finding whose state is healthy is only worth knowing; the others are events.
-    `subjects`: brokers, each of which is an event of its own.
+    A finding whose state is not healthy is an event. `subjects`: brokers, each of which is an event
+    of its own.
     """
 
     state: State
@@ -167,7 +167,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How the balancer is: as its gravest finding. `findings`: all, the gravest first."""
+    """The state of the balancer, which is that of its gravest finding.
+
+    `findings`: all of them, the gravest first.
+    """
 
     state: State
     sentence: str
@@ -179,7 +182,7 @@ class Verdict:
 
 
 def judge(facts: Facts) -> Verdict:
-    """Judge how the balancer is."""
+    """Return the verdict on the balancer."""
     if facts.demo_end is not None:
         advice = "`lbctl demo --keep` runs one that goes on until Ctrl-C"
         return Verdict("ended", f"ended: {facts.demo_end.sentence}: {advice}", ())
@@ -197,7 +200,7 @@ def judge(facts: Facts) -> Verdict:
 
 
 def explain_staleness(facts: Facts) -> str | None:
-    """Say why the tables aren't up to date, for the warning on every screen; None: they are."""
+    """Explain why the tables aren't up to date, for the warning on every screen; None: they are."""
     if facts.demo_end is not None:
         return f"{facts.demo_end.sentence}; what is shown is how it was then"
     found = next(_running_findings(facts), None)
@@ -213,7 +216,7 @@ def explain_staleness(facts: Facts) -> str | None:
 
 
 def list_job_findings(facts: Facts) -> Iterator[Finding]:
-    """Yield what keeps the job from deciding, or from deciding on current figures."""
+    """Yield the findings that keep the job from deciding, or from deciding on current figures."""
     if facts.demo_end is not None:
         yield Finding("down", facts.demo_end.sentence, "`lbctl demo --keep` runs one that goes on")
         return
@@ -225,6 +228,7 @@ def list_job_findings(facts: Facts) -> Iterator[Finding]:
 
 
 def _all_findings(facts: Facts) -> Iterator[Finding]:
+    """Yield all findings, in no order of gravity."""
     yield from _kafka_findings(facts)
     yield from _running_findings(facts)
     yield from _poison_findings(facts)
@@ -313,7 +317,7 @@ def _lag_findings(facts: Facts) -> Iterator[Finding]:
 
 
 def _cluster_problems(cluster: ClusterFacts, now_ms: int) -> Iterator[Finding]:
-    """Yield what keeps a cluster from being balanced."""
+    """Yield the findings that keep a cluster from being balanced."""
     name, why = cluster.cluster, f"lbctl explain --round {cluster.cluster}:{cluster.seq}"
     if cluster.suspended_by is not None:
         silent = _count_and_name(cluster.silent)
@@ -345,7 +349,7 @@ def _cluster_problems(cluster: ClusterFacts, now_ms: int) -> Iterator[Finding]:
 
 
 def _cluster_notes(cluster: ClusterFacts) -> Iterator[Finding]:
-    """Yield what operators and settings have set in a cluster, and brokers that are gone."""
+    """Yield a cluster's findings that are no problem: settings, operators' state, gone brokers."""
     name = cluster.cluster
     if cluster.unmatched:
         text = f"{name}: warning: no live broker matches {_count_and_name(cluster.unmatched)}"
@@ -396,7 +400,7 @@ def _count_and_name(names: tuple[str, ...]) -> str:
 
 
 def describe_duration(ms: float) -> str:
-    """Return a length of time as a text: 3 s, 12 min, 5 h, 2 d."""
+    """Describe a duration: 3 s, 12 min, 5 h, 2 d."""
     seconds = max(0, int(ms / 1000))
     for unit, unit_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * unit_s:

@@ -22,23 +22,21 @@ if TYPE_CHECKING:
     """The open tables."""
 
 Row = dict[str, Any]
-"""A row that a query gives: column → value. The query says which columns, and of what types."""
+"""A row of a query's result: column → value. Columns and types depend on the query."""
 
 READ_ONLY = (
     "SET temp_directory = ''",  # else a folder .tmp here takes what doesn't fit into memory
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
-"""Settings with which a query reads the tables only and writes no file: no COPY TO, no ATTACH, no
-EXPORT, no INSTALL."""
+"""Settings that let a query only read the tables: it can't COPY TO, ATTACH, EXPORT or INSTALL."""
 
 
 def open_lake(folder: Store, require_columns: bool = True) -> Lake:
-    """Return a connection that has each table of `contracts.tables` under its name, as of now.
+    """Return a connection with each table of `contracts.tables` under its name, as of now.
 
-    A table that doesn't exist yet is empty. Raises NoTables where there is no table at all.
-    Raises QueryError for a table that can't be read; with `require_columns`, also for one that
-    lacks columns.
+    A missing table is empty. Raises NoTables if all are missing, QueryError for a table that can't
+    be read, and, with `require_columns`, for one that lacks columns.
     """
     import duckdb
 
@@ -55,7 +53,7 @@ def open_lake(folder: Store, require_columns: bool = True) -> Lake:
             "--set stream.tables=FOLDER"
         )
     lake = duckdb.connect()
-    # Else DuckDB would take a misspelt table for a variable of this program.
+    # Otherwise DuckDB takes a misspelt table for a variable of this program.
     lake.execute("SET python_enable_replacements = false")
     lake.execute("SET TimeZone = 'UTC'")
     for macro in MACROS:
@@ -117,10 +115,7 @@ def list_columns(table: str) -> list[tuple[str, str, str]]:
 
 
 def _find_readable_rows(folder: Store, spec: TableSpec) -> Dataset | pa.Table | None:
-    """Return what DuckDB can scan; None where there is no such table.
-
-    Raises QueryError for a damaged table.
-    """
+    """Return a table's rows for DuckDB; None: it doesn't exist. Raises QueryError if damaged."""
     try:
         return _find_rows(folder, spec)
     except PermissionError:
@@ -134,7 +129,7 @@ def _find_readable_rows(folder: Store, spec: TableSpec) -> Dataset | pa.Table | 
 
 
 def _describe_repair(spec: TableSpec) -> str:
-    """Say what to do about a table that can't be read."""
+    """Describe the remedy for a table that can't be read."""
     from lb_stream.io.tables.rebuild import rebuildable_tables
 
     if spec.name in rebuildable_tables():
@@ -143,7 +138,7 @@ def _describe_repair(spec: TableSpec) -> str:
 
 
 def _find_rows(folder: Store, spec: TableSpec) -> Dataset | pa.Table | None:
-    """Return a dataset where possible: of it DuckDB reads only the columns and files it needs."""
+    """Return a table's rows, as a dataset if possible, of which DuckDB reads only needed parts."""
     import pyarrow as pa
 
     from lb_stream.io.tables.delta import dataset, existing_table
@@ -165,7 +160,7 @@ def run(
 ) -> Lake:
     """Execute a query and return its result.
 
-    Raises QueryError (exit code 2), which names the tables or columns that there are.
+    Raises QueryError (exit code 2), which names the existing tables or columns.
     """
     import duckdb
 
@@ -178,8 +173,8 @@ def run(
 def build_last_loads_query(lake: Lake, cluster: str) -> str:
     """Return the subquery for rows of broker_loads of a cluster's last round with a report.
 
-    The cluster is its $1. The round's number stands in the text: files have bounds of their
-    numbers, so that DuckDB reads only the file with this round.
+    The cluster is its $1. The round's number is part of the text: as files have bounds of their
+    numbers, DuckDB reads only the file with this round.
     """
     (last,) = records(
         run(lake, "SELECT max(log_seq) AS log_seq FROM broker_loads WHERE cluster = $1", [cluster])
@@ -221,8 +216,8 @@ _DELETED = """
 def build_loaded_bundles_query(lake: Lake, cluster: str) -> str:
     """Return the subquery for rows of bundle_averages that count as load. The cluster is its $1.
 
-    Bundles that were split, merged or deleted don't count, although their averages are kept for a
-    while; nor do system bundles of dead brokers.
+    Bundles that were split, merged or deleted don't count, although the table has them for a while.
+    System bundles of dead brokers don't count either.
     """
     quoted = (
         "'" + name.replace("'", "''") + "'" for name in sorted(find_ended_bundles(lake, cluster))
@@ -233,7 +228,7 @@ def build_loaded_bundles_query(lake: Lake, cluster: str) -> str:
 
 
 def find_ended_bundles(lake: Lake, cluster: str) -> frozenset[str]:
-    """Return the bundles that bundle_averages still has and that no broker will serve again."""
+    """Return the bundles of bundle_averages that no broker will serve again."""
     from lb_stream.core.model.names import is_system_bundle, namespace_of
     from lb_stream.core.observing.gone import find_gone_bundles
 
@@ -264,7 +259,7 @@ def query_columns(lake: Lake, query: str, parameters: dict[str, object]) -> pa.T
 def _explain_error(query: str, error: Exception) -> str:
     """Return DuckDB's message, with the columns of the tables that the query names.
 
-    Where it names none, all tables are listed.
+    If it names none, all tables are listed.
     """
     import duckdb
 

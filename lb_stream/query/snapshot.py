@@ -1,4 +1,4 @@
-"""Read from the tables what `lbctl monitor` shows: all figures are of one moment."""
+"""Reads the figures of `lbctl monitor` from the tables, all of one moment."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 Rows = list[Row]
 
 REFUSALS_SINCE_MS = 600_000
-"""Refusals are counted from this long before the last round."""
+"""Refusals of this time before the last round are counted."""
 DECISIONS = 50
-"""Last decisions that are listed."""
+"""Number of the last decisions that are listed."""
 BATCHES = 100
-"""Last batches of which medians are taken."""
+"""Number of the last batches of which medians are taken."""
 
 _LOADS = """
     SELECT cluster, broker, alive, active, usage_ratio,
@@ -100,8 +100,8 @@ _TIMINGS = f"""
 class Snapshot:
     """The tables at one moment.
 
-    `timings`: medians of the last batches in ms, and `lag_records` of the last batch; empty where
-    there was no batch.
+    `timings`: medians of the last batches in ms, and `lag_records` of the last batch; empty: there
+    was no batch.
     """
 
     clusters: Rows
@@ -119,13 +119,13 @@ class Snapshot:
 
 
 def load_snapshot(tables: Store, cluster: str | None = None) -> Snapshot:
-    """Return the tables as they are now. Raises QueryError where there are none."""
+    """Return the tables as they are now. Raises QueryError if there are none."""
     with open_lake(tables) as lake:
         return read_snapshot(lake, cluster)
 
 
 def read_snapshot(lake: Lake, cluster: str | None) -> Snapshot:
-    """Return what open tables say; `cluster` None: of all clusters."""
+    """Return the snapshot of open tables. `cluster` None: of all clusters."""
     queries = [_CLUSTERS, _LOADS, _PENDING, _DECISIONS, _REFUSALS]
     clusters, brokers, pending, decisions, refusals = (
         records(run(lake, query, [cluster])) for query in queries
@@ -137,6 +137,6 @@ def read_snapshot(lake: Lake, cluster: str | None) -> Snapshot:
 
 
 def measure_imbalance(brokers: Rows) -> float | None:
-    """Return max over mean throughput of the active brokers; None where nothing flows."""
+    """Return max ÷ mean throughput of the active brokers; None: they have no throughput."""
     rates = [row["latest_bytes_per_s"] or 0.0 for row in brokers if row["active"]]
     return max(rates) * len(rates) / sum(rates) if sum(rates) else None

@@ -81,9 +81,9 @@ RULES_BY_PLACE: Mapping[str, tuple[str, ...]] = {
 
 
 def explain_rule(rule: str, source: str | None, explain: Mapping[str, Any]) -> str:
-    """Say why a decision was made.
+    """Explain why a decision was made.
 
-    A rule without a sentence, such as a plug-in's, is named with its figures.
+    For a rule without a sentence, such as a plug-in's, return its name and figures.
     """
     figures = {
         name: figure(explain.get(name), explain.get("unit")) for name in ("saw", "limit", "average")
@@ -96,14 +96,14 @@ def explain_rule(rule: str, source: str | None, explain: Mapping[str, Any]) -> s
 
 
 def describe_state(row: Row) -> str:
-    """Return one word or two for a decision's state: its outcome, pending or dry run."""
+    """Return a decision's state in one or two words: its outcome, pending or dry run."""
     return DRY_RUN if row["dry_run"] else str(row["outcome"] or PENDING)
 
 
 def describe_outcome(row: Row) -> str:
-    """Say for lists and feeds how a decision ended; with the reason, unless it was confirmed.
+    """Describe how a decision ended; with the reason, unless it was confirmed.
 
-    `row`: dry_run, outcome, took_ms and detail, as the tables decisions and outcomes have them.
+    `row`: dry_run, outcome, took_ms and detail, as in the tables decisions and outcomes.
     """
     if row["dry_run"] or row["outcome"] is None:
         return describe_state(row)
@@ -113,9 +113,9 @@ def describe_outcome(row: Row) -> str:
 
 
 def explain_outcome(row: Row) -> str:
-    """Say why a decision was not carried out, in the words of the program that ended it.
+    """Return the reason why a decision was not carried out, as the job or agent gave it.
 
-    Empty where it was carried out, is pending, or has no reason.
+    Empty if it was carried out, is pending, or has no reason.
     """
     if row["outcome"] is None or is_confirmed(row):
         return ""
@@ -128,25 +128,25 @@ def is_confirmed(row: Row) -> bool:
 
 
 def explain_refusal(rule: str) -> str:
-    """Say why nothing was done."""
+    """Explain a refusal by a rule."""
     known = _find_rule(REFUSES, rule)
     return known.sentence if known is not None else rule.replace("_", " ")
 
 
 def explain_closed(shut: Closed) -> str:
-    """Say why balancing may move nothing now, and until when."""
+    """Explain why balancing may move nothing now, and until when."""
     until = "" if shut.until_ms is None else f", until {clock(shut.until_ms)}"
     return explain_refusal(shut.rule.name) + (f" ({shut.why})" if shut.why else "") + until
 
 
 def explain_exclusion(rule: str) -> str:
-    """Say why a broker was no candidate."""
+    """Explain why a broker was no candidate."""
     known = FILTERED_BY.get(rule)
     return known.sentence if known is not None else rule.replace("_", " ")
 
 
 def place_of_rule(rule: str) -> str:
-    """Return a refusing rule's place, one of PLACES; empty where it has none or isn't known."""
+    """Return a refusing rule's place, one of PLACES; empty: it has none, or the rule is unknown."""
     known = _find_rule(REFUSES, rule)
     return known.place if known is not None else ""
 

@@ -1,4 +1,4 @@
-"""Refusals: what was considered and not done, with a row for each round, rule and broker."""
+"""Refusals: actions that rules have forbidden, with a row for each round, rule and broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_SUBJECTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A rule that kept something from being done, with what it saw and its limit, in `unit`."""
+    """A rule that forbade an action, with the values that it saw and its limit, in `unit`."""
 
     rule: str
     broker: str | None

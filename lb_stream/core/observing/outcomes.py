@@ -72,14 +72,14 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """What a round shows about one pending decision."""
+    """The evidence of a round about one pending decision."""
 
     owner: str | None  # of its bundle
     since_ms: int  # since when the bundle has been there, or unassigned
     known: bool  # the view has the bundle
-    replaced: bool  # reports name what a split or merge makes
+    replaced: bool  # reports name the bundles that a split or merge makes
     heard: bool  # the source has reported
-    refusal: Ack | None  # by the broker that was asked
+    refusal: Ack | None  # by the asked broker
 
 
 def select_valid_acks(acks: Iterable[tuple[str, Ack]], memory: Memory) -> tuple[Ack, ...]:
@@ -108,13 +108,13 @@ def settle_decisions(view: ClusterView, memory: Memory, acks: tuple[Ack, ...]) -
     if not memory.pending:
         return Settled((), ())
     now_ms = view.now_ms
-    # What the view, the acknowledgements and the brokers' lives show.
+    # The evidence of the view, acknowledgements, deaths and restarts.
     refused = {ack.decision_id: ack for ack in acks if ack.outcome in ("refused", "failed")}
     dead, starts = find_dead(view), view.brokers.starts()
     reported = {*view.brokers.names, None}
     bundles = [bundle for pending in memory.pending for bundle in pending.bundles]
     rows: dict[str, int] = dict(zip(bundles, view.bundles.rows_of(bundles).tolist(), strict=True))
-    # Which decisions have ended: by reports, refusals and time; by a death; by a restart.
+    # The decisions that have ended: by reports, refusals and time; by a death; by a restart.
     ended: list[tuple[Pending, Outcome]] = []
     still_pending: list[Pending] = []
     restarted: set[str] = set()
@@ -140,7 +140,7 @@ def settle_decisions(view: ClusterView, memory: Memory, acks: tuple[Ack, ...]) -
 def _gather_evidence(
     view: ClusterView, pending: Pending, rows: Mapping[str, int], heard: bool, refusal: Ack | None
 ) -> _Evidence:
-    """Return what shows how a decision ended; `rows`: bundle → its row in the view, or -1."""
+    """Return the evidence about a decision; `rows`: bundle → its row in the view, or -1."""
     row = rows[pending.bundle]
     owner = view.find_owner(row)
     if pending.neighbour is not None and owner in (None, pending.source):
@@ -163,7 +163,7 @@ def _build_outcome(
     `dead`: broker → when it was heard last.
     """
     outcome, detail = ending
-    # A death is no report: what it ends, ends now, not when the bundle came to its owner.
+    # A decision that a death ends, ends now, not when the bundle came to its owner.
     since_decided = shown.since_ms >= pending.issued_ms
     by_report = outcome in ("confirmed", "superseded") and since_decided
     at_ms = shown.since_ms if by_report else now_ms
@@ -182,7 +182,7 @@ def _build_outcome(
 
 def _find_ending(pending: Pending, shown: _Evidence, now_ms: int) -> tuple[Ending, str] | None:
     """Return how a decision ended by reports, a refusal or time, and why; None: it has not."""
-    # What reports show comes first: a broker may refuse what it has done after all.
+    # Reports count before refusals: a broker may carry out a decision that it has refused.
     if pending.kind == "assign":
         ending = _find_assignment_ending(pending, shown)
     elif pending.kind in RESHAPES:
@@ -277,7 +277,7 @@ def find_unserved_since(known: ClusterView, row: int) -> int | None:
 
 
 def _is_replaced(view: ClusterView, pending: Pending, row: int) -> bool:
-    """Whether reports show what a split or merge makes.
+    """Whether reports show the bundles that a split or merge makes.
 
     A split: a bundle inside the parent's range has an owner or was named by a later report. For a
     merge, the same holds of the merged bundle. `row`: the bundle's row in the view, or -1.
