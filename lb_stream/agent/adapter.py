@@ -10,7 +10,7 @@ from lb_stream.core.splitting import Topics
 
 
 class BrokerError(Exception):
-    """A broker did not do or answer what it was asked.
+    """A broker did not carry out a request, or did not answer it.
 
     The text explains it in full: it is logged as one line, and the decision fails.
     """

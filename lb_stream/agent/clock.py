@@ -1,4 +1,4 @@
-"""The clock by which decisions expire: that of Kafka, which stamps records, not this machine's."""
+"""The clock by which decisions expire: Kafka's, which stamps records, not this machine's."""
 
 from __future__ import annotations
 

@@ -24,10 +24,11 @@ class AgentError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """Where Kafka is, and what an agent reads and sends how often.
+    """The address of Kafka, and what an agent reads and sends, how often.
 
     - `ownership_topic`: None: decisions are not compared with their bundles' ownership records.
-    - `report_interval_s`: each broker's report is read so often, and sent if it is needed.
+    - `report_interval_s`: the time between two readings of each broker's report. A report is sent
+      if it is needed.
     - `make_throttle`: makes the throttle of one broker's reports; None: all are sent.
     - `make_split_watch`: makes the search for bundles that are too large, for each broker whose
       adapter has statistics; None: no search.

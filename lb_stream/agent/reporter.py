@@ -135,7 +135,7 @@ class Reporter:
         try:
             self._own_balancing[broker] = list(adapter.balances())
         except BrokerError as error:  # heartbeats repeat what was read last
-            log.info("whether the cluster of %s balances by itself is unknown: %s", broker, error)
+            log.info("whether the load manager of %s balances is unknown: %s", broker, error)
 
     def send_heartbeat(self, broker: str) -> None:
         """Send a heartbeat of a broker, if the broker is alive."""

@@ -1,4 +1,4 @@
-"""Addresses of pages. A page's address holds everything that the page shows, to be passed on."""
+"""Addresses of pages. An address says all that its page shows, so that it can be shared."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _require_proposals(page: Page, cluster: str, ids: Collection[str]) -> list[R
     if missing:
         raise HTTPException(
             409,
-            f"{', '.join(sorted(missing))}: waits for no approval any more; see "
+            f"{', '.join(sorted(missing))}: no longer waits for approval: see "
             f"{address.link('proposals', cluster=cluster)}",
         )
     return found

@@ -1,4 +1,4 @@
-"""Write messages for people who may be far from a terminal."""
+"""Writes the titles and texts of notifications."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from lb_stream.query.wording import EVENT_HEADLINES
 from lb_stream.settings.secrets import hide
 
 ENDINGS: dict[Event, str] = {
-    "moves_failing": "one was confirmed, or no more were tried",
-    "budget_exhausted": "it has room, or no more are wanted",
+    "moves_failing": "a move was confirmed, or none was tried any more",
+    "budget_exhausted": "the budget has room, or no more moves are wanted",
     "approval_wanted": "answered, expired, or impossible by now",
 }
-"""What the end of an event means, where it need not mean that all is well."""
+"""How these events end: their end need not mean that all is well."""
 MAX_LINES = 10
-"""Of each part of a message; the others are counted."""
+"""Lines of each part of a message; the others are only counted."""
 MAX_LINE_LENGTH = 400
 
 
 def build_title(message: Message, pipeline: str, same: bool = False) -> str:
     """Return a line with pipeline, headline, and number of events.
 
-    `same`: the title has to be the same from the begin of events to their end.
+    `same`: the title has to be the same at the begin of events and at their end.
     """
     headline = EVENT_HEADLINES[message.name]
     if same:
         return f"{pipeline}: {headline}"
     open_events = len(message.new) + len(message.lasting)
     if not open_events:
-        return f"{pipeline}: over: {headline}"
+        return f"{pipeline}: resolved: {headline}"
     number = f" ({open_events})" if open_events > 1 else ""
     prefix = "" if message.new or message.ended else "still: "
     return f"{pipeline}: {prefix}{headline}{number}"
@@ -54,8 +54,8 @@ def build_body(message: Message) -> str:
 
     lines = [
         *_build_part("", message.new, describe_new),
-        *_build_part("still so:", message.lasting, describe_lasting),
-        *_build_part("over:", message.ended, describe_ended),
+        *_build_part("lasting:", message.lasting, describe_lasting),
+        *_build_part("resolved:", message.ended, describe_ended),
     ]
     if message.is_last:
         lines.append("This target gets no other message this hour: notify.max_messages_per_hour.")
@@ -63,7 +63,7 @@ def build_body(message: Message) -> str:
 
 
 def _describe_end(entry: OpenEvent) -> str:
-    """Return what an ended event was about, and how it ended where that isn't sure."""
+    """Return the subject of an ended event, and how the event ended if that isn't certain."""
     event = entry.event
     name = ", ".join(filter(None, (event.cluster, event.subject))) or EVENT_HEADLINES[event.name]
     ending = entry.ending or ENDINGS.get(event.name, "")

@@ -1,4 +1,4 @@
-"""Follow events from their begin to their end.
+"""Follows events from begin to end.
 
 Pure: times are arguments, ms since the epoch.
 """
@@ -108,6 +108,6 @@ def _is_unknown(key: Key, found: HealthEvents) -> bool:
 def drop_resolved(opened: Mapping[Key, OpenEvent], keys: Collection[Key]) -> dict[Key, OpenEvent]:
     """Return the events without those that have ended, unless `keys` has them.
 
-    `keys`: of events of whose end a target is still to be notified.
+    `keys`: of events about whose end a target must still be notified.
     """
     return {key: entry for key, entry in opened.items() if entry.ended_ms is None or key in keys}

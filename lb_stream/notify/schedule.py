@@ -1,4 +1,4 @@
-"""Decide when a target gets which message: one for all events of a name, at a limited pace.
+"""Decides when a target gets which message: one for all events of a name, at a limited rate.
 
 Pure: times are arguments, ms since the epoch.
 """
@@ -46,7 +46,7 @@ class TargetState:
 
     @property
     def keys(self) -> frozenset[Key]:
-        """Return the events that the target has been sent, and not the end of."""
+        """Return the events of which the target knows the begin, and not the end."""
         return frozenset(key for sent in self.sent.values() for key in sent.keys)
 
 

@@ -1,4 +1,4 @@
-"""Keep in a file what was sent: a watcher that is started again sends nothing twice."""
+"""Saves in a file which messages were sent, so that a restarted watcher sends none twice."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ _APPRISE_LOGGERS = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A target's answer to a message. `took_ms`: how long it was waited for."""
+    """A target's answer to a message. `took_ms`: the time until it came."""
 
     is_accepted: bool
     text: str

@@ -1,4 +1,4 @@
-"""Read events again and again, send each target the messages that are due, and keep what was sent.
+"""Reads events repeatedly, sends each target its due messages, and saves what was sent.
 
 Each target has a thread: a slow one delays neither others nor the next reading.
 """
@@ -95,7 +95,7 @@ class Watcher:
         self._save_state()
 
     def wait_for_answers(self, seconds: float) -> None:
-        """Wait for this time, or until a target answers, as answers are to be saved at once."""
+        """Wait for `seconds`, or until a target answers: an answer is saved at once."""
         if self._sent:
             answers = [sent.answer for sent in self._sent.values()]
             wait(answers, timeout=seconds, return_when=FIRST_COMPLETED)
@@ -103,7 +103,7 @@ class Watcher:
             time.sleep(seconds)
 
     def finish_sending(self, now_ms: int) -> bool:
-        """Wait for all answers that are due yet; return whether there was any."""
+        """Wait for all answers that have not come yet; return whether there was any."""
         answers = [sent.answer for sent in self._sent.values()]
         wait(answers)
         self._take_answers(now_ms)
@@ -111,7 +111,7 @@ class Watcher:
         return bool(answers)
 
     def close(self) -> None:
-        """Let no further message begin."""
+        """Send no further messages."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _send(self, target: Target, message: Message) -> None:
@@ -127,7 +127,7 @@ class Watcher:
         self.last_reading_failed = False
         try:
             found = self._read_events()
-        # Whatever the failure is: people are to be notified of it, so it must not end the watcher.
+        # Targets are notified of any failure, so it must not end the watcher.
         except Exception as error:
             text = f"the tables can't be read ({type(error).__name__}: {error})"
             interval_s = self._settings.poll_interval_ms / 1000
@@ -177,7 +177,7 @@ class Watcher:
             self._saved = self.state
         except OSError as error:  # a full disk is an event to notify of: the watcher goes on
             self._warn(
-                f"can't keep what has been sent ({error}): after a restart some of it is sent again"
+                f"can't save what was sent ({error}): after a restart some messages are sent again"
             )
 
 

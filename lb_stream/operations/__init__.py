@@ -1,5 +1,5 @@
-"""Operators' commands, one in each file: its fields, its effect, its opposite, how people give it.
+"""Operators' commands, one in each file: fields, effect, undo, and forms in lbctl and console.
 
-A file is named after its kind of command. It imports little: the round hands it what it decides
-with (`CommandContext`, `OperatorMoves`, `SettingsChange`).
+A file is named after its kind of command. It imports little: the round passes it the objects that
+it decides with (`CommandContext`, `OperatorMoves`, `SettingsChange`).
 """

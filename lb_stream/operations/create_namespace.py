@@ -62,7 +62,7 @@ class CreateNamespace(StateCommand):
     def apply(self, context: CommandContext) -> Effect:
         name, operator_state = self.namespace, context.operator_state
         if context.is_system_namespace(name):
-            text = f"{name} is the name of a heartbeat or SLA-monitor namespace: brokers make those"
+            text = f"{name} is the name of a heartbeat or SLA-monitor namespace, which brokers make"
             return refused("system_namespace", text)
         if name in operator_state.deleted:
             text = f"{name} is being deleted: try again when all its bundles are forgotten"

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     CommandLine(
         "clusters declare-dead",
         "clusters declare-dead eu-1",
-        "Declare silent brokers dead at once; that ends the wait after a mass disappearance.",
+        "Declare silent brokers dead at once; this ends the wait after a mass disappearance.",
         cluster="argument",
         preview=True,
     ),
     role="admin",
-    effect="declares the brokers dead that are silent for too long (with `--broker`, one of "
-    "them). It ends the wait after a mass disappearance",
+    effect="declares dead all brokers that are silent for too long (with `--broker`, one of "
+    "them). This ends the wait after a mass disappearance",
     buttons=[
         Button(
             "declare-dead",
@@ -67,7 +67,8 @@ class DeclareDead(StateCommand):
             return context.unknown_broker(broker)
         if not silent or broker not in (None, *silent):
             return refused(
-                "speaks", f"{_explain_speaking(broker, silent)}: drain a broker that speaks"
+                "speaks",
+                f"{_explain_speaking(broker, silent)}: a broker that reports can be drained",
             )
         dead = context.declared_dead | set(silent if broker is None else [broker])
         text = f"declared dead: {named(sorted(dead))}; their bundles go to others"

@@ -48,7 +48,7 @@ class DeleteNamespace(StateCommand):
 
     kind: Literal["delete-namespace"] = "delete-namespace"
     namespace: Annotated[NamespaceName, argument("TENANT/NAMESPACE")]
-    instead = "a deleted namespace can't be restored: lbctl namespaces create makes one of its name"
+    instead = "a deleted namespace can't be restored: lbctl namespaces create makes an empty one"
 
     def apply(self, context: CommandContext) -> Effect:
         name, operator_state = self.namespace, context.operator_state

@@ -67,22 +67,22 @@ class DrainBroker(StateCommand):
             stay = f"its {plural(len(serves), 'bundle')} stay because decisions aren't published"
             return done(f"dry run: {broker} takes no bundle, and {stay}", drained=drained)
         if not serves and not arriving:
-            text = f"{broker} has no bundle, and takes none from now on"
+            text = f"{broker} has no bundle, and gets none from now on"
             if is_repeated:
                 text = f"{broker} is being drained already, and has no bundle"
             return done(text, drained=drained)
-        text = f"{broker} takes none from now on"
+        text = f"{broker} gets no bundle from now on"
         if serves:
-            text = f"{broker} gives up {plural(len(serves), 'bundle')}, and takes none from now on"
+            text = f"{broker} gives up {plural(len(serves), 'bundle')}, and gets none from now on"
         if arriving:
-            text += f"; {plural(len(arriving), 'bundle')} on the way to it will leave it again"
+            text += f"; {plural(len(arriving), 'bundle')} still moving to it will leave it again"
         if is_repeated:
             text = f"{broker} is being drained already; {text}"
         return Effect("accepted", text, None, {"drained": drained}, waits_for=broker)
 
     @classmethod
     def follow(cls, progress: Progress, waiting: Waiting) -> Waiting | Ended:
-        """End when the broker has no bundle and none is on its way to it."""
+        """End when the broker has no bundle and none is moving to it."""
         broker = str(waiting.broker)
         is_drained = broker in progress.operator_state.drained
         row = progress.broker_row(broker)
@@ -92,13 +92,13 @@ class DrainBroker(StateCommand):
             return Ended("done", f"{broker} is not alive any more: its bundles go to others")
         left, arriving = progress.bundles_at(row), progress.bundles_bound_for(row)
         if not left and not arriving:
-            return Ended("done", f"{broker} has no bundle any more, and none is on its way to it")
+            return Ended("done", f"{broker} has no bundle any more, and none is moving to it")
         if is_drained:
             return progress.with_moves_from(broker, waiting)
         if left:
             text = f"{broker} was undrained with {len(left)} bundles left: {named(left)}"
             return Ended("failed", text)
-        text = f"{broker} was undrained with {len(arriving)} bundles on their way to it"
+        text = f"{broker} was undrained with {len(arriving)} bundles moving to it"
         return Ended("failed", f"{text}: {named(sorted(arriving))}")
 
     def preview(self, present: Present) -> WhatIf:

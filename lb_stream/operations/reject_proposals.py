@@ -39,7 +39,7 @@ Subject = tuple[str, bool]
     CommandLine(
         "reject",
         'reject eu-1:4711:p0 --why "its topics go tonight" --for 12h',
-        "Reject proposals: the bundles stay as they are, and the like is not proposed for a while.",
+        "Reject proposals: for a time, nothing of the kind is proposed for their bundles.",
         handwritten=True,
     ),
     role="operator",

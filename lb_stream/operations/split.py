@@ -92,7 +92,7 @@ class Split(MoveCommand):
         bool, option("--unload", "-u"), Field(description="Unload the children afterwards.")
     ] = False
     instead = (
-        "a split can't be taken back: lbctl namespaces merge makes one bundle of two, where agents "
+        "a split can't be taken back: lbctl namespaces merge merges two bundles, if their agent "
         "can merge"
     )
 

@@ -117,7 +117,7 @@ def check_operators(now: Situation, drained: bool) -> Iterator[Check]:
     balancer, paused = now.config.balancer, bool(now.operator_state.paused)
     yield Check(
         "operators",
-        "have paused the balancing" if paused else "have not paused the balancing",
+        "an operator has paused balancing" if paused else "no operator has paused balancing",
         paused and not drained,
     )
     yield Check(
@@ -144,7 +144,7 @@ def check_windows(now: Situation, bundle: str | None, drained: bool) -> Iterator
     for name, own in limits.items():
         shut = closed(own, now.now_ms)
         if shut is None:
-            text = f"{name} is in no freeze, and in a window if it has any"
+            text = f"{name} has no freeze now, and no closed window"
             yield Check("disruption windows", text)
             continue
         text = f"{name}: {explain_closed(shut)}"
@@ -179,7 +179,7 @@ def check_approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check
         if rejection.bundle == bundle and rejection.until_ms > now.now_ms:
             action = "move" if rejection.is_move else "split"
             text = (
-                f"{rejection.by or 'an operator'} has rejected to {action} it, until "
+                f"{rejection.by or 'an operator'} has rejected a proposal to {action} it, until "
                 f"{clock(rejection.until_ms)}: {rejection.why}"
             )
             yield Check(
@@ -201,7 +201,7 @@ def check_approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check
     if now.config.balancer.mode == "approve" and not waiting:
         yield Check(
             "approval",
-            "moves of balancing wait for approval (mode = approve); no proposal about it does",
+            "moves of balancing wait for approval (mode = approve); no proposal is about it",
         )
 
 
@@ -234,7 +234,7 @@ def check_suspension(now: Situation) -> Iterator[Check]:
         rules = [held.rule]
         found = f"{held.rule} since {clock(held.since_ms)}: {explain_refusal(held.rule)}"
     if retry_ms > now.now_ms:
-        found = f"round after round failed: the next is tried at {clock(retry_ms)}"
+        found = f"the last rounds failed: the next is tried at {clock(retry_ms)}"
         yield Check("suspension", found, True, retry_ms)
     else:
         yield Check("suspension", found, bool(rules))
@@ -278,7 +278,7 @@ def check_pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Chec
         if bundle in command.queued:
             destination = command.command["arguments"].get("destination")
             to = "" if destination is None else f" to {destination}"
-            text = f"the command {command.command['id']} moves it{to}: that waits for the limits"
+            text = f"the command {command.command['id']} moves it{to} once limits leave room"
             return Check("pending", text, True)
     if not found:
         return Check("pending", "no decision about it is pending")
@@ -322,7 +322,7 @@ def check_limits(now: Situation, broker: str | None, bytes_per_s: float | None) 
         max_load = config.max_moved_mb_per_minute * MB
         full = load + (bytes_per_s or 0.0) > max_load
         text = (
-            f"{figure(load, 'bytes/s')} of {figure(max_load, 'bytes/s')}, it would add "
+            f"{figure(load, 'bytes/s')} of {figure(max_load, 'bytes/s')}; its move would add "
             f"{figure(bytes_per_s or 0.0, 'bytes/s')}"
         )
         yield Check("limits: traffic moved a minute", text + (room if full else ""), full, until_ms)
@@ -339,7 +339,7 @@ def check_budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     room_ms = found.room_ms()
     room = ""
     if not found.left:
-        room = "; there is never room" if room_ms is None else f"; room at {clock(room_ms)}"
+        room = "; it never leaves room" if room_ms is None else f"; room at {clock(room_ms)}"
     text = f"{len(found.until_ms)} of {found.limit}{room}"
     yield Check(name, text, not found.left and not drained, room_ms)
 
@@ -364,7 +364,7 @@ def check_policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check
     """Check whether policies let the bundles of its namespace move."""
     namespace = bundle.rpartition("/")[0]
     if is_system_bundle(bundle):
-        text = f"{namespace} is one of the system's: its bundle belongs to its broker"
+        text = f"{namespace} is a system namespace: its bundle belongs to its broker"
         yield Check("namespace", text, True)
         return
     live = [row["broker"] for row in now.loads if row["alive"]]

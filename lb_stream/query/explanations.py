@@ -252,8 +252,8 @@ def _describe_approval(decision: Row) -> str:
     to, there = decision["destination"], explain.get("destination_usage") is not None
     and_to = f" and {to} at {usages['destination_usage']}" if to and there else ""
     return (
-        f" With {decision['source']} at {usages['source_usage']} usage{and_to} (the busiest broker "
-        f"at {usages['max_usage']}, and to be at {usages['max_usage_after']} with it) {text}"
+        f" With {decision['source']} at {usages['source_usage']} usage{and_to} (max usage "
+        f"{usages['max_usage']}, with the move {usages['max_usage_after']}) {text}"
     )
 
 
@@ -264,13 +264,13 @@ _MOVE, _HAVE = ("moved", "moved", "move"), ("had", "had", "have")
 def _describe_action(decision: Row) -> str:
     """Describe the action of a decision, in the past tense only if it was carried out."""
     destination = decision["destination"]
-    target = f" for {destination}" if destination else ", its new broker to be found"
+    target = f" to {destination}" if destination else ", to a broker to be found"
     bundle, source = decision["bundle"], decision["source"]
     verbs, action = {
         "assign": (("gave", "given", "give"), f"{bundle} to {destination}"),
         "split": (_HAVE, f"{source} split {bundle} ({decision['algorithm']})"),
         "merge": (_HAVE, f"{source} merge {bundle} and {decision['neighbour']}"),
-    }.get(decision["kind"], (_MOVE, f"{bundle} away from {source}{target}"))
+    }.get(decision["kind"], (_MOVE, f"{bundle} from {source}{target}"))
     past, participle, infinitive = verbs
     if decision["dry_run"]:
         return f"would have {participle} {action}"

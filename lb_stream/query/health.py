@@ -184,7 +184,7 @@ class Verdict:
 def judge(facts: Facts) -> Verdict:
     """Return the verdict on the balancer."""
     if facts.demo_end is not None:
-        advice = "`lbctl demo --keep` runs one that goes on until Ctrl-C"
+        advice = "`lbctl demo --keep` runs a demo until Ctrl-C"
         return Verdict("ended", f"ended: {facts.demo_end.sentence}: {advice}", ())
     found = sorted(_all_findings(facts), key=lambda finding: -EXIT_CODES[finding.state])
     grave = [finding for finding in found if finding.state != "healthy"]
@@ -202,7 +202,7 @@ def judge(facts: Facts) -> Verdict:
 def explain_staleness(facts: Facts) -> str | None:
     """Explain why the tables aren't up to date, for the warning on every screen; None: they are."""
     if facts.demo_end is not None:
-        return f"{facts.demo_end.sentence}; what is shown is how it was then"
+        return f"{facts.demo_end.sentence}; the figures are of that time"
     found = next(_running_findings(facts), None)
     if found is None:
         return None
@@ -211,14 +211,16 @@ def explain_staleness(facts: Facts) -> str | None:
     )
     age = "no round has been logged"
     if newest:
-        age = f"what is shown is {describe_duration(facts.now_ms - newest)} old"
+        age = f"the figures are {describe_duration(facts.now_ms - newest)} old"
     return f"{found.description}; {age}: lbctl status says more"
 
 
 def list_job_findings(facts: Facts) -> Iterator[Finding]:
     """Yield the findings that keep the job from deciding, or from deciding on current figures."""
     if facts.demo_end is not None:
-        yield Finding("down", facts.demo_end.sentence, "`lbctl demo --keep` runs one that goes on")
+        yield Finding(
+            "down", facts.demo_end.sentence, "`lbctl demo --keep` runs a demo until Ctrl-C"
+        )
         return
     yield from _kafka_findings(facts)
     yield from _running_findings(facts)
@@ -234,7 +236,7 @@ def _all_findings(facts: Facts) -> Iterator[Finding]:
     yield from _poison_findings(facts)
     if facts.skipped_records:
         text = f"records that end the job were skipped: {_count_and_name(facts.skipped_records)}"
-        yield Finding("healthy", text, "see who sent them: rejected_reports has the reasons")
+        yield Finding("healthy", text, "find their sender: rejected_reports has the reasons")
     yield from _unknown_findings(facts)
     if facts.job.running and not facts.clusters:
         yield Finding(
@@ -249,11 +251,11 @@ def _all_findings(facts: Facts) -> Iterator[Finding]:
     yield from _lag_findings(facts)
     least = min(LEAST_DISK_BYTES, LEAST_DISK_SHARE * (facts.disk_size or 0))
     if facts.disk_free is not None and facts.disk_free < least:
-        text = f"{facts.disk_free / 2**30:.1f} GiB are free where the tables are"
+        text = f"{facts.disk_free / 2**30:.1f} GiB are free on the disk of the tables"
         yield Finding(
             "degraded",
             text,
-            "run `lbctl tables maintain`, or make room: a full disk ends the job",
+            "run `lbctl tables maintain`, or free some space: a full disk ends the job",
             event="disk_low",
         )
 
@@ -261,7 +263,7 @@ def _all_findings(facts: Facts) -> Iterator[Finding]:
 def _kafka_findings(facts: Facts) -> Iterator[Finding]:
     if facts.kafka is not None:
         text = f"Kafka doesn't answer ({facts.kafka})"
-        advice = "nothing is read or published without it; the job goes on once it answers"
+        advice = "without it nothing is read or published; the job continues once Kafka answers"
         yield Finding("down", text, advice, event="kafka_down")
 
 
@@ -295,7 +297,7 @@ def _running_findings(facts: Facts) -> Iterator[Finding]:
 
 def _poison_findings(facts: Facts) -> Iterator[Finding]:
     if facts.searches_poison_record:
-        found = "a batch has ended the job again and again"
+        found = "one batch has ended the job repeatedly"
         advice = "wait: the job reads it in pieces until it has found the poison record"
         yield Finding("degraded", found, advice, event="job_behind")
 
@@ -332,7 +334,7 @@ def _cluster_problems(cluster: ClusterFacts, now_ms: int) -> Iterator[Finding]:
         wait = ""
         if cluster.retry_ms > now_ms:
             wait = f", next try in {describe_duration(cluster.retry_ms - now_ms)}"
-        text = f"{name} is SUSPENDED (round after round failed{wait})"
+        text = f"{name} is SUSPENDED (its last rounds failed{wait})"
         yield Finding("degraded", text, f"the error: {why}", name, "cluster_suspended")
     elif cluster.error is not None:
         text = f"{name}'s last round failed ({cluster.error.strip().splitlines()[-1]})"
@@ -357,26 +359,26 @@ def _cluster_notes(cluster: ClusterFacts) -> Iterator[Finding]:
         yield Finding("healthy", text, advice, name)
     if cluster.gone:
         text = f"{name}: {_count_and_name(cluster.gone)} brokers gone"
-        yield Finding("healthy", text, "the job drops them in time", name)
+        yield Finding("healthy", text, "the job forgets them after broker_retention_ms", name)
     if cluster.paused:
         yield Finding(
             "healthy",
             f"{name} is paused: nothing is shed or split",
-            f"to end that: lbctl clusters resume {name}",
+            f"to end the pause: lbctl clusters resume {name}",
             name,
         )
     if cluster.held:
         yield Finding(
             "healthy",
             f"{name}: {cluster.held}",
-            "to end that: its settings freeze, freezes, disruption_windows",
+            "to change this: its settings freeze, freezes, disruption_windows",
             name,
         )
     if cluster.dry_run:
         yield Finding(
             "healthy",
             f"{name} is in dry run: nothing is published",
-            f"to end that: lbctl clusters enable {name}",
+            f"to end the dry run: lbctl clusters enable {name}",
             name,
         )
     if cluster.proposals:
@@ -388,7 +390,7 @@ def _cluster_notes(cluster: ClusterFacts) -> Iterator[Finding]:
         yield Finding(
             "healthy",
             f"{name}: {broker} is {state}",
-            f"to end that: lbctl brokers undrain {broker} --cluster {name}",
+            f"to end the drain: lbctl brokers undrain {broker} --cluster {name}",
             name,
         )
 

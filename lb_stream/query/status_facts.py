@@ -210,7 +210,7 @@ def add_kafka_facts(facts: Facts, settings: Settings) -> Facts:
         return replace(facts, kafka=f"Kafka at {bootstrap}: {type(error).__name__}: {error}")
     if last is None:
         return replace(
-            facts, job=replace(job, running=False, evidence=f"its clock on {job.host} doesn't tick")
+            facts, job=replace(job, running=False, evidence=f"it sends no ticks from {job.host}")
         )
     age_s = max(0, _now_ms() - last.append_ms) / 1000
     alive = age_s * 1000 <= silence_ms(settings) and last.record.epoch == job.epoch

@@ -346,7 +346,7 @@ def _build_sentence(subject: str, checked: Sequence[Check], drained: bool, last_
         more = f" Also: {', '.join(others)}." if others else ""
         return f"{begin}{subject} ({first.name}): {first.description}.{more}"
     if drained:
-        return f"{begin}No rule forbids that: the next round decides it."
+        return f"{begin}No rule forbids the move: the next round decides it."
     unknown = "its broker's load is not known"
     numbers = next((check.description for check in checked if check.name == "numbers"), unknown)
     return f"{last_pass} {numbers}."
@@ -363,10 +363,10 @@ def _describe_last_pass(lake: Lake, now: Situation, bundle: str | None, broker: 
         no_rule = f"No rule keeps the load of {broker}"
         decided = f"{moves or 'no'} moves out of it"
     else:
-        no_rule = f"No rule holds up the balancing of {now.cluster}"
+        no_rule = f"No rule keeps {now.cluster} from being balanced"
         decided = f"{moves or 'no'} moves"
     if last_ms is None:
-        return f"{no_rule}: the first pass of {shedder.name} is still to come."
+        return f"{no_rule}: {shedder.name} has not had its first pass yet."
     due = f"is due at {clock(last_ms + now.config.balancer.shedding_interval_ms)}"
     if traits_of(shedder).paces_itself:
         due = "comes with the next report"

@@ -91,7 +91,7 @@ def test_what_is_approved_moves_and_what_is_rejected_stays(
     assert ended[approved["proposal_id"]] == ("approved", move.decision_id) and ended[
         rejected["proposal_id"]
     ] == ("rejected", None)
-    assert "has rejected to move it" in " ".join(
+    assert "has rejected a proposal to move it" in " ".join(
         operator.ctl("explain", "--why-not", rejected["bundle"]).out.split()
     )
     assert {row["result"] for row in operator.rows("replay")} == {"equal"}

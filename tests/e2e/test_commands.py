@@ -204,9 +204,7 @@ def brokers_and_clusters(operator: Operator) -> None:
     """Brokers and clusters."""
     done, refused, rows, cluster = operator.done, operator.refused, operator.rows, operator.cluster
     assert "unknown_broker" in refused("brokers", "drain", "nobody:1")
-    assert (
-        done("brokers", "drain", C) == f"{C} has no bundle any more, and none is on its way to it"
-    )
+    assert done("brokers", "drain", C) == f"{C} has no bundle any more, and none is moving to it"
     assert not cluster.owned(C)
     assert [row["drained"] for row in rows("clusters", "list")] == [[C]]
     done("brokers", "undrain", C)

@@ -206,7 +206,7 @@ class PulsarAdapter:
         """
         # What must hold before.
         if destination == self.name:  # modular: the bundle would come back; extensible: status 500
-            raise Refused(f"{bundle} is to go to {destination}, which has it")
+            raise Refused(f"{bundle} is to move to {destination}, which has it")
         self._require_may_act(bundle)
         if not self._peers.is_answering(destination):
             raise Refused(f"{destination} does not answer: {bundle} stays at {self.name}")

@@ -55,7 +55,7 @@ def plan(
         bool,
         typer.Option(
             "--apply",
-            help="Ask, then send the moves as commands, one after another is done.",
+            help="Ask, then send the moves as commands, each once the one before is done.",
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --apply: don't ask.")] = False,
@@ -117,7 +117,7 @@ def _send(options: SendOptions, found: NextMoves) -> int:
             moved = False
         if not moved:
             left = len(found.moves) - done - len(group)
-            note(f"{_count_moves(left)} not sent: they depend on this one. Look again: lbctl plan")
+            note(f"{_count_moves(left)} not sent: they depend on this one. Run lbctl plan again")
             break
         done += len(group)
     return done

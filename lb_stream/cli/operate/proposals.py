@@ -202,13 +202,13 @@ def reject(
         typer.Option(
             "--for",
             metavar="TIME",
-            help="How long the like is not proposed for its bundle: 30m, 2h, 7d; 0s: no time.",
+            help="How long nothing of the kind is proposed for its bundle: 30m, 2h; 0s ends this.",
         ),
     ] = "2h",
     *,
     options: SendOptions,
 ) -> None:
-    """Reject proposals: the bundles stay as they are, and the like is not proposed for a while."""
+    """Reject proposals: for a time, nothing of the kind is proposed for their bundles."""
     if not ids:
         raise CommandError("expected the IDs of proposals, as lbctl proposals shows them", 2)
     if not why.strip():

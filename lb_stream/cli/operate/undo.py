@@ -94,7 +94,11 @@ def undo(
     if not json:
         _show(found, pin if pin_ms else None)
     wanted = bool(steps) and not preview
-    if wanted and not yes and not typer.confirm(f"Send this to {found.cluster}?", err=True):
+    if (
+        wanted
+        and not yes
+        and not typer.confirm(f"Send these commands to {found.cluster}?", err=True)
+    ):
         note("nothing was sent")
         raise typer.Exit(1)
     options = SendOptions(given, found.cluster, False, False, timeout, None, json)

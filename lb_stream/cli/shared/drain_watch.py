@@ -61,7 +61,7 @@ class DrainWatch:
         self._first = len(left) if self._first is None else max(self._first, len(left))
         rule = refused[0]["rule"] if refused else None
         arriving = bound_for(self._broker, now.memory.pending).difference(left)
-        coming = f", {len(arriving)} on their way to it" if arriving else ""
+        coming = f", {len(arriving)} moving to it" if arriving else ""
         progress = f"{len(left)} of {self._first} bundles left{coming}{self._to_go(len(left))}"
         return f"{self._broker}: {progress}{_explain_remaining(left, now, rule)}"
 
@@ -74,7 +74,7 @@ class DrainWatch:
 def _explain_remaining(left: list[str], now: ClusterState, rule: str | None) -> str:
     """Explain why some bundles remain; those without a pending move come first."""
     moving = {
-        pending.bundle: f"on its way until {clock(pending.expires_ms)}"
+        pending.bundle: f"moving until {clock(pending.expires_ms)}"
         for pending in now.memory.pending
     }
     waiting = {

@@ -91,7 +91,7 @@ def _describe_worsening(found: Mapping[str, Prediction]) -> str:
     if after <= before + WORSE:
         return ""
     return (
-        f"this makes it worse: the busiest broker ends at {after:.1%}, without it at {before:.1%}; "
+        f"this raises max usage: the busiest broker ends at {after:.1%} instead of {before:.1%}; "
         "lbctl proposals shows whether it is part of a plan, lbctl approve --plan PLAN approves "
         "all of a plan"
     )

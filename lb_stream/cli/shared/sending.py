@@ -46,7 +46,7 @@ AllClusters = Annotated[
     bool,
     typer.Option(
         "--all-clusters",
-        help="Send it to every cluster that the balancer knows.",
+        help="Send the command to every cluster that the balancer knows.",
         rich_help_panel=_PANEL,
     ),
 ]

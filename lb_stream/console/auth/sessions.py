@@ -37,7 +37,7 @@ class FailedLogins:
 
 
 class Sessions:
-    """The sessions by their tokens. A token stands in a cookie and nowhere else.
+    """The sessions by their tokens. Only the user's cookie and this object have a token.
 
     Any thread may call.
     """

@@ -85,7 +85,7 @@ class Users:
     def has_password(self, name: str, password: str) -> bool:
         """Return whether a user has this password; False while the file can't be read.
 
-        A name that is not in the file takes as long, so that the time tells nothing about names.
+        A name that is not in the file takes as long, so that the time does not reveal names.
         """
         try:
             user = self.find(name)

@@ -24,7 +24,7 @@ FORM_TYPE = "application/x-www-form-urlencoded"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How the console learns who its visitors are.
+    """How the console identifies its visitors.
 
     `users` None: no visitor may send commands. `header`: the one in which a proxy, at one of the
     addresses `proxies`, names its user; None: users log in.

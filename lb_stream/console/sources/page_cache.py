@@ -1,4 +1,4 @@
-"""Pages that visitors share: each is made once, and meanwhile others get the page before it."""
+"""Pages that visitors share: each is made once; until then others get the previous page."""
 
 from __future__ import annotations
 

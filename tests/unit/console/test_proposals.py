@@ -108,7 +108,7 @@ def test_a_rejection_needs_a_reason_and_a_past_proposal_is_not_approved(
     gone = site.get(link("send/approve", cluster="demo", proposals=f"{name} demo:1:p99"))
     assert (
         gone.status_code == 409
-        and "demo:1:p99: waits for no approval any more" in Tags(gone.text).text
+        and "demo:1:p99: no longer waits for approval" in Tags(gone.text).text
     )
 
 

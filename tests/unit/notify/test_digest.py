@@ -114,7 +114,7 @@ def test_more_of_an_event_waits_for_the_pace_and_says_what_lasts() -> None:
     assert (subjects(message.new), subjects(message.lasting)) == (["b-2"], ["b-1"])
     assert build_body(message).splitlines() == [
         "- eu-1: b-2 is silent: see to it",
-        "still so:",
+        "lasting:",
         "- eu-1: b-1 is silent, for 5 min",
     ]
 
@@ -168,7 +168,7 @@ def test_a_blind_look_adds_its_own_trouble_and_changes_nothing_else() -> None:
     (message,) = clock.go(600, blind, is_unreadable=True)
     assert (message.name, subjects(message.new)) == ("job_unknown", ["tables"])
     assert [build_title(message, "lb") for message in clock.go(600, DOWN, dead("b-1"))] == [
-        "lb: over: whether the job runs is not known"
+        "lb: resolved: whether the job runs is not known"
     ]
 
 
@@ -205,8 +205,8 @@ def test_a_clock_that_was_put_back_silences_nobody() -> None:
     assert {"b-2"} <= {name for message in told for name in subjects(message.new)}
     told = clock.go(700)
     assert [build_title(message, "lb") for message in told] == [
-        "lb: over: the job is down",
-        "lb: over: brokers are silent",
+        "lb: resolved: the job is down",
+        "lb: resolved: brokers are silent",
     ]
 
 
@@ -255,7 +255,7 @@ def test_what_a_dead_job_does_not_tell_is_neither_new_nor_over() -> None:
     told = clock.go(2000, DOWN, dead("b-2"), UNEVEN, is_stale=True)
     assert [message.name for message in told] == ["job_down"]
     told = clock.go(600, dead("b-1"))
-    assert [build_title(message, "lb") for message in told] == ["lb: over: the job is down"]
+    assert [build_title(message, "lb") for message in told] == ["lb: resolved: the job is down"]
 
 
 def test_an_imbalance_that_was_not_seen_to_last_begins_anew_after_the_job() -> None:
@@ -275,7 +275,8 @@ def test_a_suspended_cluster_keeps_what_was_known_of_its_brokers() -> None:
     told = clock.go(600, SUSPENDED, suspended=frozenset({"eu-1"}))
     assert [message.name for message in told] == ["cluster_suspended"]
     told = clock.go(200, dead("b-1"))
-    assert [build_title(message, "lb") for message in told] == ["lb: over: clusters are suspended"]
+    titles = [build_title(message, "lb") for message in told]
+    assert titles == ["lb: resolved: clusters are suspended"]
 
 
 def test_in_quiet_hours_only_the_urgent_is_told_and_the_rest_when_they_end() -> None:

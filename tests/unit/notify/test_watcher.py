@@ -97,9 +97,9 @@ def test_each_target_is_told_once_also_by_a_watcher_that_is_started_again(
     assert run.go(3, DOWN, SILENT) == []
     run.now_ms += 600 * S
     assert sorted(run.go(70)) == [
-        ("chat", "lb: over: brokers are silent", True),
-        ("chat", "lb: over: the job is down", True),
-        ("ops", "lb: over: the job is down", True),
+        ("chat", "lb: resolved: brokers are silent", True),
+        ("chat", "lb: resolved: the job is down", True),
+        ("ops", "lb: resolved: the job is down", True),
     ]
     assert len(server.calls) == 6 and state_file.read_state(run.path, "lb").opened == {}
 
@@ -158,7 +158,7 @@ def test_who_can_not_look_tells_that_and_knows_of_no_end(
     )
     assert caplog.text.count("no table can be read") == 1
     run.blind = False
-    assert run.go(500, DOWN) == [("ops", "lb: over: whether the job runs is not known", True)]
+    assert run.go(500, DOWN) == [("ops", "lb: resolved: whether the job runs is not known", True)]
 
 
 def test_who_is_killed_between_an_answer_and_its_memory_tells_that_message_again(

@@ -89,14 +89,14 @@ def test_what_is_well_is_healthy_and_nothing_is_stale() -> None:
         (
             with_cluster(retry_ms=NOW + 120_000, error="x"),
             "degraded",
-            "SUSPENDED (round after round failed, next try in 2 min)",
+            "SUSPENDED (its last rounds failed, next try in 2 min)",
         ),
         (with_cluster(silent=("a",)), "degraded", "eu-1: 1 (a) of 3 brokers silent"),
         (replace(WELL, disk_free=1 << 20), "degraded", "0.0 GiB are free"),
         (
             replace(WELL, searches_poison_record=True),
             "degraded",
-            "a batch has ended the job again and again: wait",
+            "one batch has ended the job repeatedly: wait",
         ),
         (replace(WELL, skipped_records=("lb-load-reports/0@7",)), "healthy", "without trouble"),
         (with_cluster(paused=True), "healthy", "without trouble"),

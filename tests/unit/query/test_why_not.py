@@ -287,7 +287,7 @@ def test_a_move_that_waits_for_room_keeps_its_bundle(tables: Tables) -> None:
     operator_state = OperatorState(waiting=(Waiting(command, "", queued=(BUNDLE,)),))
     tables.round(Memory(operator_state=operator_state))
     (text,) = [text for text in texts(tables.ask(bundle=BUNDLE), True) if "pending" in text]
-    assert f"the command cmd-7 moves it to {COOL}: that waits" in text
+    assert f"the command cmd-7 moves it to {COOL} once limits" in text
     assert "1 pending" in " ".join(texts(tables.ask(broker=HOT)))
 
 
@@ -356,7 +356,7 @@ JOBS: Mapping[str, tuple[Facts, bool, str]] = {
     "in pieces": (
         replace(WELL, searches_poison_record=True),
         True,
-        "a batch has ended the job again and again",
+        "one batch has ended the job repeatedly",
     ),
     "without Kafka": (
         replace(WELL, kafka="nobody answers"),
@@ -392,7 +392,7 @@ def test_how_old_the_answer_is_is_said_where_the_job_decides_no_more(
     tables.round()
     for subject in SUBJECTS.values():
         answer = tables.ask(JOBS[state][0], **subject)
-        assert "what is shown is 3 min old" in answer.sentence and answer.stale is not None
+        assert "the figures are 3 min old" in answer.sentence and answer.stale is not None
 
 
 def test_a_standby_is_named_beside_a_dead_leader(tables: Tables) -> None:
@@ -443,7 +443,7 @@ CLUSTERS: Mapping[str, tuple[Memory, dict[str, Any], str, str]] = {
         Memory(operator_state=OperatorState(paused=True)),
         {},
         "operators",
-        "have paused the balancing",
+        "an operator has paused balancing",
     ),
     "frozen": (
         Memory(),
@@ -473,7 +473,7 @@ CLUSTERS: Mapping[str, tuple[Memory, dict[str, Any], str, str]] = {
         Memory(retry_ms=NOW + HOUR_MS),
         {},
         "suspension",
-        "round after round failed",
+        "the last rounds failed",
     ),
 }
 
@@ -492,7 +492,7 @@ def test_each_state_of_the_cluster_is_named(tables: Tables, state: str, subject:
 def test_nothing_is_said_to_hold_up_what_nothing_holds_up(tables: Tables) -> None:
     tables.round(settings={"shedding_strategy": "OverloadShedder"})
     for subject, begin in (
-        ("cluster", "No rule holds up the balancing of eu"),
+        ("cluster", "No rule keeps eu from being balanced"),
         ("broker", f"No rule keeps the load of {HOT}"),
     ):
         answer = tables.ask(**SUBJECTS[subject])

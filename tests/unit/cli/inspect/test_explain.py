@@ -240,7 +240,7 @@ def test_the_last_move_is_explained_by_its_unload(recorded: Recorder, ask: Any) 
     assert (made[-1].kind, made[-1].rule) == ("assign", "released")
     out = " ".join(ask("last").out.split())
     seq = last_unload(recorded).seq
-    assert out.startswith(f"Round {seq} of demo moved {made[-1].bundle} away from ")
+    assert out.startswith(f"Round {seq} of demo moved {made[-1].bundle} from ")
     assert f"followed by {made[-1].decision_id}" in out
 
 

@@ -170,5 +170,5 @@ def test_now_shows_what_would_be_told_and_tells_nobody(tmp_path: Path) -> None:
     assert [row["name"] for row in rows][:2] == ["kafka_down", "job_down"]
     out = lbctl("notify", "now", *NO_KAFKA, cwd=tmp_path).out
     assert out.startswith(
-        "kafka_down: Kafka doesn't answer (127.0.0.1:1: Connection refused): nothing is read"
+        "kafka_down: Kafka doesn't answer (127.0.0.1:1: Connection refused): without it nothing"
     )

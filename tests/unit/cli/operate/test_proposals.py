@@ -114,7 +114,8 @@ def test_why_not_names_a_rejection_and_a_proposal_that_waits(
     (rejected,) = played.loop.memory.operator_state.rejections
     checks = ask("explain", "--why-not", rejected.bundle, "--json").objects[0]
     assert checks["sentence"].startswith(
-        f"{rejected.bundle} is not moved (rejection): {BY} has rejected to move it, until "
+        f"{rejected.bundle} is not moved (rejection): {BY} has rejected a proposal to move it, "
+        "until "
     )
     assert (
         next(one for one in checks["checks"] if one["name"] == "rejection")["until_ms"]
@@ -251,7 +252,7 @@ def test_a_preview_ends_with_1_where_the_busiest_broker_ends_busier(
 
     monkeypatch.setattr(prediction, "predict_change", worse)
     harms = ask("approve", name, "--preview")
-    assert harms.code == 1 and "this makes it worse: the busiest broker ends at" in " ".join(
+    assert harms.code == 1 and "this raises max usage: the busiest broker ends at" in " ".join(
         harms.err.split()
     )
     assert kafka.sent == []

@@ -535,7 +535,7 @@ def test_health_and_ready_tell_the_verdict_and_ready_waits_for_the_first_batch(
     until(lambda: asked(f"{host}/ready")[0] == 200)
     status, found = asked(f"{host}/health")
     assert (status, found["state"]) == (200, "degraded")
-    assert found["sentence"].startswith("degraded: us is SUSPENDED (round after round failed")
+    assert found["sentence"].startswith("degraded: us is SUSPENDED (its last rounds failed")
 
 
 def test_health_tells_a_suspension_that_the_last_round_did_not_repeat(started: Any) -> None:
