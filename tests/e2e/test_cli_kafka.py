@@ -174,7 +174,7 @@ def test_a_damaged_archive_is_sent_as_far_as_it_can_be_read(
     assert told["failed"] == [
         {
             "line": told["sent"] + 1,
-            "why": "the file can't be read on from here: Compressed file ended before the "
+            "why": "the rest of the file can't be read: Compressed file ended before the "
             "end-of-stream marker was reached",
         }
     ]

@@ -232,7 +232,7 @@ def plan(operator: Operator) -> None:
         answer["outcome"] for answer in answers if answer["outcome"] != "accepted"
     ] == ["done"] * len(planned["moves"]), result
     assert planned["moves"][0]["to"] == C and C not in {move["from"] for move in planned["moves"]}
-    assert planned["greatest_after"] < planned["greatest_before"]
+    assert planned["max_over_even_after"] < planned["max_over_even_before"]
     assert all(cluster.owns(one["to"], one["bundle"]) for one in planned["moves"])
 
 
