@@ -62,8 +62,8 @@ a value was given and what reads it, and warns of values without effect.
 ## The tables
 
 A *dynamic* key can be changed by a command while the job runs; another key counts from the next
-start. *Pulsar's key* is accepted wherever this project's key is; after × stands the factor between
-their units.
+start. *Pulsar's key* is accepted wherever this project's key is; the factor after ×
+converts its unit.
 
 A key's name ends with its unit: `_ms` milliseconds, `_hours` hours, `_mb` MB (or MB/s),
 `_bytes_per_s` bytes/s, `_percent` per cent (0 to 100), `_points` percentage points, `_ratio` a

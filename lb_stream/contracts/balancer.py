@@ -78,7 +78,7 @@ class BalancerConfig(KeyModel):
     )
     enabled: bool = key(
         True,
-        "Whether the balancer sheds and splits of its own accord. When off, it still obeys "
+        "Whether the balancer sheds and splits without commands. When off, it still obeys "
         "commands and assigns unassigned bundles.",
         pulsar="loadBalancerEnabled",
         dynamic=False,

@@ -156,7 +156,8 @@ class StreamSettings(KeyModel):
     )
     excluded_clusters: Annotated[str, AfterValidator(_check_linear_pattern)] = key(
         "",
-        "Regular expression of clusters among these that other pipelines balance. Empty: none.",
+        "Regular expression of clusters that match `clusters`, but that other pipelines balance. "
+        "Empty: none.",
         dynamic=False,
     )
     tables: str = key(
@@ -257,7 +258,11 @@ class StreamSettings(KeyModel):
         ge=1,
     )
     suspension_ms: int = key(
-        300_000, "How long such a cluster is suspended.", unit="ms", dynamic=False, ge=0
+        300_000,
+        "How long a cluster with so many failed rounds is suspended.",
+        unit="ms",
+        dynamic=False,
+        ge=0,
     )
     batch_timeout_ms: int = key(
         900_000,
@@ -457,7 +462,7 @@ class NotifySettings(KeyModel):
         ge=1,
     )
     failed_moves_window_ms: int = key(
-        3_600_000, "The time in which these moves are counted.", unit="ms", dynamic=False, ge=1_000
+        3_600_000, "The time in which failed moves are counted.", unit="ms", dynamic=False, ge=1_000
     )
 
 

@@ -21,10 +21,16 @@ class LeastMovesConfig(KeyModel):
     """Settings of LeastMoves. Factors are multiples of a broker's even load."""
 
     least_moves_trigger_ratio: float = key(
-        1.08, "A pass begins when a broker's load is above this.", unit="factor", gt=1
+        1.08,
+        "A pass begins when a broker's load is above this multiple of its target.",
+        unit="factor",
+        gt=1,
     )
     least_moves_acceptable_ratio: float = key(
-        1.0475, "A pass relieves brokers whose load is above this.", unit="factor", ge=1
+        1.0475,
+        "A pass relieves brokers whose load is above this multiple of their target.",
+        unit="factor",
+        ge=1,
     )
     least_moves_target_ratio: float = key(
         1.01,
@@ -47,7 +53,10 @@ class LeastMovesConfig(KeyModel):
         ge=0,
     )
     least_moves_max_destination_ratio: float = key(
-        1.035, "No move brings its destination above this.", unit="factor", ge=1
+        1.035,
+        "No move brings its destination above this multiple of its target.",
+        unit="factor",
+        ge=1,
     )
     least_moves_min_standard_errors: float = key(
         3.0,

@@ -76,7 +76,8 @@ class ThresholdShedderConfig(AboveAverageConfig):
 
     lower_boundary: bool = key(
         False,
-        "When no broker is too high and one is too low, the highest broker is unloaded.",
+        "When no broker is above the upper limit and one is below the lower, the fullest broker "
+        "is unloaded.",
         pulsar="lowerBoundarySheddingEnabled",
         dynamic=False,
     )

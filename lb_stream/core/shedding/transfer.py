@@ -60,7 +60,7 @@ class TransferShedderConfig(KeyModel):
     )
     unload_delay_ms: int = key(
         180_000,
-        "No pass runs while a broker's report is less than this younger than its last unload.",
+        "No pass runs before every broker has reported this long after its last unload.",
         unit="ms",
         pulsar="loadBalanceSheddingDelayInSeconds",
         factor=1_000,
