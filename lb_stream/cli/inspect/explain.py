@@ -100,7 +100,7 @@ def explain(
 ) -> None:
     """Explain a decision, or why there is none, from the tables.
 
-    A decision's explanation has its reason, candidates, expected effect and real effect.
+    A decision's explanation has its reason, its candidates, its expected and its actual effect.
     """
     questions = {
         "DECISION": decision,

@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
     app.command(
         "status",
         epilog="Example: lbctl status · "
-        "Exit codes: 0 healthy, or a demo's tables and it has ended; 1 degraded; 2 down",
+        "Exit codes: 0 healthy, or the tables' demo has ended; 1 degraded; 2 down",
     )(status)
 
 

@@ -48,7 +48,7 @@ def undo(
         typer.Option(
             "--since",
             metavar="TIME",
-            help="Take back all moves and commands of this time until now: 90s, 10m, 1h.",
+            help="Take back all moves and commands of the last 90s, 10m or 1h, for example.",
         ),
     ] = None,
     pin: Annotated[
@@ -70,7 +70,7 @@ def undo(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Take back a decision, a command, or all of the last minutes.
+    """Take back a decision, a command, or everything of the last minutes.
 
     Bundles move back and are pinned; settings get their earlier values. It shows what can't be
     taken back, and why. It sends ordinary commands (lbctl commands).

@@ -42,7 +42,7 @@ def cost(
     since: Annotated[
         str,
         typer.Option(
-            "--since", metavar="TIME", help="Only moves of this time until now: 12h, 28d."
+            "--since", metavar="TIME", help="Only moves of the last 12h or 28d, for example."
         ),
     ] = "28d",
     cluster: Cluster = None,

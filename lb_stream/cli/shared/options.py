@@ -61,7 +61,7 @@ Try = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="A setting to try, by Pulsar's name or this project's; may be given several times. "
-        "Settings outside of [balancer] apply to lbctl itself.",
+        "Settings of sections other than balancer apply to lbctl itself.",
     ),
 ]
 Json = Annotated[
