@@ -58,22 +58,22 @@ class MoveLimitsForm(Form):
     max_moves_in_flight: Annotated[
         int | None,
         option("--in-flight", metavar="N"),
-        Field(ge=0, description="How many moves may be pending at a time."),
+        Field(ge=0, description="Maximum moves that are pending at a time."),
     ] = None
     max_moves_in_flight_per_broker: Annotated[
         int | None,
         option("--in-flight-per-broker", metavar="N"),
-        Field(ge=0, description="How many moves from one broker may be pending at a time."),
+        Field(ge=0, description="Maximum moves from one broker that are pending at a time."),
     ] = None
     max_moves_per_minute: Annotated[
         int | None,
         option("--per-minute", metavar="N"),
-        Field(ge=0, description="How many moves may begin in a minute."),
+        Field(ge=0, description="Maximum moves that begin in a minute."),
     ] = None
     max_moved_mb_per_minute: Annotated[
         float | None,
         option("--mb-per-minute", metavar="MB/S"),
-        Field(ge=0, description="How much traffic the bundles may have that move in a minute."),
+        Field(ge=0, description="Maximum traffic of the bundles that move in a minute."),
     ] = None
     dwell_s: Annotated[
         float | None,
