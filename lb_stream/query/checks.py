@@ -329,7 +329,7 @@ def check_limits(now: Situation, broker: str | None, bytes_per_s: float | None) 
 
 
 def check_budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
-    """Check the disruption budget of the bundle's namespace: the used part, and when it has room."""
+    """Check the disruption budget of the bundle's namespace: its used part, and when it has room."""
     namespace = bundle.rpartition("/")[0]
     found = _budgets(now).get(namespace)
     name = "limits: moves of its namespace an hour"

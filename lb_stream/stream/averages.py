@@ -1,8 +1,8 @@
 """The stateful stage: folds a batch's records into the averages of each shard.
 
 Each shard of a large cluster is a key of Spark's state. All small clusters in one partition of
-Spark are one key. Brokers and bundles are Arrow blocks in files. The state of a shard has references
-to its blocks. A cluster's only shard has no state: the references come with its rows.
+Spark are one key. Brokers and bundles are Arrow blocks in files. The state of a shard has
+references to its blocks. A cluster's only shard has no state: the references come with its rows.
 """
 
 from __future__ import annotations

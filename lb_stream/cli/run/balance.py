@@ -42,7 +42,7 @@ def balance(
         typer.Option(
             "--driver-memory",
             metavar="SIZE",
-            help="Heap of Spark's JVM. The default is enough for a million bundles; 1g for 100,000.",
+            help="Heap of Spark's JVM. The default fits a million bundles; 1g fits 100,000.",
         ),
     ] = "3g",
     take_over: Annotated[

@@ -92,7 +92,7 @@ class _EvenedPlan:
         return self.others()
 
     def peaks(self) -> Floats:
-        """Return the shares of brokers with single moves; -inf: of others, which no change helps."""
+        """Return the shares of brokers with single moves; -inf for others, which no change helps."""
         peaks = np.full(len(self.plan.share), -np.inf)
         brokers = np.concatenate([self.source[self.single], self.destination[self.single]])
         peaks[brokers] = self.plan.share[brokers].max(axis=1)

@@ -127,7 +127,7 @@ class MovePlan:
         self.restore(found)
 
     def _pays(self, source: int, before: State) -> bool:
-        """Return whether the moves since `before` together pay back, as the source's share falls."""
+        """Return whether the moves since `before` together pay back as the source's share falls."""
         bundles = np.array([move.bundle for move in self.moves[len(before.moves) :]], np.intp)
         return self.payback.pay_together(source, before.share[source], self.share[source], bundles)
 
@@ -304,7 +304,7 @@ class MovePlan:
     ) -> tuple[int, int, int] | None:
         """Find the swap that leaves the source least full: of `mine` with one of `theirs`.
 
-        `broker`: the broker of each of `theirs`. The relief of a partner that is too full in another
+        `broker`: the broker of each of `theirs`. The relief of a partner too full in another
         resource counts too: brokers with too little cpu may swap with brokers with too little
         bandwidth. No broker exceeds its limit, unless it has done so before and becomes no fuller.
 

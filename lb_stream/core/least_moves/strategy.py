@@ -387,7 +387,7 @@ def _relieve_evenly(
 
 
 def _sources_of_moves(context: Context, plan: MovePlan) -> dict[str, tuple[str, int]]:
-    """Return moved bundle → (its source, when the move was planned (ms)), with this plan's moves."""
+    """Return moved bundle → (source, time of its plan in ms), this plan's moves included."""
     view, known_ms = context.view, max(RECENT_MS, context.config.least_moves_min_dwell_ms)
     left = {
         bundle: (broker, moved_ms)

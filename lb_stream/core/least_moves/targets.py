@@ -22,7 +22,7 @@ def compute_even_loads(
 ) -> Floats:
     """Return the even load of each broker: a ratio of its scarcest resource, (brokers).
 
-    Without isolation policies it is the higher of two usages: all load ÷ all capacity, and that of a
+    Without isolation policies it is the higher of two usages: all load ÷ all capacity, and of a
     broker with only the largest bundle. The largest bundle counts with its lasting demand, so that
     other brokers do not become hot while it is smaller for a short time. With isolation, bundles
     that few brokers may take make these brokers fuller. The densest such group of brokers gets its

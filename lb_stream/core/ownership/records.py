@@ -1,8 +1,8 @@
 """The ownership records of one round, in their order, with their versions.
 
 Versions start at 1 and grow by one with each record. A record that the states don't allow is
-forced, as the reference's repairs are: if a broker is dead, a move fails, or a broker acts without a
-decision.
+forced, as the reference's repairs are: if a broker is dead, a move fails, or a broker acts
+without a decision.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def _is_due(state: RoundState, interval_ms: int) -> bool:
 
 
 def find_merges_after(state: RoundState) -> MergeLook:
-    """Return the merges to remember and to advise: of this round's look, or else of the last one."""
+    """Return the merges to remember and to advise: of this round's look, else of the last one."""
     if state.merges is not None:
         return state.merges
     if not state.config.splitting.merge_advice_enabled:

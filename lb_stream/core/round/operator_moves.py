@@ -111,7 +111,7 @@ class OperatorMoves:
     def unload(
         self, rows: Iterable[int], destination: int | None, *, queue: bool, command_id: str
     ) -> list[BundleAnswer]:
-        """Decide moves of bundles. `queue`: moves that exceed limits wait until limits allow them."""
+        """Decide moves of bundles. `queue`: moves beyond the limits wait until these allow them."""
         state = self.state
         queue = queue and not state.config.balancer.dry_run
         room = MoveBudget.build(state)

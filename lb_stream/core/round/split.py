@@ -324,7 +324,7 @@ def _refused(
 def _decide(state: RoundState, row: int, reason: int, explain: Explain) -> Refusal | None:
     """Decide one split, or return the refusal.
 
-    Reports don't name topics. If the algorithm needs topics, the owner's agent finds the boundaries.
+    Reports don't name topics. If the algorithm needs them, the owner's agent finds the boundaries.
     """
     view, config = state.view, state.config
     name, owner = view.bundles.name(row), int(view.bundles.owner[row])

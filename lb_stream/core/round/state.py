@@ -310,7 +310,7 @@ class RoundState:
         self._strategies[strategy.name] = memory
 
     def strategies_after(self) -> dict[str, object]:
-        """Return strategy → its memory as a JSON object, of the strategies that the cluster uses."""
+        """Return strategy → its memory as a JSON object, for the strategies of the cluster."""
         used = {self.config.shedder.name, self.config.placement.name}
         kept = {name: data for name, data in self.memory.strategies.items() if name in used}
         return kept | {

@@ -75,7 +75,7 @@ class Health:
         return {"/health": self._healthy, "/ready": self._ready}
 
     def _healthy(self) -> HttpAnswer:
-        """Return status 503 if no batch has ended for `stream.batch_timeout_ms`: restart the job."""
+        """Return 503 if no batch has ended for `stream.batch_timeout_ms`: restart the job."""
         limit_ms = self._settings.batch_timeout_ms
         return self._answer(
             not limit_ms or _now_ms() - (self._batch_ms or self._started_ms) <= limit_ms
