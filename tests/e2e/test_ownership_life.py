@@ -203,7 +203,7 @@ def alike(scene: Scene) -> None:
     }
 
 
-def test_a_dead_brokers_bundles_get_owners_in_that_round_and_a_mass_disappearance_moves_nothing(
+def test_a_dead_brokers_bundles_have_new_owners_in_the_round_of_its_death_and_a_mass_disappearance_moves_nothing(
     kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
 ) -> None:
     with playing(kafka, topic_names, tmp_path) as scene:

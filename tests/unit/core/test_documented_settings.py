@@ -86,7 +86,7 @@ def test_a_named_key_has_its_documented_default(key: str) -> None:
 # ---
 
 
-def test_the_least_long_term_message_rate_is_plain_and_the_option_divides_it_by_what_is_free() -> (
+def test_weighting_of_the_least_long_term_message_rate_is_the_plain_rate_and_the_option_divides_by_what_is_free() -> (
     None
 ):
     given = vector("place_llmr")
@@ -114,7 +114,7 @@ def test_heap_memory_is_no_part_of_the_maximum_usage_unless_the_usage_profile_sa
 @pytest.mark.parametrize(
     ("settings", "expected"), [({}, 0.25), ({"threshold_target": "below_average"}, 0.35)]
 )
-def test_threshold_shedders_target_is_average_plus_threshold_and_with_the_option_the_average(
+def test_threshold_shedders_target_is_below_average_plus_threshold_and_with_the_option_below_average(
     settings: dict[str, Any], expected: float
 ) -> None:
     """Usage 0.60 among 0.30 on average: 0.60 - 0.30 - 0.10 + 0.05, or 0.60 - 0.30 + 0.05, of 1
@@ -224,7 +224,7 @@ def test_equality_exceeds_a_threshold_where_it_does_in_the_reference(
 @pytest.mark.parametrize(
     ("settings", "destination"), [({}, "b"), ({"modular_preselect_destination": False}, None)]
 )
-def test_a_modular_destination_is_chosen_with_the_unload_or_by_option_once_it_is_released(
+def test_modular_destination_is_chosen_with_the_unload_and_with_the_option_once_the_bundle_is_released(
     settings: dict[str, Any], destination: str | None
 ) -> None:
     cluster = played(
@@ -241,7 +241,7 @@ def test_a_modular_destination_is_chosen_with_the_unload_or_by_option_once_it_is
     assert [(kind, to) for kind, _, _, to in decided(cluster)] == [("assign", "b")]
 
 
-def test_a_wrong_load_manager_class_falls_back_in_a_file_and_by_command_only_with_the_option() -> (
+def test_a_wrong_load_manager_class_falls_back_when_it_stands_in_a_file_and_by_command_only_with_the_option() -> (
     None
 ):
     wrong = {"loadManagerClassName": "org.example.NoLoadManager"}
@@ -317,7 +317,9 @@ def test_overload_shedder_looks_at_either_metric_of_cpu_and_network_and_at_memor
     assert found == sheds
 
 
-def test_samples_come_with_reports_on_change_or_every_fifteen_minutes_or_every_two() -> None:
+def test_short_and_long_samples_come_with_reports_on_change_or_every_fifteen_minutes_or_as_the_example_has_it_every_two() -> (
+    None
+):
     def report(cpu: float) -> ReportFigures:
         return ReportFigures.from_report(
             ModularLoadReport(cpu=ResourceUsage(usage=cpu, limit=100.0)), {"cpu": 1.0}

@@ -132,7 +132,7 @@ def simple_report(cpu: float, *bundles: str) -> dict[str, Any]:
         "org.apache.pulsar.broker.loadbalance.impl.SimpleLoadManagerImpl",
     ],
 )
-def test_the_simple_manager_runs_for_a_blank_or_wrong_class_and_ranks_by_quotas(
+def test_simple_load_manager_runs_for_a_blank_or_wrong_class_reads_system_resource_usage_and_ranks_by_quotas(
     manager: str,
 ) -> None:
     config = cluster_config(QUIET | {"loadManagerClassName": manager})
@@ -209,7 +209,7 @@ def test_modular_load_manager_lets_its_leader_decide_with_any_of_its_shedders_an
     } == unloaded
 
 
-def test_the_extensible_manager_transfers_to_a_chosen_destination_and_owners_look_for_splits() -> (
+def test_extensible_load_balancer_transfers_to_a_destination_chosen_before_and_lets_owners_look_for_splits() -> (
     None
 ):
     extensible = {
@@ -273,7 +273,7 @@ def last_broker(context):
 """
 
 
-def test_a_strategy_of_another_package_is_loaded_by_name_and_gets_candidates_loads_and_config(
+def test_modular_load_manager_strategy_of_another_package_is_loaded_by_name_and_gets_candidates_bundle_data_all_load_data_and_config(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from importlib.metadata import EntryPoint
@@ -378,7 +378,9 @@ def test_load_data_is_one_view_of_bundle_data_and_broker_data() -> None:
     assert seen.bundles.owner.tolist() == [0, 0, 1]
 
 
-def test_broker_data_has_a_local_and_a_historical_part_and_preallocated_bundles() -> None:
+def test_broker_data_holds_a_local_and_a_historical_part_and_what_is_preallocated_at_each_broker() -> (
+    None
+):
     config = cluster_config({})
     seen = view(
         folded(("a", modular_report(2.0)), shard=folded(("a", modular_report())), at_ms=2_000),
@@ -474,7 +476,7 @@ def test_any_brokers_report_is_in_the_leaders_memory_in_the_batch_that_carries_i
     ] and now.brokers.usage.tolist() == pytest.approx([0.5, 1.5])
 
 
-def test_averages_are_written_with_every_batch_that_changes_them_and_never_wait_for_a_period() -> (
+def test_averages_are_due_to_be_written_with_every_batch_that_changes_them_and_never_wait_for_a_period() -> (
     None
 ):
     blocks = (("brokers", "names", "values"),)
@@ -549,7 +551,9 @@ def test_simple_json_report_is_read_and_told_from_a_modular_one_without_any_sett
     assert (simple.fields["topics"], simple.fields["bundles"]) == (2, 1)
 
 
-def test_a_report_counts_in_the_round_of_its_own_batch_and_batches_wait_for_nothing() -> None:
+def test_a_report_is_noticed_immediately_by_the_round_of_its_own_batch_and_batches_wait_for_nothing() -> (
+    None
+):
     assert StreamSettings().trigger_interval_ms == 0, (
         "the next batch begins as soon as there is a record"
     )

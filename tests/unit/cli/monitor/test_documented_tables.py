@@ -44,7 +44,7 @@ def test_the_documented_cells_give_the_documented_lines(table: str) -> None:
     assert broker_table(VECTOR[table]["cells"]) == VECTOR[table]["lines"]
 
 
-def test_the_documented_modular_table_counts_heap_in_its_maximum_only_under_the_old_profile() -> (
+def test_the_documented_modular_table_counts_heap_memory_in_its_maximum_only_under_the_old_profile() -> (
     None
 ):
     report = ModularLoadReport(

@@ -23,7 +23,7 @@ def unit(form: dict[str, Any] | None) -> ServiceUnit | None:
     )
 
 
-def test_the_tables_of_transitions_are_the_references_and_merging_stands_where_splitting_does() -> (
+def test_the_tables_of_transitions_are_the_references_and_merging_stands_wherever_splitting_does() -> (
     None
 ):
     for store in STORES:

@@ -168,7 +168,7 @@ def test_without_candidates_nobody_is_best(settings: dict[str, Any]) -> None:
 # --- RoundRobinBrokerSelector ---
 
 
-def test_brokers_take_turns_and_a_change_is_seen_at_a_stale_one_or_when_their_number_changes() -> (
+def test_brokers_take_turns_and_a_change_is_seen_when_a_stale_one_is_met_or_their_number_changes() -> (
     None
 ):
     config = cluster_config({"placement_strategy": "RoundRobinBrokerSelector"})

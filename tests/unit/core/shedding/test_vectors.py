@@ -78,7 +78,7 @@ def uniform_cases() -> list[tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize(
     ("name", "case"), uniform_cases(), ids=[name for name, _ in uniform_cases()]
 )
-def test_uniform_load_shedder_unloads_what_fits_into_a_fifth_of_the_difference(
+def test_uniform_load_shedder_unloads_from_the_busiest_broker_what_fits_into_a_fifth_of_the_difference(
     name: str, case: dict[str, Any], profile: str
 ) -> None:
     config = cluster_config(
@@ -136,7 +136,9 @@ def avg_view(
     )
 
 
-def test_avg_shedder_levels_the_documented_pair_in_the_second_round_to_its_partner() -> None:
+def test_avg_shedder_levels_the_documented_pair_in_the_second_round_and_the_bundles_go_to_the_partner() -> (
+    None
+):
     given = vector("shed_avg")
     config = cluster_config(
         settings_of(

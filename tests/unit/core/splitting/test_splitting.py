@@ -456,7 +456,9 @@ def test_a_broker_splits_only_at_exactly_one_boundary(
     assert looks(own([SMALL], topics_of=lambda _name: topics), 1, config)[0] == [decided]
 
 
-def test_flow_or_qps_splits_under_the_extensible_manager_at_one_boundary_or_at_several() -> None:
+def test_flow_or_qps_splits_automatically_under_the_extensible_manager_at_one_boundary_or_where_that_is_chosen_at_several() -> (
+    None
+):
     topics = topics_at([0x5, 0x15, 0x25], 20_000.0)
     given = own(
         [SMALL, "t/n/0x40000000_0x80000000"],
