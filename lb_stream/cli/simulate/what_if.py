@@ -45,7 +45,7 @@ def what_if(
     broker_conf: BrokerConf = None,
     json: Json = False,
 ) -> None:
-    """Simulate a live cluster's present with other settings and without: moves, clients, imbalance.
+    """Simulate a live cluster from now on, with other settings and with its own ones.
 
     Nothing is sent. Loads stay as they are now. docs/simulation.md describes what is assumed.
     """
