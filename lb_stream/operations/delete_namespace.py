@@ -21,7 +21,7 @@ from lb_stream.core.commands.base import (
 if TYPE_CHECKING:
     from lb_stream.core.commands.apply import CommandContext
     from lb_stream.core.commands.progress import Progress
-    from lb_stream.core.model.operator_state import Waiting
+    from lb_stream.core.model.operator_state import WaitingCommand
 
 
 @command(
@@ -70,7 +70,7 @@ class DeleteNamespace(StateCommand):
         return Effect("accepted", text, None, changes)
 
     @classmethod
-    def follow(cls, progress: Progress, waiting: Waiting) -> Waiting | Ended:
+    def follow(cls, progress: Progress, waiting: WaitingCommand) -> WaitingCommand | Ended:
         """End when no broker has a bundle of it, and no decision about one is pending."""
         namespace = str(waiting.command["arguments"]["namespace"])
         left = progress.bundles_left(namespace)

@@ -26,7 +26,7 @@ from lb_stream.core.commands.base import (
 if TYPE_CHECKING:
     from lb_stream.core.commands.apply import CommandContext
     from lb_stream.core.commands.progress import Progress
-    from lb_stream.core.model.operator_state import OperatorState, Waiting
+    from lb_stream.core.model.operator_state import OperatorState, WaitingCommand
 
 
 @command(
@@ -81,7 +81,7 @@ class DrainBroker(StateCommand):
         return Effect("accepted", text, None, {"drained": drained}, waits_for=broker)
 
     @classmethod
-    def follow(cls, progress: Progress, waiting: Waiting) -> Waiting | Ended:
+    def follow(cls, progress: Progress, waiting: WaitingCommand) -> WaitingCommand | Ended:
         """End when the broker has no bundle and none is moving to it."""
         broker = str(waiting.broker)
         is_drained = broker in progress.operator_state.drained

@@ -16,7 +16,7 @@ from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
     from lb_stream.contracts.settings import Event
-    from lb_stream.core.config.windows import Closed
+    from lb_stream.core.config.windows import ClosedWindow
     from lb_stream.query.lake import Row
 
 OUTCOME = "Outcome"
@@ -133,7 +133,7 @@ def explain_refusal(rule: str) -> str:
     return known.sentence if known is not None else rule.replace("_", " ")
 
 
-def explain_closed(shut: Closed) -> str:
+def explain_closed(shut: ClosedWindow) -> str:
     """Explain why balancing may move nothing now, and until when."""
     until = "" if shut.until_ms is None else f", until {clock(shut.until_ms)}"
     return explain_refusal(shut.rule.name) + (f" ({shut.why})" if shut.why else "") + until

@@ -19,7 +19,7 @@ from lb_stream.core.commands.responder import CommandResponder, Received
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Pending, bound_for
 from lb_stream.core.model.names import is_system_bundle, namespace_of
-from lb_stream.core.model.operator_state import OperatorState, Waiting, isolation_policy
+from lb_stream.core.model.operator_state import OperatorState, WaitingCommand, isolation_policy
 from lb_stream.core.model.policies import describe_matches, host_of
 from lb_stream.core.model.view import Bools, ClusterView
 from lb_stream.core.observing.gone import count_topics
@@ -219,7 +219,7 @@ def forget_ended(responder: CommandResponder, view: ClusterView) -> None:
         )
 
 
-def destination_of(waiting: Waiting) -> str | None:
+def destination_of(waiting: WaitingCommand) -> str | None:
     """Return the broker that a command moves bundles to, as in its reports; None: any."""
     given = waiting.command["arguments"].get("destination")
     return None if given is None else broker_of(given)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lb_stream.core.commands.apply import CommandContext
     from lb_stream.core.commands.progress import Progress
     from lb_stream.core.commands.responder import BundleAnswer
-    from lb_stream.core.model.operator_state import OperatorState, Waiting
+    from lb_stream.core.model.operator_state import OperatorState, WaitingCommand
     from lb_stream.core.round.operator_moves import OperatorMoves
     from lb_stream.settings.overrides import SettingsChange
 
@@ -195,7 +195,7 @@ class Operation(Command):
     """What to do where nothing takes the command back."""
 
     @classmethod
-    def follow(cls, progress: Progress, waiting: Waiting) -> Waiting | Ended:
+    def follow(cls, progress: Progress, waiting: WaitingCommand) -> WaitingCommand | Ended:
         """Return a command that was accepted as it goes on waiting, or its second answer."""
         return progress.of_decisions(waiting)
 

@@ -17,7 +17,7 @@ from lb_stream.core.commands.responder import CommandResponder
 from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.memory import Pending, bound_for
 from lb_stream.core.model.names import BundleRange, namespace_of, parse_bundle
-from lb_stream.core.model.operator_state import OperatorState, Waiting
+from lb_stream.core.model.operator_state import OperatorState, WaitingCommand
 from lb_stream.core.model.rules import Decides
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.known_bundles import apply_merges, apply_splits
@@ -65,7 +65,7 @@ class Progress:
         """Return the bundles of a namespace that a broker has, or a pending decision is about."""
         return served_of(self.view, namespace) | about_namespace(namespace, self.pending)
 
-    def with_moves_from(self, broker: str, waiting: Waiting) -> Waiting:
+    def with_moves_from(self, broker: str, waiting: WaitingCommand) -> WaitingCommand:
         """Return the command with the bundles that decisions unload from a broker."""
         ended = (pending for pending, _ in self.settled.ended)
         moves = [*self.pending, *ended, *self.decided]
@@ -74,7 +74,7 @@ class Progress:
 
     # decisions
 
-    def of_decisions(self, waiting: Waiting) -> Waiting | Ended:
+    def of_decisions(self, waiting: WaitingCommand) -> WaitingCommand | Ended:
         """Return a command with the outcomes of its decisions, or its second answer."""
         waiting = self._with_ended(waiting)
         ids = {decision.decision_id for decision in self.pending}
@@ -89,7 +89,7 @@ class Progress:
         text += f"; and {more} more" if more > 0 else ""
         return Ended("failed", text, waiting.decision_ids)
 
-    def _with_ended(self, waiting: Waiting) -> Waiting:
+    def _with_ended(self, waiting: WaitingCommand) -> WaitingCommand:
         """Return the command with its failures, and with this round's decisions for it."""
         ended = [
             (pending, outcome)
@@ -106,7 +106,7 @@ class Progress:
         waiting = replace(waiting, failures=waiting.failures + failures)
         return _with_follow_ups(self.decided, waiting, confirmed)
 
-    def _has_unplaced(self, waiting: Waiting) -> bool:
+    def _has_unplaced(self, waiting: WaitingCommand) -> bool:
         """Return whether a bundle that the command released is unassigned, without a decision."""
         assigned = {decision.bundle for decision in self.pending}
         if any(name in self.reserved and name not in assigned for name in waiting.bundles):
@@ -155,8 +155,8 @@ def _remember_cuts(responder: CommandResponder, now: Progress) -> None:
 
 
 def _with_follow_ups(
-    decided: Sequence[Decision], waiting: Waiting, confirmed: Sequence[Pending]
-) -> Waiting:
+    decided: Sequence[Decision], waiting: WaitingCommand, confirmed: Sequence[Pending]
+) -> WaitingCommand:
     """Return the command with this round's decisions for it: assigns, and moves of children."""
     parents = [parse_bundle(split.bundle) for split in confirmed if split.unload_children]
     children = [
@@ -176,7 +176,7 @@ def _with_follow_ups(
     return replace(waiting, decision_ids=waiting.decision_ids + more)
 
 
-def _moved(waiting: Waiting) -> list[str]:
+def _moved(waiting: WaitingCommand) -> list[str]:
     """Return the bundles that must get another owner before the command is done.
 
     Bundles whose decisions have failed are no longer waited for.
@@ -196,7 +196,7 @@ def _is_inside(bundle: str, parents: Sequence[BundleRange]) -> bool:
     )
 
 
-def _elsewhere(view: ClusterView, waiting: Waiting) -> tuple[str, ...]:
+def _elsewhere(view: ClusterView, waiting: WaitingCommand) -> tuple[str, ...]:
     """Describe bundles that are not at the command's destination, though all is confirmed."""
     wanted = destination_of(waiting)
     if wanted is None:

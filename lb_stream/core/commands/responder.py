@@ -18,7 +18,7 @@ from lb_stream.contracts.commands import Command, CommandOutcome
 from lb_stream.core.commands.base import Effect, Operation, operation
 from lb_stream.core.commands.proposal_book import ProposalBook
 from lb_stream.core.model.memory import Pending
-from lb_stream.core.model.operator_state import OperatorState, Waiting
+from lb_stream.core.model.operator_state import OperatorState, WaitingCommand
 from lb_stream.core.model.refusals import Refusal
 
 WINDOW_MS = 300_000
@@ -260,7 +260,7 @@ class CommandResponder:
         self.undrained |= effect.undrained
         changes = dict(effect.changes)
         if effect.outcome == "accepted":
-            waiting = Waiting(received.head, effect.text, broker=effect.waits_for)
+            waiting = WaitingCommand(received.head, effect.text, broker=effect.waits_for)
             changes["waiting"] = (*self.operator_state.waiting, waiting)
         if changes:
             self.change(**changes)

@@ -50,7 +50,7 @@ class Limited(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class ClosedWindow:
     """No move is allowed now."""
 
     rule: Rule
@@ -91,11 +91,11 @@ class Freeze:
     why: str
 
 
-def closed(limits: Limited, now_ms: int) -> Closed | None:
+def closed(limits: Limited, now_ms: int) -> ClosedWindow | None:
     """Return why no move is allowed now; None: moves are allowed."""
     # A freeze until further notice, or until a time.
     if limits.freeze:
-        return Closed(Refuses.FROZEN, None, limits.freeze)
+        return ClosedWindow(Refuses.FROZEN, None, limits.freeze)
     frozen = [
         freeze
         for freeze in map(freeze_of, limits.freezes)
@@ -103,7 +103,7 @@ def closed(limits: Limited, now_ms: int) -> Closed | None:
     ]
     if frozen:
         last = max(frozen, key=lambda freeze: freeze.to_ms)
-        return Closed(Refuses.FROZEN, last.to_ms, last.why)
+        return ClosedWindow(Refuses.FROZEN, last.to_ms, last.why)
 
     # No window is open.
     if not limits.disruption_windows:
@@ -111,7 +111,7 @@ def closed(limits: Limited, now_ms: int) -> Closed | None:
     opens = [_opens(text, now_ms // MINUTE_MS) for text in limits.disruption_windows]
     if None in opens:
         return None
-    return Closed(Refuses.OUTSIDE_WINDOW, min(filter(None, opens)) * MINUTE_MS, "")
+    return ClosedWindow(Refuses.OUTSIDE_WINDOW, min(filter(None, opens)) * MINUTE_MS, "")
 
 
 def check_windows(limits: Limited, prefix: str = "") -> None:

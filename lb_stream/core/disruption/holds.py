@@ -11,7 +11,7 @@ import numpy as np
 from lb_stream.contracts.balancer import NamespaceConfig
 from lb_stream.contracts.decisions import Decision
 from lb_stream.core.config.cluster_config import ClusterConfig
-from lb_stream.core.config.windows import Closed, closed
+from lb_stream.core.config.windows import ClosedWindow, closed
 from lb_stream.core.disruption.budgets import HOUR_MS, Budget, build_budgets, select_counted
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import namespace_of
@@ -28,8 +28,8 @@ class Holds:
     namespaces: Mapping[str, NamespaceConfig]
     memory: Memory
     budgets: dict[str, Budget]
-    cluster: Closed | None  # why nothing may move now
-    closed: Mapping[str, Closed]  # namespace → why its bundles may not move now
+    cluster: ClosedWindow | None  # why nothing may move now
+    closed: Mapping[str, ClosedWindow]  # namespace → why its bundles may not move now
 
     @staticmethod
     def build(

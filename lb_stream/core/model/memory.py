@@ -81,7 +81,7 @@ def bound_for(broker: str, decisions: Iterable[Pending | Decision]) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class BackOff:
     """The back-off of a bundle whose last decision failed or expired."""
 
     attempts: int  # failures in a row
@@ -117,7 +117,7 @@ class MoveInProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Unserved:
+class UnservedBundle:
     """A bundle that no broker serves, by its ownership record."""
 
     state: str  # of the record: Free, or Deleted (split or merged)
@@ -186,14 +186,14 @@ class Memory:
     recently_unloaded: Mapping[str, int] = field(default_factory=dict)  # bundle → when it moved
     # Broker → when a move out of it was last confirmed.
     unloaded_brokers: Mapping[str, int] = field(default_factory=dict)
-    retries: Mapping[str, Retry] = field(default_factory=dict)  # bundle → its back-off
+    retries: Mapping[str, BackOff] = field(default_factory=dict)  # bundle → its back-off
     reserved: Mapping[str, str] = field(default_factory=dict)  # released bundle → destination
     moves: Mapping[str, MoveInProgress] = field(default_factory=dict)  # bundle → its move
     released: tuple[str, ...] = ()  # bundles that this balancer released, still unassigned
 
     # Ownership records.
     versions: Mapping[str, int] = field(default_factory=dict)  # bundle → version, where not 1
-    unserved: Mapping[str, Unserved] = field(default_factory=dict)  # bundle → its record
+    unserved: Mapping[str, UnservedBundle] = field(default_factory=dict)  # bundle → its record
     unpublished: tuple[str, ...] = ()  # bundles whose record changed in a dry run
     published_to: str | None = ""  # last bundle whose record is published; None: all are
     missed_ms: int | None = None  # since when rounds have failed, and changes of owners are missed

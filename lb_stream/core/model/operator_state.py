@@ -14,7 +14,7 @@ from lb_stream.core.model.policies import IsolationPolicy, Policies
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingCommand:
     """A command whose decisions are pending."""
 
     command: Mapping[str, Any]  # id, kind, by, at_ms and arguments
@@ -55,7 +55,7 @@ class OperatorState:
     deleted: tuple[str, ...] = ()  # namespaces with bundles that are not forgotten yet
     answers: tuple[Mapping[str, Any], ...] = ()  # the last answers, oldest first
     forgotten_ms: int = 0  # the answer to a command sent until then may be forgotten
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[WaitingCommand, ...] = ()
     pins: Mapping[str, int] = field(default_factory=dict)  # bundle → end of its pin, ms
     rejections: tuple[RejectedProposal, ...] = ()
 

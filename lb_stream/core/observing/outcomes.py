@@ -9,7 +9,7 @@ from typing import Literal
 from lb_stream.contracts.decisions import MOVES, RESHAPES
 from lb_stream.contracts.reports import Ack
 from lb_stream.core.filters.candidates import ranges
-from lb_stream.core.model.memory import Memory, Pending, Retry
+from lb_stream.core.model.memory import BackOff, Memory, Pending
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.model.view import ClusterView
 
@@ -247,7 +247,7 @@ def _find_ending_by_death(pending: Pending, dead: Collection[str]) -> tuple[Endi
     return None
 
 
-def _is_repeated(pending: Pending, retries: Mapping[str, Retry]) -> bool:
+def _is_repeated(pending: Pending, retries: Mapping[str, BackOff]) -> bool:
     """Whether an assignment whose destination was restarted is made again for that broker.
 
     It is, once. The new process may have read the first one after all: if the bundle went to
@@ -294,17 +294,17 @@ def _is_replaced(view: ClusterView, pending: Pending, row: int) -> bool:
     )
 
 
-def retry_after_restart(before: Retry | None, kind: str, now_ms: int) -> Retry:
+def retry_after_restart(before: BackOff | None, kind: str, now_ms: int) -> BackOff:
     """Return the retry of a bundle whose decision a restarted broker has not read: at once.
 
     It counts as no failure of the bundle.
     """
-    return Retry(0, now_ms, kind, before.avoid if before is not None else ())
+    return BackOff(0, now_ms, kind, before.avoid if before is not None else ())
 
 
 def retry_after_failure(
-    before: Retry | None, kind: str, now_ms: int, timeout_ms: int, destination: str | None = None
-) -> Retry:
+    before: BackOff | None, kind: str, now_ms: int, timeout_ms: int, destination: str | None = None
+) -> BackOff:
     """Return when a bundle whose decision failed may be decided again, and what to avoid then.
 
     Each failure of one kind in a row doubles the wait. The first failure of an assignment costs no
@@ -317,4 +317,4 @@ def retry_after_failure(
     avoid = before.avoid if before else ()
     if kind == "assign" and destination is not None:
         avoid = (*(name for name in avoid if name != destination), destination)
-    return Retry(attempts, not_before_ms, kind, avoid[-MAX_AVOIDED:])
+    return BackOff(attempts, not_before_ms, kind, avoid[-MAX_AVOIDED:])

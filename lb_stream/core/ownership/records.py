@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from lb_stream.contracts.decisions import Ownership, OwnershipState
-from lb_stream.core.model.memory import Memory, Pending, Unserved
+from lb_stream.core.model.memory import Memory, Pending, UnservedBundle
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.ownership.unit_states import FIRST_VERSION, ServiceUnit, accepts
 
@@ -67,7 +67,7 @@ class OwnershipRecords:
     dry_run: bool
     nothing_published: bool  # no record of the cluster has ever been published
     versions: dict[str, int]  # where not 1
-    unserved: dict[str, Unserved]
+    unserved: dict[str, UnservedBundle]
     unpublished: set[str]
     units: dict[str, ServiceUnit]  # of this round, and of pending decisions
     published: list[Ownership] = field(default_factory=list)  # by this round
@@ -163,7 +163,7 @@ class OwnershipRecords:
         self.units[name] = unit
         # What is remembered of it.
         if entry.state in ("Free", "Deleted"):
-            self.unserved[name] = Unserved(entry.state, entry.since_ms, entry.source)
+            self.unserved[name] = UnservedBundle(entry.state, entry.since_ms, entry.source)
         else:
             self.unserved.pop(name, None)
         if self.dry_run:

@@ -17,7 +17,7 @@ from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Refuses, Rule
 from lb_stream.core.model.view import ClusterView, apply_pending_moves
 from lb_stream.core.observing.loads_ahead import ROUNDING_TOLERANCE, Group, LoadsAhead
-from lb_stream.core.round.limits import MoveBudget, build_holds
+from lb_stream.core.round.limits import MoveAllowance, build_holds
 from lb_stream.core.round.merge import explain_overlap
 from lb_stream.core.round.shed import REPAIR, preselects
 from lb_stream.core.round.state import Division, RoundState
@@ -329,7 +329,7 @@ def _find_limit_refusal(state: RoundState, group: Sequence[Proposal]) -> BundleA
     bundles = [proposal.bundle for proposal in group]
     rows = state.view.bundles.rows_of(bundles).tolist()
     moves = [(row, int(state.view.bundles.owner[row])) for row in rows]
-    found = build_holds(state).refusal(bundles) or MoveBudget.build(state).refusal(moves)
+    found = build_holds(state).refusal(bundles) or MoveAllowance.build(state).refusal(moves)
     return None if found is None else _answer_refusal(bundles, found)
 
 

@@ -17,7 +17,7 @@ MINUTE_MS = 60_000
 
 
 @dataclass(slots=True)
-class MoveBudget:
+class MoveAllowance:
     """The moves that count in the limits. Mutable."""
 
     state: RoundState
@@ -26,18 +26,18 @@ class MoveBudget:
     recent_load: float  # their bytes/s
 
     @staticmethod
-    def build(state: RoundState) -> MoveBudget:
+    def build(state: RoundState) -> MoveAllowance:
         """Return the moves that are pending, recent, or decided by this round so far."""
         pending = [pending.source for pending in state.memory.pending if pending.kind in MOVES]
         decided = [decision.source for decision in state.decisions if decision.kind in MOVES]
         recent = count_recent_moves(state)
         moves, load = sum(count for _, count, _ in recent), sum(load for _, _, load in recent)
-        return MoveBudget(state, Counter(pending + decided), moves, load)
+        return MoveAllowance(state, Counter(pending + decided), moves, load)
 
     @staticmethod
-    def unused(state: RoundState) -> MoveBudget:
+    def unused(state: RoundState) -> MoveAllowance:
         """Return a budget without moves. A move that it refuses can never be decided."""
-        return MoveBudget(state, Counter(), 0, 0.0)
+        return MoveAllowance(state, Counter(), 0, 0.0)
 
     def refusal(self, moves: Sequence[tuple[int, int]]) -> Refusal | None:
         """Return the refusal by a limit that these moves exceed together; None: none is exceeded.

@@ -21,7 +21,7 @@ from lb_stream.core.commands.responder import BundleAnswer, Received
 from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.memory import Pending
 from lb_stream.core.model.names import bundle_name, is_system_bundle, namespace_of, parse_bundle
-from lb_stream.core.model.operator_state import Waiting
+from lb_stream.core.model.operator_state import WaitingCommand
 from lb_stream.core.model.policies import describe_no_match
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.rules import Decides, Rule
@@ -29,7 +29,7 @@ from lb_stream.core.model.topics import namespace_of_topic, topic_hash
 from lb_stream.core.model.view import Rows
 from lb_stream.core.round.approval import approve
 from lb_stream.core.round.assign import assign, find_too_few_brokers
-from lb_stream.core.round.limits import MoveBudget
+from lb_stream.core.round.limits import MoveAllowance
 from lb_stream.core.round.merge import advised_pairs, explain_overlap, merge, refuse_system_bundle
 from lb_stream.core.round.shed import preselects
 from lb_stream.core.round.state import Division, RoundState
@@ -114,7 +114,7 @@ class OperatorMoves:
         """Decide moves of bundles. `queue`: moves beyond the limits wait until these allow them."""
         state = self.state
         queue = queue and not state.config.balancer.dry_run
-        room = MoveBudget.build(state)
+        room = MoveAllowance.build(state)
         answers = [_unload_bundle(state, row, destination, room, queue) for row in rows]
         _replace_queued(state, answers, command_id)
         return _limit_queue(state, answers)
@@ -184,7 +184,7 @@ def _unload_all(state: RoundState, rows: list[int], rule: Rule) -> None:
     take it back.
     """
     names_destination = preselects(state) or state.config.balancer.assign_unowned == "on_lookup"
-    room, refused = MoveBudget.build(state), list[Refusal]()
+    room, refused = MoveAllowance.build(state), list[Refusal]()
     for row in rows:
         source, destination = int(state.view.bundles.owner[row]), None
         exceeded = room.refusal([(row, source)])
@@ -255,7 +255,7 @@ def _refuse_pending(state: RoundState, row: int) -> BundleAnswer | None:
 
 
 def _unload_bundle(
-    state: RoundState, row: int, destination: int | None, room: MoveBudget, queue: bool
+    state: RoundState, row: int, destination: int | None, room: MoveAllowance, queue: bool
 ) -> BundleAnswer:
     """Decide one move, and return the answer. `queue`: the move may wait until limits allow it."""
     # Bundles that can't move: system bundles, pending ones, unassigned ones, overlapping ones.
@@ -335,7 +335,7 @@ class _Queue:
     """The queued moves of a round, and refusals of those that wait on."""
 
     state: RoundState
-    room: MoveBudget
+    room: MoveAllowance
     rows: Mapping[str, int]  # queued bundle → its row
     pending: frozenset[str]  # bundles with a decision that is pending or new
     held: list[Refusal]  # the limits that moves wait for
@@ -347,9 +347,9 @@ class _Queue:
         rows = dict(zip(names, state.view.bundles.rows_of(names).tolist(), strict=True))
         decisions: list[Pending | Decision] = [*state.memory.pending, *state.decisions]
         pending = frozenset(name for decision in decisions for name in decision.bundles)
-        return _Queue(state, MoveBudget.build(state), rows, pending, [])
+        return _Queue(state, MoveAllowance.build(state), rows, pending, [])
 
-    def move(self, waiting: Waiting) -> Waiting:
+    def move(self, waiting: WaitingCommand) -> WaitingCommand:
         """Decide the moves of one command that limits allow; return the command with the rest."""
         answers = {bundle: self._move(bundle, destination_of(waiting)) for bundle in waiting.queued}
         ends = {bundle: answer for bundle, answer in answers.items() if answer.outcome != "queued"}
@@ -402,7 +402,7 @@ def _replace_queued(state: RoundState, answers: Iterable[BundleAnswer], command_
     before = state.responder.operator_state.waiting
     if not any(later.intersection(waiting.queued) for waiting in before):
         return
-    after: list[Waiting] = []
+    after: list[WaitingCommand] = []
     for waiting in before:
         kept = tuple(bundle for bundle in waiting.queued if bundle not in later)
         failed = tuple(
@@ -419,7 +419,7 @@ def _limit_queue(state: RoundState, wanted: list[BundleAnswer]) -> list[BundleAn
 
     A move waits forever if a limit forbids it even while no other bundle moves.
     """
-    places, unused = MOST_QUEUED - len(state.queued_moves()), MoveBudget.unused(state)
+    places, unused = MOST_QUEUED - len(state.queued_moves()), MoveAllowance.unused(state)
     answers = list[BundleAnswer]()
     for answer in wanted:
         if answer.outcome != "queued":
@@ -585,7 +585,7 @@ def _answer(
         # The command waits until its decisions have ended.
         bundles = tuple(bundle for decision in decisions for bundle in decision.bundles)
         names = tuple(answer.bundle for answer in queued)
-        waiting = Waiting(received.head, text, bundles, tuple(ids), queued=names)
+        waiting = WaitingCommand(received.head, text, bundles, tuple(ids), queued=names)
         state.responder.change(waiting=(*state.responder.operator_state.waiting, waiting))
 
 

@@ -14,7 +14,7 @@ from lb_stream.core.disruption.budgets import limited_namespaces, settle_spendin
 from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.filters.preallocation import count, counted_assignments
 from lb_stream.core.model.chance import seed_of
-from lb_stream.core.model.memory import Memory, Pending, Retry
+from lb_stream.core.model.memory import BackOff, Memory, Pending
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.view import ClusterView, apply_pending_moves
 from lb_stream.core.observing import outcomes
@@ -139,7 +139,7 @@ def _unloaded_brokers(
 
 def _retries(
     memory: Memory, settled: Settled, now_ms: int, config: BalancerConfig
-) -> dict[str, Retry]:
+) -> dict[str, BackOff]:
     """Return the bundles whose last decisions failed → their back-offs.
 
     A back-off is remembered while the next attempt is pending, and for the grace period or one

@@ -19,7 +19,7 @@ from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, FilteredBy, Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Ints, Rows, apply_pending_moves
 from lb_stream.core.observing.outcomes import Outcome
-from lb_stream.core.round.limits import MoveBudget, build_holds
+from lb_stream.core.round.limits import MoveAllowance, build_holds
 from lb_stream.core.round.state import Choice, RoundState
 from lb_stream.core.shedding.base import Disruption, ShedContext, Unload, Unloads, traits_of
 
@@ -118,7 +118,7 @@ def unload_from_hot(state: RoundState) -> None:
     if state.config.balancer.count_pending_moves and preselects(state):
         state.relieved = frozenset(proposal.source for proposal in unloads.proposals)
     # Decisions, as far as budgets, limits and rules allow them.
-    room = MoveBudget.build(state)
+    room = MoveAllowance.build(state)
     for proposals in _exchanges(unloads.proposals):
         if _has_room(state, proposals, holds, room) and _by_rules(state, proposals):
             before = len(state.decisions)
@@ -310,7 +310,9 @@ def _exchanges(proposals: Iterable[Unload]) -> Iterator[list[Unload]]:
         yield group
 
 
-def _has_room(state: RoundState, proposals: list[Unload], holds: Holds, room: MoveBudget) -> bool:
+def _has_room(
+    state: RoundState, proposals: list[Unload], holds: Holds, room: MoveAllowance
+) -> bool:
     """Whether budgets and limits leave room for all of these proposals; if not, refuse them."""
     names = [state.view.bundles.name(proposal.bundle) for proposal in proposals]
     moves = [(proposal.bundle, proposal.source) for proposal in proposals]
@@ -339,7 +341,7 @@ def _uses_takers(state: RoundState) -> bool:
     return traits_of(state.config.shedder).manager == "any"
 
 
-def _decide(state: RoundState, proposal: Unload, room: MoveBudget) -> None:
+def _decide(state: RoundState, proposal: Unload, room: MoveAllowance) -> None:
     """Decide an unload or transfer of one proposal, or refuse it if no broker takes the bundle."""
     # The kind, the destination, and the candidates: by the strategy, or by placement.
     view, plan = state.view, state.proposed.plan
@@ -551,7 +553,7 @@ class _Repair:
     def _move_away(self, member: int, place: int, eligible: Bools) -> list[Refusal]:
         """Decide moves of all bundles that a namespace has at a place; return the refusals."""
         # Its bundles there, if all of them may move.
-        state, bundles, room = self.state, self.state.view.bundles, MoveBudget.build(self.state)
+        state, bundles, room = self.state, self.state.view.bundles, MoveAllowance.build(self.state)
         mine = np.arange(len(bundles))[bundles.rows_of_namespace(self.namespaces[member])]
         sources = np.append(self.place_of == place, False)[bundles.owner[mine]]
         mine = mine[sources & ~np.append(self.stays, True)[bundles.owner[mine]]]

@@ -20,7 +20,7 @@ from lb_stream.core.model.names import begins_with_another, parse_bundle
 from lb_stream.core.model.refusals import MOST_SUBJECTS, Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Ints, Rows
-from lb_stream.core.round.limits import MoveBudget, build_holds
+from lb_stream.core.round.limits import MoveAllowance, build_holds
 from lb_stream.core.round.shed import preselects
 from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.splitting import (
@@ -254,7 +254,7 @@ def _unload_child(state: RoundState, row: int) -> Refusal | None:
     source = state.view.brokers.names[owner]
     if (
         limit := build_holds(state).refusal([name])
-        or MoveBudget.build(state).refusal([(row, owner)])
+        or MoveAllowance.build(state).refusal([(row, owner)])
     ) is not None:
         return limit
     choice = state.place(row)

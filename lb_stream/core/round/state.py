@@ -14,7 +14,7 @@ from lb_stream.core.commands.apply import destination_of
 from lb_stream.core.commands.responder import CommandResponder
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.filters.candidates import Candidates, Steps
-from lb_stream.core.model.memory import Memory, Pending, Retry
+from lb_stream.core.model.memory import BackOff, Memory, Pending
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.registry import Strategy
 from lb_stream.core.model.rules import FilteredBy, Refuses, Rule
@@ -74,7 +74,7 @@ class RoundInputs:
     alive: Liveness
     settled: Settled
     recently_unloaded: Mapping[str, int]  # bundle → when it left its source
-    retries: Mapping[str, Retry]
+    retries: Mapping[str, BackOff]
     reserved: Mapping[str, str]  # released bundle → its reserved destination
     released: frozenset[str]  # bundles that this balancer released, still unassigned
     unloaded_brokers: Mapping[str, int]  # broker → when a move out of it was last confirmed

@@ -19,8 +19,8 @@ from lb_stream.contracts.tables import (
     REFUSALS,
     ROUNDS,
 )
-from lb_stream.core.model.memory import Memory, Pending, Proposal, Retry, Suspension
-from lb_stream.core.model.operator_state import OperatorState, RejectedProposal, Waiting
+from lb_stream.core.model.memory import BackOff, Memory, Pending, Proposal, Suspension
+from lb_stream.core.model.operator_state import OperatorState, RejectedProposal, WaitingCommand
 from lb_stream.core.model.rules import DECIDES, FILTERED_BY, REFUSES, Rule, refuses
 from lb_stream.query import QueryError
 from lb_stream.query.health import Facts, JobFacts, StandbyFacts
@@ -284,7 +284,7 @@ def test_another_brokers_refusals_are_not_this_ones(tables: Tables) -> None:
 
 def test_a_move_that_waits_for_room_keeps_its_bundle(tables: Tables) -> None:
     command = {"id": "cmd-7", "kind": "unload", "arguments": {"destination": COOL}}
-    operator_state = OperatorState(waiting=(Waiting(command, "", queued=(BUNDLE,)),))
+    operator_state = OperatorState(waiting=(WaitingCommand(command, "", queued=(BUNDLE,)),))
     tables.round(Memory(operator_state=operator_state))
     (text,) = [text for text in texts(tables.ask(bundle=BUNDLE), True) if "pending" in text]
     assert f"the command cmd-7 moves it to {COOL} once limits" in text
@@ -544,7 +544,7 @@ HELD: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {},
     ),
     "backing off": (
-        {"retries": {name: Retry(1, NOW + HOUR_MS, "unload") for name in BUNDLES[1:]}},
+        {"retries": {name: BackOff(1, NOW + HOUR_MS, "unload") for name in BUNDLES[1:]}},
         {},
     ),
     "in their grace period": ({"recently_unloaded": dict.fromkeys(BUNDLES[1:], NOW)}, {}),

@@ -21,7 +21,7 @@ from lb_stream.contracts.tables import (
     ROUNDS,
 )
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.model.operator_state import OperatorState, Waiting
+from lb_stream.core.model.operator_state import OperatorState, WaitingCommand
 from tests.support.lbctl_runner import Result
 from tests.support.scripted_kafka import Broker
 from tests.support.table_rows import decided, fill
@@ -279,7 +279,9 @@ def logged(tables: Path, seq: int, operator_state: OperatorState) -> None:
 def test_moves_that_wait_for_room_wait_no_more(undo: Callable[..., Result], tables: Path) -> None:
     arguments = {"namespace": "t/n", "queue": True}
     command = {"id": "cmd-20", "kind": "unload", "by": "ann", "at_ms": NOW, "arguments": arguments}
-    goes_on = Waiting(command, "", (MOVED,), ("c:3:1",), queued=(HOME, AWAY, MOVED, "t/n/unowned"))
+    goes_on = WaitingCommand(
+        command, "", (MOVED,), ("c:3:1",), queued=(HOME, AWAY, MOVED, "t/n/unowned")
+    )
     logged(tables, 31, replace(BEFORE, waiting=(goes_on,)))
     commands(tables, said(20, "unload", "accepted", **arguments))
     found = json.loads(undo("cmd-20", "--preview", "--json").out)

@@ -6,7 +6,7 @@ from lb_stream.contracts.reports import Ack, BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.model.blocks import Shard
-from lb_stream.core.model.memory import Memory, Pending, Retry
+from lb_stream.core.model.memory import BackOff, Memory, Pending
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.liveness import judge_liveness
 from lb_stream.core.observing.outcomes import (
@@ -90,9 +90,9 @@ def test_each_failure_doubles_the_wait_up_to_ten_time_outs(kind: str, steps: lis
     retry = None
     for attempts, step in enumerate(steps, 1):
         retry = retry_after_failure(retry, kind, 1_000, TIMEOUT_MS)
-        assert retry == Retry(attempts, 1_000 + step * TIMEOUT_MS, kind)
+        assert retry == BackOff(attempts, 1_000 + step * TIMEOUT_MS, kind)
     assert (
-        retry_after_failure(Retry(5_000, 0, kind), kind, 1_000, TIMEOUT_MS).not_before_ms
+        retry_after_failure(BackOff(5_000, 0, kind), kind, 1_000, TIMEOUT_MS).not_before_ms
         == 1_000 + 10 * TIMEOUT_MS
     )
     assert retry_after_failure(retry, "split", 1_000, TIMEOUT_MS).attempts == 1

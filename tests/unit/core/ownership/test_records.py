@@ -4,7 +4,7 @@ from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.model.blocks import Shard
-from lb_stream.core.model.memory import Memory, Pending, Unserved
+from lb_stream.core.model.memory import Memory, Pending, UnservedBundle
 from lb_stream.core.ownership.records import OwnershipRecords, RecordedOwner
 from tests.support.build import Report, batch_of
 
@@ -40,7 +40,9 @@ def test_what_the_states_do_not_let_through_is_forced() -> None:
 
 def test_of_a_forgotten_bundle_nothing_stays_but_an_empty_record() -> None:
     book = records(
-        Memory(published_to=None, versions={NAME: 7}, unserved={NAME: Unserved("Free", 10, "a")})
+        Memory(
+            published_to=None, versions={NAME: 7}, unserved={NAME: UnservedBundle("Free", 10, "a")}
+        )
     )
     book.delete(NAME)
     assert [(one.state, one.version) for one in book.published] == [("Init", 7)]
