@@ -58,6 +58,12 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
     return made
 
 
+@pytest.fixture(autouse=True)
+def _forget_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test hide the passwords of another one that ran before it in the same process."""
+    monkeypatch.setattr("lb_stream.settings.secrets._remembered", set())
+
+
 @pytest.fixture
 def unique_topic(request: pytest.FixtureRequest) -> Callable[..., str]:
     """Names topics after the test, each one new: unique_topic() or unique_topic("decisions")."""
