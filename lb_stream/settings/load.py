@@ -68,12 +68,13 @@ def load(
     `arguments`: `section.key=value`, or `key=value` for the balancer's keys (ours or Pulsar's).
     Raises SettingError, which names the key, its value, what was expected, and the origin.
     """
-    # layers, each over those before it
+    # The upper layers are read first: errors about files then hide the passwords among them.
+    over = read_environment(os.environ if environment is None else environment)
+    for argument in arguments:
+        over |= parse_argument(argument)
     below = read_broker_conf(broker_conf) if broker_conf is not None else {}
     of_toml = read_toml(toml) if toml is not None else {}
-    given = below | of_toml | read_environment(os.environ if environment is None else environment)
-    for argument in arguments:
-        given |= parse_argument(argument)
+    given = below | of_toml | over
     origins = {path: value.origin for path, value in given.items()}
     values = {path: value.value for path, value in given.items()}
     # checks, and warnings
