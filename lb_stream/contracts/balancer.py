@@ -59,10 +59,10 @@ def _freeze() -> Any:
 class BalancerConfig(KeyModel):
     """When balancing happens, how usage is computed, and how much a round may do."""
 
-    profile: Literal["default", "pulsar-4.0", "documented"] = key(
+    profile: Literal["default", "pulsar-4.0", "pulsar-4.2", "pulsar-5.0", "documented"] = key(
         "default",
-        "Whose behaviour to follow: Pulsar 4.0's without what harms its operators, Pulsar "
-        "4.0's exactly, or what Pulsar's documentation says.",
+        "Whose behaviour to follow: Pulsar's without what harms its operators (default), that of "
+        "a release exactly, or what Pulsar's documentation says.",
     )
     load_manager: Annotated[
         Literal["modular", "simple", "extensible"], BeforeValidator(_to_short_name)
@@ -75,6 +75,19 @@ class BalancerConfig(KeyModel):
         "reject",
         "A command that names an unknown load manager or shedder is refused, or leads to the "
         "simple manager.",
+    )
+    pulsar_names: Literal["any", "4.0", "4.2", "5.0"] = key(
+        "any",
+        "Whose names of topics and of brokers' own namespaces count; any: those of every release.",
+        dynamic=False,
+    )
+    bad_strategies: Literal["simple", "refuse", "replace"] = key(
+        "simple",
+        "What happens to strategies in Pulsar's words that Pulsar has not, or that do not go "
+        "together. simple: the simple load manager runs, as in Pulsar 4.0. refuse: they are an "
+        "error, as in 4.2. replace: a placement strategy that does not fit is replaced by "
+        "LeastLongTermMessageRate, and others are an error, as in 5.0.",
+        dynamic=False,
     )
     enabled: bool = key(
         True,
@@ -125,6 +138,17 @@ class BalancerConfig(KeyModel):
         "Namespaces whose bundles are never shed: a list, or text with commas between.",
         pulsar="loadBalancerSheddingExcludedNamespaces",
     )
+    excluded_still_count: bool = key(
+        False,
+        "Bundles of excluded namespaces are passed over after the shedder has chosen, as in "
+        "Pulsar 4.2: they count towards what is to move, and no other bundle moves instead. Else "
+        "the shedder chooses among the others.",
+    )
+    excluded_placement: Literal["strategy", "round_robin"] = key(
+        "strategy",
+        "Who finds a broker for a bundle of an excluded namespace: the placement strategy, or the "
+        "candidates take turns, as in Pulsar 4.2.",
+    )
     shedding_strategy: str = key(
         "ThresholdShedder",
         "Which shedder runs: the simple name or Pulsar's class name.",
@@ -161,6 +185,11 @@ class BalancerConfig(KeyModel):
         unit="topics",
         pulsar="loadBalancerBrokerMaxTopics",
         ge=0,
+    )
+    isolation_by_port: bool = key(
+        True,
+        "An isolation policy's expression with a colon is also matched against a broker's "
+        "host:port, as in Pulsar 5.0; else only against its host.",
     )
     failure_domains_enabled: bool = key(
         False,
@@ -368,14 +397,43 @@ class NamespaceConfig(KeyModel):
     freeze: str = _freeze()
 
 
+_AS_PULSAR_DOES: dict[str, object] = {
+    "unload_idle_bundles": True,
+    "count_system_bundles": True,
+    "anti_affinity_counts": "group",
+    "anti_affinity_repair": False,
+}
+_SINCE_4_2: dict[str, object] = {
+    **_AS_PULSAR_DOES,
+    "bad_strategies": "refuse",
+    "excluded_still_count": True,
+    "excluded_placement": "round_robin",
+}
 PROFILES: dict[str, dict[str, object]] = {
     "default": {},
     "pulsar-4.0": {
+        **_AS_PULSAR_DOES,
         "uniform_need_allowance": 1000,
-        "unload_idle_bundles": True,
-        "count_system_bundles": True,
-        "anti_affinity_counts": "group",
-        "anti_affinity_repair": False,
+        "isolation_by_port": False,
+        "pulsar_names": "4.0",
+        "split_options": "of_default",
+    },
+    "pulsar-4.2": {
+        **_SINCE_4_2,
+        "isolation_by_port": False,
+        "pulsar_names": "4.2",
+        "split_options": "of_default",
+    },
+    "pulsar-5.0": {
+        **_SINCE_4_2,
+        "bad_strategies": "replace",
+        "shedding_strategy": "AvgShedder",
+        "placement_strategy": "AvgShedder",
+        "avg_target_key": "plan",
+        "pulsar_names": "5.0",
+        "distribute_bundles_evenly": False,
+        "max_unload_ratio": 0.5,
+        "namespace_default_bundles": 32,
     },
     "documented": {
         "uniform_need_allowance": 1000,

@@ -9,7 +9,7 @@ replacement gives a warning.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lb_stream.contracts.balancer import MANAGER_CLASSES
@@ -27,6 +27,8 @@ DEFAULTS = {
     "placement_strategy": "LeastLongTermMessageRate",
 }
 OWN_SHEDDERS = {"simple": "SimpleLoadManager", "extensible": "TransferShedder"}
+NOOP = "NoopLoadManager"
+"""Pulsar's manager of a broker that is alone: it balances nothing."""
 BOTH = "AvgShedder"
 """A shedder and a placement: as the placement it needs itself as the shedder too."""
 
@@ -49,6 +51,8 @@ class ChosenLoadManager:
     manager: Manager
     shedder: Strategy[Shedder]
     warnings: tuple[str, ...]
+    replaced: Mapping[str, str | bool] = field(default_factory=dict)
+    """Key → the value that takes the place of one that doesn't go with the others."""
 
 
 def normalise_pulsar_value(key: str, value: object) -> object:
@@ -80,10 +84,19 @@ def choose_load_manager(given: GivenSettings, dynamic: bool = False) -> ChosenLo
     for key, strategy in found.items():
         if isinstance(strategy, UnknownStrategyError) and "." not in names[key]:
             raise SettingError(key, names[key], strategy.expected) from None
+    # what takes the place of settings that don't go together
+    replaced: dict[str, str | bool] = {}
+    if str(given.get("load_manager", "")).endswith(NOOP):
+        replaced = {"enabled": False}
+    if manager == "modular" and given.get("bad_strategies") == "replace":
+        better, more = _replace_placement(found)
+        names, warnings = names | better, [*warnings, *more]
+        found |= {key: _find_strategy(key, name) for key, name in better.items()}
+        replaced |= better
     # the manager that Pulsar falls back to
     if manager == "modular":
         error = _find_pulsar_error(names, found)
-        if error is not None and _is_rejected(given, dynamic):
+        if error is not None and _is_refused(given, dynamic):
             raise error
         if error is not None:
             manager = "simple"
@@ -96,7 +109,7 @@ def choose_load_manager(given: GivenSettings, dynamic: bool = False) -> ChosenLo
                 f"shedding_strategy = {BOTH!r} without placement_strategy = {BOTH!r}: {place.name} "
                 "chooses the destinations"
             )
-        return ChosenLoadManager(manager, chosen, tuple(warnings))
+        return ChosenLoadManager(manager, chosen, tuple(warnings), replaced)
     if (
         isinstance(chosen, Strategy)
         and manager == "extensible"
@@ -109,7 +122,7 @@ def choose_load_manager(given: GivenSettings, dynamic: bool = False) -> ChosenLo
             f"shedding_strategy = {names['shedding_strategy'].removeprefix('.')!r} does not run "
             f"under the {manager} manager; {own.name} runs instead"
         )
-    return ChosenLoadManager(manager, own, tuple(warnings))
+    return ChosenLoadManager(manager, own, tuple(warnings), replaced)
 
 
 def _find_manager(given: GivenSettings, dynamic: bool) -> tuple[Manager, list[str]]:
@@ -119,21 +132,42 @@ def _find_manager(given: GivenSettings, dynamic: bool) -> tuple[Manager, list[st
     for known in MANAGERS:
         if simple == known:
             return known, []
+    if isinstance(name, str) and name.rpartition(".")[2] == NOOP:
+        return "simple", [f"load_manager = {NOOP!r}: nothing is balanced"]
     allowed = f"one of {', '.join((*MANAGERS, *MANAGER_CLASSES))}"
     if not isinstance(name, str):
         raise SettingError("load_manager", name, allowed)
     shown = name.removeprefix(".")
     in_pulsars_form = not name.strip() or "." in name
-    if not in_pulsars_form or _is_rejected(given, dynamic):
+    is_named = dynamic or shown.strip()
+    if not in_pulsars_form or (_is_refused(given, dynamic) and is_named):
         raise SettingError("load_manager", shown, allowed)
     return "simple", [
         f"load_manager = {shown!r}: expected {allowed}; the simple manager runs instead"
     ]
 
 
-def _is_rejected(given: GivenSettings, dynamic: bool) -> bool:
-    """Return whether a mistake is refused, instead of answered with the simple manager."""
+def _is_refused(given: GivenSettings, dynamic: bool) -> bool:
+    """Return whether a mistake in Pulsar's words is an error, instead of the simple manager."""
+    if given.get("bad_strategies", "simple") != "simple":
+        return True
     return dynamic and given.get("dynamic_bad_manager", "reject") == "reject"
+
+
+def _replace_placement(
+    found: Mapping[str, Strategy[Any] | UnknownStrategyError],
+) -> tuple[dict[str, str], list[str]]:
+    """Return what takes the place of AvgShedder as the placement of another shedder; a warning."""
+    shed, place = found["shedding_strategy"], found["placement_strategy"]
+    if not isinstance(shed, Strategy) or not isinstance(place, Strategy):
+        return {}, []
+    if place.name != BOTH or shed.name == BOTH:
+        return {}, []
+    instead = DEFAULTS["placement_strategy"]
+    return {"placement_strategy": instead}, [
+        f"placement_strategy = {BOTH!r} goes only with shedding_strategy = {BOTH!r}, which is "
+        f"{shed.name!r}; {instead} is used instead"
+    ]
 
 
 def _require_text(key: str, value: object) -> str:

@@ -116,7 +116,9 @@ def resolve_uncached(values: GivenSettings, *, dynamic: bool = False) -> Resolve
     reporting = build_settings(ReportConfig, given)
     given = {"report_timeout_ms": max(1, 2 * reporting.report_max_interval_ms)} | given
     # the balancer's own settings, and those of each strategy that runs
-    balancer = build_settings(BalancerConfig, given | {"load_manager": chosen.manager})
+    balancer = build_settings(
+        BalancerConfig, given | dict(chosen.replaced) | {"load_manager": chosen.manager}
+    )
     check_windows(balancer)
     check_auto_approve(balancer.auto_approve)
     chosen_placement, placement_warnings = _choose_placement(balancer)

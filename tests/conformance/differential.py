@@ -19,9 +19,11 @@ from typing import Any
 from rich.progress import track
 
 import tests.conformance.adapters  # noqa: F401  registers them
+from lb_stream.contracts.balancer import PROFILES
 from tests.conformance.comparison import differences
-from tests.conformance.generated import KINDS, Case, cases
-from tests.conformance.registry import answer
+from tests.conformance.generated import Case
+from tests.conformance.generated_releases import ALL_KINDS, cases
+from tests.conformance.registry import PULSAR_4_0, answer
 
 ORDERS = ("brokerOrder", "bundleOrder")
 HEAVY_KINDS = ("overload", "threshold", "uniform", "avg", "transfer", "manager")
@@ -64,14 +66,14 @@ def in_the_order_of(case: Case, wanted: dict[str, Any]) -> Case:
 
 
 def compare(
-    command: Sequence[str], kind: str, count: int, seed: int
+    command: Sequence[str], kind: str, count: int, seed: int, profile: str = PULSAR_4_0
 ) -> tuple[int, list[tuple[Case, str]]]:
     """How many cases of a kind were tried, and those that differ with the first difference."""
     asked = cases(kind, count, seed)
     found = []
     for case, wanted in zip(asked, reference_answers(command, asked), strict=True):
         laid = in_the_order_of(case, wanted)
-        different = next(differences(wanted, answer(laid)), None)
+        different = next(differences(wanted, answer(laid, profile)), None)
         if different is not None:
             found.append((laid, different))
     return len(asked), found
@@ -89,10 +91,19 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=0, help="other cases (default %(default)s)")
     parser.add_argument(
-        "--kind", action="append", choices=KINDS, help="only this one; several times for several"
+        "--kind",
+        action="append",
+        choices=sorted(ALL_KINDS),
+        help="only this one; several times for several",
+    )
+    parser.add_argument(
+        "--profile",
+        choices=sorted(PROFILES),
+        default=PULSAR_4_0,
+        help="the reference's release (default %(default)s)",
     )
     options = parser.parse_args()
-    kinds = options.kind or [*KINDS]
+    kinds = options.kind or [*ALL_KINDS]
     share = {kind: 2 if kind in HEAVY_KINDS else 1 for kind in kinds}
     tried, differ, smallest = Counter[str](), Counter[str](), dict[str, tuple[Case, str]]()
     for kind in track(kinds, "cases", disable=not sys.stderr.isatty()):
@@ -102,6 +113,7 @@ def main() -> int:
                 kind,
                 options.cases * share[kind] // sum(share.values()) + 1,
                 options.seed,
+                options.profile,
             )
         except (OSError, ValueError, subprocess.CalledProcessError) as error:
             print(

@@ -11,6 +11,7 @@ from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import DEFAULT_RATES
 from lb_stream.core.model.blocks import RESOURCES
 from lb_stream.core.model.names import is_system_bundle
+from lb_stream.core.model.releases import Release
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.view import Brokers, Bundles, ClusterView, Rates
 
@@ -74,7 +75,10 @@ def bundle_rates(data: Mapping[str, Any], names: Iterable[str]) -> tuple[Rates, 
 
 
 def view_of_loads(
-    loads: Mapping[str, Any], weights: Mapping[str, float], order: Mapping[str, Any] | None = None
+    loads: Mapping[str, Any],
+    weights: Mapping[str, float],
+    order: Mapping[str, Any] | None = None,
+    release: Release = "any",
 ) -> ClusterView:
     """LOADDATA as a view whose rows lie as brokerOrder and bundleOrder say.
 
@@ -127,7 +131,9 @@ def view_of_loads(
         load_managers=("",) * count,
         weights=weights,
     )
-    return ClusterView("conformance", 0, columns, _bundles(names, owner, data, short, long))
+    return ClusterView(
+        "conformance", 0, columns, _bundles(names, owner, data, short, long, release)
+    )
 
 
 def _latest(broker: Mapping[str, Any]) -> list[float]:
@@ -139,7 +145,12 @@ def _latest(broker: Mapping[str, Any]) -> list[float]:
 
 
 def _bundles(
-    names: list[str], owner: np.ndarray, data: Mapping[str, Any], short: Rates, long: Rates
+    names: list[str],
+    owner: np.ndarray,
+    data: Mapping[str, Any],
+    short: Rates,
+    long: Rates,
+    release: Release,
 ) -> Bundles:
     count = len(names)
     zeros = np.zeros(count, np.int64)
@@ -151,7 +162,7 @@ def _bundles(
         gained=np.zeros(count, np.bool_),
         appeared=np.zeros(count, np.bool_),
         in_flight=np.zeros(count, np.bool_),
-        system=np.array([is_system_bundle(name) for name in names], np.bool_),
+        system=np.array([is_system_bundle(name, release) for name in names], np.bool_),
         topics=np.array([data.get(name, {}).get("topics", 0) for name in names], np.int64),
         sessions=zeros,
         cache_bytes=zeros,

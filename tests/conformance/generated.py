@@ -405,7 +405,7 @@ def _topics_by_hash(namespace: str) -> list[tuple[int, str]]:
 
 
 @st.composite
-def _topics(draw: Draw, names: Sequence[str]) -> Case:
+def topics_of(draw: Draw, names: Sequence[str]) -> Case:
     """bundle → some of the topics whose hash it has, and their statistics."""
     topics = {}
     for bundle in names:
@@ -436,7 +436,7 @@ def _split_strategy(draw: Draw) -> Case:
         }
         one |= {"notOwned": [name for name in names if draw(st.integers(0, 7)) == 0]}
         one |= {"splitting": [name for name in names if draw(st.integers(0, 9)) == 0]}
-        one |= draw(_topics(names))
+        one |= draw(topics_of(names))
         given.append(one | ({"repeat": 3} if draw(st.booleans()) else {}))
     return {"kind": "split_strategy", "config": draw(config(**keys)), "rounds": given}
 
@@ -455,7 +455,7 @@ def _split_boundary(draw: Draw) -> Case:
     lower = draw(st.one_of(st.just(0), st.integers(0, 0xFFFFFFF0)))
     upper = draw(st.one_of(st.just(0xFFFFFFFF), st.integers(lower + 1, 0xFFFFFFFF)))
     bundle = f"t/n0/0x{lower:08x}_0x{upper:08x}"
-    known = draw(_topics([bundle]))
+    known = draw(topics_of([bundle]))
     case: Case = {
         "kind": "split_boundary",
         "algorithm": algorithm,
@@ -664,8 +664,8 @@ KINDS: dict[str, st.SearchStrategy[Case]] = {
 """Each kind of case that the reference answers → the strategy that makes some."""
 
 
-def cases(kind: str, count: int, begin: int) -> list[Case]:
-    """So many different cases of a kind; the same for the same `begin`.
+def make_cases(kind: str, strategy: st.SearchStrategy[Case], count: int, begin: int) -> list[Case]:
+    """Make so many different cases of a kind; the same for the same `begin`.
 
     Fewer where the kind has no more.
     """
@@ -679,7 +679,7 @@ def cases(kind: str, count: int, begin: int) -> list[Case]:
         deadline=None,
         suppress_health_check=[*HealthCheck],
     )
-    @hypothesis.given(KINDS[kind])
+    @hypothesis.given(strategy)
     def collect(case: Case) -> None:
         found.append(case)
 

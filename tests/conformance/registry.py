@@ -8,7 +8,7 @@ Case = dict[str, Any]
 Adapter = Callable[[Case], Any]
 
 ADAPTERS: dict[str, Adapter] = {}
-PROFILE = {"profile": "pulsar-4.0"}
+PULSAR_4_0 = "pulsar-4.0"
 
 
 def kind(name: str) -> Callable[[Adapter], Adapter]:
@@ -22,8 +22,11 @@ def kind(name: str) -> Callable[[Adapter], Adapter]:
     return register
 
 
-def answer(case: Case) -> dict[str, Any]:
-    """The output line of one case. Whatever goes wrong becomes its `error`."""
+def answer(case: Case, profile: str = PULSAR_4_0) -> dict[str, Any]:
+    """Return the output line of one case, decided as the profile's release decides.
+
+    An exception becomes the line's `error`. The profile lies below the case's own config.
+    """
     line: dict[str, Any] = {"id": case.get("id"), "kind": case.get("kind")}
     adapter = ADAPTERS.get(str(case.get("kind")))
     if adapter is None:
@@ -32,7 +35,8 @@ def answer(case: Case) -> dict[str, Any]:
             f"{', '.join(sorted(ADAPTERS))}"
         }
     try:
-        return line | {"result": _finite(adapter(case))}
+        config = {"profile": profile} | case.get("config", {})
+        return line | {"result": _finite(adapter(case | {"config": config}))}
     except Exception as error:
         return line | {"error": f"{type(error).__name__}: {error}"}
 

@@ -121,7 +121,8 @@ class Candidates:
     def matches_none(self, bundle: int) -> bool:
         """Return whether the bundle's isolation policy matches no reachable broker."""
         namespace = namespace_of(self.view.bundles.name(bundle))
-        return Isolation(self.view).matches_none(namespace, self._reachable())
+        isolation = Isolation(self.view, self.config.isolation_by_port)
+        return isolation.matches_none(namespace, self._reachable())
 
     def find_refusing_policy(self, bundle: int, broker: int, targets: Targets) -> str | None:
         """Return the rule of the policy that keeps a broker from a bundle; None: it may have it."""
@@ -160,7 +161,7 @@ class Candidates:
     def _build_filters(self) -> tuple[tuple[Filter, ...], tuple[Filter, ...]]:
         """Return the filters for policies and the other filters, in the manager's order."""
         view, config, census = self.view, self.config, self.census
-        isolation = Isolation(view)
+        isolation = Isolation(view, config.isolation_by_port)
         policies: tuple[Filter, ...] = (Drained(view), TopicKind(view, isolation), isolation)
         if config.load_manager == "simple":
             return policies, (EvenDistribution(census, everywhere=True),)

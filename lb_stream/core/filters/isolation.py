@@ -17,7 +17,9 @@ class Isolation:
 
     rule = FilteredBy.ISOLATION
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterView, by_port: bool = True) -> None:
+        """`by_port`: expressions with a colon are matched against host:port too."""
+        self._by_port = by_port
         self._policies = view.policies
         self._brokers = tuple(view.brokers.names)
         self._by_namespace: dict[str, IsolationPolicy | None] = {}
@@ -34,7 +36,7 @@ class Isolation:
         policy = self.policy_of(context.namespace)
         if policy is None:
             return rows[self._is_shared()[rows]]
-        primary, secondary = _masks(policy, self._brokers)
+        primary, secondary = _masks(policy, self._brokers, self._by_port)
         if np.count_nonzero(primary[rows]) < policy.min_available:
             return rows[(primary | secondary)[rows]]
         return rows[primary[rows]]
@@ -52,23 +54,29 @@ class Isolation:
         policy = self.policy_of(namespace)
         if policy is None:
             return False
-        primary, secondary = _masks(policy, self._brokers)
+        primary, secondary = _masks(policy, self._brokers, self._by_port)
         return not (primary | secondary)[rows].any()
 
     def _is_shared(self) -> Bools:
         if self._shared is None:
-            owned = [_masks(policy, self._brokers)[0] for policy in self._policies.isolation]
+            owned = [
+                _masks(policy, self._brokers, self._by_port)[0]
+                for policy in self._policies.isolation
+            ]
             self._shared = ~np.logical_or.reduce(owned)
         return self._shared
 
 
 @lru_cache(maxsize=1_024)
-def _masks(policy: IsolationPolicy, brokers: tuple[str, ...]) -> tuple[Bools, Bools]:
+def _masks(policy: IsolationPolicy, brokers: tuple[str, ...], by_port: bool) -> tuple[Bools, Bools]:
     """Return which brokers are the policy's primaries, and which are its secondaries.
 
     The result is kept from round to round: regular expressions take long.
     """
-    found = [(policy.is_primary(broker), policy.is_secondary(broker)) for broker in brokers]
+    found = [
+        (policy.is_primary(broker, by_port), policy.is_secondary(broker, by_port))
+        for broker in brokers
+    ]
     masks = np.array(found, np.bool_).reshape(-1, 2)
     masks.flags.writeable = False
     return masks[:, 0], masks[:, 1]

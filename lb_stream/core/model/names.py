@@ -10,17 +10,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lb_stream.core.model.releases import NAME_RULES, Release
+
 BUNDLE_PATTERN = r"^[^/]+/[^/]+(/[^/]+)?/0x[0-9a-f]{8}_0x[0-9a-f]{8}$"
 """A namespace has two parts, or three: heartbeat namespaces are `pulsar/<cluster>/<host:port>`."""
 
-SYSTEM_PATTERN = r"^(sla-monitor/[^/]+/[^:/]+:\d+|pulsar/([^/]+/)?[^:/]+:\d+)/0x"
+SYSTEM_PATTERN = NAME_RULES["any"].system_bundle
 """Bundles of heartbeat and SLA-monitor namespaces, which belong to the broker in their name."""
 
 SYSTEM_NAMESPACE = "pulsar/system"
 """The namespace of the brokers' own topics. Its bundles are spread evenly, and never shed by the
 extensible manager."""
 
-_SYSTEM = re.compile(SYSTEM_PATTERN)
 FULL_RANGE_END = 0xFFFFFFFF
 RANGE_LENGTH = len("/0x00000000_0xffffffff")
 BOUND_LENGTH = len("0xffffffff")
@@ -118,6 +119,6 @@ def begins_with_another(names: pa.StringArray) -> NDArray[np.bool_]:
     return found
 
 
-def is_system_bundle(name: str) -> bool:
+def is_system_bundle(name: str, release: Release = "any") -> bool:
     """Return whether a bundle is a system bundle: of a heartbeat or SLA-monitor namespace."""
-    return _SYSTEM.match(name) is not None
+    return re.match(NAME_RULES[release].system_bundle, name) is not None

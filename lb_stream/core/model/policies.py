@@ -55,13 +55,18 @@ class IsolationPolicy:
         """Return whether the policy is about that namespace."""
         return _matches(self.namespaces, namespace)
 
-    def is_primary(self, broker: str) -> bool:
-        """Return whether the broker (host:port) is one of its primaries."""
-        return _match_broker(self.primary, broker)
+    def is_primary(self, broker: str, by_port: bool = True) -> bool:
+        """Return whether the broker (host:port) is one of its primaries.
 
-    def is_secondary(self, broker: str) -> bool:
+        `by_port`: an expression with a colon is matched against host:port too.
+        """
+        return _match_broker(self.primary, broker, by_port)
+
+    def is_secondary(self, broker: str, by_port: bool = True) -> bool:
         """Return whether the broker (host:port) is one of its secondaries and no primary."""
-        return not self.is_primary(broker) and _match_broker(self.secondary, broker)
+        if self.is_primary(broker, by_port):
+            return False
+        return _match_broker(self.secondary, broker, by_port)
 
 
 def matching(pattern: str, brokers: Iterable[str]) -> list[str]:
@@ -101,11 +106,16 @@ def describe_no_match(policy: IsolationPolicy, live: Sequence[str]) -> str | Non
     return f"its isolation policy allows {patterns}, which match none of {there}"
 
 
+_BROKER_ID = re.compile(r"(\[[^\]]+\]|[^:]+):\d+")
+
+
 @lru_cache(maxsize=1 << 16)
-def _match_broker(patterns: tuple[str, ...], broker: str) -> bool:
+def _match_broker(patterns: tuple[str, ...], broker: str, by_port: bool = True) -> bool:
     """Return whether an expression matches the broker's host or, with a colon, its host:port."""
+    if _matches(patterns, host_of(broker)):
+        return True
     ids = tuple(pattern for pattern in patterns if ":" in pattern)
-    return _matches(patterns, host_of(broker)) or _matches(ids, broker)
+    return by_port and _BROKER_ID.fullmatch(broker) is not None and _matches(ids, broker)
 
 
 @lru_cache(maxsize=1 << 16)

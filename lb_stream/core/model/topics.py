@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lb_stream.core.model.names import FULL_RANGE_END, bundle_name
+from lb_stream.core.model.releases import NAME_RULES, NameRules
 
 Ints = NDArray[np.int64]
 
@@ -19,18 +20,19 @@ HASHES = 1 << 32
 MOST_BUNDLES = 1 << 20
 """The most bundles of one namespace, which is more than a whole cluster should have."""
 
-_FULL = re.compile(r"(persistent|non-persistent)://([^/]+/[^/]+(?:/[^/]+)?)/(.+)", re.DOTALL)
+_FULL = re.compile(r"([^:/]+)://([^/]+)/([^/]+)/(.+)", re.DOTALL)
+_SEGMENT = re.compile(r"(.+)/([0-9a-fA-F]{1,4})-([0-9a-fA-F]{1,4})-(\d+)", re.DOTALL)
+ANY = NAME_RULES["any"]
 
 
-def full_topic_name(topic: str) -> str:
-    """Return a topic's name with its domain, tenant and namespace.
+def full_topic_name(topic: str, rules: NameRules = ANY) -> str:
+    """Return a topic's name with its domain, tenant and namespace, as brokers hash it.
 
-    `a/b/c` is `persistent://a/b/c`; `c` is `persistent://public/default/c`. Raises ValueError for
-    another name without a domain.
+    `a/b/c` is `persistent://a/b/c`; `c` is `persistent://public/default/c`. The hashes of a
+    segment get four digits in lower case. Raises ValueError for another name without a domain.
     """
     if "://" in topic:
-        _parts(topic)
-        return topic
+        return "{}://{}/{}".format(*_parts(topic, rules))
     parts = [part for part in topic.split("/") if part]
     if len(parts) == 1:
         return f"persistent://public/default/{parts[0]}"
@@ -42,27 +44,51 @@ def full_topic_name(topic: str) -> str:
     )
 
 
-def namespace_of_topic(topic: str) -> str:
+def namespace_of_topic(topic: str, rules: NameRules = ANY) -> str:
     """Return the namespace of a topic. Raises ValueError.
 
     It is `<tenant>/<namespace>`; in old names `<tenant>/<cluster>/<namespace>`.
     """
-    return _parts(full_topic_name(topic))[1]
+    return _parts(full_topic_name(topic, rules), rules)[1]
 
 
-def _parts(full: str) -> tuple[str, str, str]:
+def _parts(full: str, rules: NameRules) -> tuple[str, str, str]:
+    """Return (domain, namespace, the topic's own name). Raises ValueError."""
     found = _FULL.fullmatch(full)
+    if found is None or found[1] not in rules.domains:
+        domains = ", ".join(f"{domain}://" for domain in rules.domains)
+        raise ValueError(
+            f"not a topic name: {full!r}; expected <domain><tenant>/<namespace>/<topic>, the domain "
+            f"one of {domains}"
+        )
+    domain, namespace, name = found[1], f"{found[2]}/{found[3]}", found[4]
+    if domain == "segment":
+        return domain, namespace, _segment_name(full, name)
+    cluster_or_namespace, slash, rest = name.partition("/")
+    if not slash or domain == "topic":
+        return domain, namespace, name
+    if not rules.with_cluster or not rest:
+        raise ValueError(
+            f"not a topic name: {full!r}; expected {domain}://<tenant>/<namespace>/<topic>, without "
+            "a cluster"
+        )
+    return domain, f"{namespace}/{cluster_or_namespace}", rest
+
+
+def _segment_name(full: str, name: str) -> str:
+    """Return <topic>/<first hash>-<last hash>-<id> of a segment as brokers write it."""
+    found = _SEGMENT.fullmatch(name)
     if found is None:
         raise ValueError(
-            f"not a topic name: {full!r}; expected persistent://<tenant>/<namespace>/<topic>, or "
-            "non-persistent://…"
+            f"not a segment's name: {full!r}; expected "
+            "segment://<tenant>/<namespace>/<topic>/<first hash>-<last hash>-<id>"
         )
-    return found[1], found[2], found[3]
+    return f"{found[1]}/{int(found[2], 16):04x}-{int(found[3], 16):04x}-{found[4]}"
 
 
-def topic_hash(topic: str) -> int:
+def topic_hash(topic: str, rules: NameRules = ANY) -> int:
     """Return the CRC-32 of the full name's UTF-8 bytes, 0..2³²-1. Raises ValueError."""
-    return crc32(full_topic_name(topic).encode(errors="replace"))
+    return crc32(full_topic_name(topic, rules).encode(errors="replace"))
 
 
 def topic_hashes(topics: Iterable[str]) -> Ints:

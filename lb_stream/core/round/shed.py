@@ -119,7 +119,7 @@ def unload_from_hot(state: RoundState) -> None:
         state.relieved = frozenset(proposal.source for proposal in unloads.proposals)
     # Decisions, as far as budgets, limits and rules allow them.
     room = MoveAllowance.build(state)
-    for proposals in _exchanges(unloads.proposals):
+    for proposals in _exchanges(_without_excluded(state, unloads.proposals)):
         if _has_room(state, proposals, holds, room) and _by_rules(state, proposals):
             before = len(state.decisions)
             for proposal in proposals:
@@ -128,6 +128,8 @@ def unload_from_hot(state: RoundState) -> None:
             if len(made) > 1:
                 state.exchanges.append(tuple(decision.bundle for decision in made))
             holds.take(made)
+    if (end_pass := traits_of(strategy).end_pass) is not None:
+        state.remember(strategy, end_pass(state.config.shedder_config, state.remembered(strategy)))
 
 
 def _nothing_proposed(state: RoundState, seen: ClusterView) -> list[Refusal]:
@@ -222,6 +224,8 @@ def movable_bundles(state: RoundState, held: Bools) -> Bools:
         movable &= (
             state.now_ms - state.view.bundles.owner_since_ms >= state.config.balancer.min_dwell_ms
         )
+    if _passes_over_later(state):
+        return movable
     for namespace in state.config.balancer.shedding_excluded_namespaces:
         movable[state.view.bundles.rows_of_namespace(namespace)] = False
     return movable
@@ -296,6 +300,25 @@ def _takers(state: RoundState) -> Callable[[int], Rows]:
         return found[key]
 
     return takers
+
+
+def _passes_over_later(state: RoundState) -> bool:
+    """Whether the shedder may choose bundles of excluded namespaces, which then stay."""
+    strategy = state.config.shedder
+    return state.config.balancer.excluded_still_count and traits_of(strategy).manager == "modular"
+
+
+def _without_excluded(state: RoundState, proposals: Sequence[Unload]) -> Sequence[Unload]:
+    """Leave out bundles of excluded namespaces, which the shedder has chosen all the same."""
+    excluded = state.config.balancer.shedding_excluded_namespaces
+    if not excluded or not _passes_over_later(state):
+        return proposals
+    names = [state.view.bundles.name(proposal.bundle) for proposal in proposals]
+    return [
+        proposal
+        for proposal, name in zip(proposals, names, strict=True)
+        if namespace_of(name) not in excluded
+    ]
 
 
 def _exchanges(proposals: Iterable[Unload]) -> Iterator[list[Unload]]:

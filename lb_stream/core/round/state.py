@@ -15,6 +15,7 @@ from lb_stream.core.commands.responder import CommandResponder
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.filters.candidates import Candidates, Steps
 from lb_stream.core.model.memory import BackOff, Memory, Pending
+from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.registry import Strategy
 from lb_stream.core.model.rules import FilteredBy, Refuses, Rule
@@ -23,10 +24,12 @@ from lb_stream.core.observing.liveness import Liveness
 from lb_stream.core.observing.outcomes import Settled
 from lb_stream.core.observing.overlaps import Overlapped, find_overlaps
 from lb_stream.core.ownership.ledger import Ledger
-from lb_stream.core.placement.base import Best, PlacementContext, Targets
+from lb_stream.core.placement.base import Best, PlacementContext, Targets, placement
 from lb_stream.core.shedding.base import NOTHING, Unloads
 from lb_stream.core.splitting.merging import MergeLook
 
+TURNS = "RoundRobinBrokerSelector"
+"""The placement strategy of excluded namespaces, where `excluded_placement` gives them one."""
 MAX_CANDIDATES_SHOWN = 20
 MIN_REFUSED_SHOWN = 3
 """At least this many brokers are shown for each filter, even if there are many candidates."""
@@ -38,6 +41,8 @@ class Call:
 
     candidates: Rows
     best: Rows
+    unit: str  # of the scores
+    strategy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,19 +217,24 @@ class RoundState:
 
         If the chosen broker is overloaded, and the manager is modular: among the brokers `then`.
         """
+        balancer, usual = self.config.balancer, self.config.placement
         ranked, steps = first
-        best = self._rank(ranked, bundle)
-        calls = [Call(ranked, best.rows)]
+        name = self.view.bundles.name(bundle)
+        takes_turns = balancer.excluded_placement == "round_robin" and (
+            namespace_of(name) in balancer.shedding_excluded_namespaces
+        )
+        strategy = placement[TURNS] if takes_turns else usual
+        best = self._rank(strategy, ranked, bundle)
+        calls = [Call(ranked, best.rows, best.unit, strategy.name)]
         if not len(best.rows):
             return None
-        name = self.view.bundles.name(bundle)
-        chosen, balancer = self.targets.draw(name, best.rows), self.config.balancer
+        chosen = self.targets.draw(name, best.rows)
         if (
             balancer.load_manager == "modular"
             and self.targets.usage[chosen] > balancer.overloaded_threshold_percent / 100.0
         ):
-            again = self._rank(then[0], bundle)
-            calls.append(Call(then[0], again.rows))
+            again = self._rank(usual, then[0], bundle)
+            calls.append(Call(then[0], again.rows, again.unit, usual.name))
             if len(again.rows):
                 best, (ranked, steps) = again, then
                 chosen = self.targets.draw(name, best.rows)
@@ -312,6 +322,8 @@ class RoundState:
     def strategies_after(self) -> dict[str, object]:
         """Return strategy → its memory as a JSON object, for the strategies of the cluster."""
         used = {self.config.shedder.name, self.config.placement.name}
+        if self.config.balancer.excluded_placement == "round_robin":
+            used.add(TURNS)
         kept = {name: data for name, data in self.memory.strategies.items() if name in used}
         return kept | {
             name: memory.to_dict()
@@ -319,9 +331,6 @@ class RoundState:
             if memory is not None
         }
 
-    def _rank(self, candidates: Rows, bundle: int) -> Best:
-        """Call the placement strategy, and remember its memory."""
-        strategy, config = self.config.placement, self.config.placement_config
         remembered = self.remembered(strategy)
         best, memory = strategy.function(
             PlacementContext(self.targets, candidates, bundle, config, remembered)
@@ -400,7 +409,9 @@ class RoundState:
                 explain=explain,
             )
         )
-        if destination is not None:
+        # Without pending moves an unload counts nowhere: only what has been placed counts.
+        counts = kind == "assign" or self.config.balancer.count_pending_moves
+        if destination is not None and counts:
             self.claim(bundle, destination)
 
 

@@ -17,7 +17,7 @@ from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.registry import read_memory, write_memory
 from lb_stream.core.model.rules import Decides, Refuses
-from lb_stream.core.model.view import ClusterView, Floats, Rows
+from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.placement.base import Best, PlacementContext, placement
 from lb_stream.core.shedding.base import (
     ShedContext,
@@ -29,6 +29,9 @@ from lb_stream.core.shedding.base import (
     rows_by_broker,
     shedder,
 )
+
+PLANNED, DRAWN = "chosen before", "drawn"
+"""How a placement found its brokers: the unit of its scores."""
 
 
 class AvgShedderConfig(KeyModel):
@@ -87,11 +90,26 @@ class AvgShedderConfig(KeyModel):
         pulsar="minUnloadMessageThroughput",
         ge=0,
     )
-    avg_target_key: Literal["value", "name"] = key(
+    avg_target_key: Literal["value", "name", "plan"] = key(
         "value",
-        "The key under which a bundle's destination is remembered: its figures, as in the "
-        "reference (the destination is forgotten when they change), or its name.",
+        "How a bundle's destination is remembered. value: under its figures, as Pulsar 4 does; it "
+        "is forgotten when they change. name: under its name. plan: under its name until the "
+        "pass ends, as Pulsar 5.0 does; a bundle without a destination is placed at random, and "
+        "one whose destination is overloaded goes elsewhere.",
     )
+    overloaded_threshold_percent: float = key(
+        85,
+        "A planned destination above this usage is replaced by another broker.",
+        unit="%",
+        pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
+        ge=0,
+        le=100,
+    )
+
+    @property
+    def plans_each_pass(self) -> bool:
+        """Whether destinations are a plan: made by a pass, and forgotten with it."""
+        return self.avg_target_key == "plan"
 
 
 @dataclass(slots=True)
@@ -101,6 +119,8 @@ class AvgMemory:
     hits_low: dict[str, int] = field(default_factory=dict)  # broker → rounds
     hits_high: dict[str, int] = field(default_factory=dict)  # broker → rounds
     target: dict[str, str] = field(default_factory=dict)  # `target_key` of a bundle → broker
+    # Of a plan: bundle → the broker that it leaves.
+    source: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
     def read(data: Mapping[str, object]) -> AvgMemory:
@@ -114,7 +134,7 @@ class AvgMemory:
 
 def target_key(view: ClusterView, bundle: int, config: AvgShedderConfig) -> str:
     """Return the key under which the destination of a bundle is remembered."""
-    if config.avg_target_key == "name":
+    if config.avg_target_key != "value":
         return view.bundles.name(bundle)
     bundles = view.bundles
     values = (
@@ -154,7 +174,14 @@ def forget_plan(before: AvgMemory, after: AvgMemory) -> AvgMemory:
     return AvgMemory(hits_low, hits_high, after.target)
 
 
-TRAITS = Traits(observe=drop_departed_brokers, forget_plan=forget_plan)
+def end_plan(config: AvgShedderConfig, memory: AvgMemory) -> AvgMemory:
+    """Return the memory without destinations that count in their own pass only."""
+    if not config.plans_each_pass:
+        return memory
+    return AvgMemory(memory.hits_low, memory.hits_high)
+
+
+TRAITS = Traits(observe=drop_departed_brokers, end_pass=end_plan, forget_plan=forget_plan)
 
 
 @shedder("AvgShedder", config=AvgShedderConfig, memory=AvgMemory.read, traits=TRAITS)
@@ -166,7 +193,8 @@ def shed_to_partner(context: ShedContext[AvgShedderConfig, AvgMemory]) -> tuple[
     """
     # Pairs that are too far apart: highest with lowest, then the second of both, and so on.
     view, config, memory = context.view, context.config, context.memory
-    now = AvgMemory(dict(memory.hits_low), dict(memory.hits_high), dict(memory.target))
+    before = {} if config.plans_each_pass else memory.target
+    now = AvgMemory(dict(memory.hits_low), dict(memory.hits_high), dict(before))
     alive = np.flatnonzero(view.brokers.alive)
     score = 100 * view.brokers.usage
     order = alive[np.argsort(score[alive], kind="stable")].tolist()
@@ -278,7 +306,10 @@ def _level(
         value = float(load[row])
         if 0 < value <= budget:
             budget -= value
-            memory.target[target_key(view, row, config)] = names[low]
+            remembered = target_key(view, row, config)
+            memory.target[remembered] = names[low]
+            if config.plans_each_pass:
+                memory.source[remembered] = names[high]
             proposals.append(
                 Unload(
                     bundle=row,
@@ -299,17 +330,51 @@ def _level(
 def stay_with_partner(
     context: PlacementContext[AvgShedderConfig, AvgMemory],
 ) -> tuple[Best, AvgMemory]:
-    """Choose the bundle's remembered broker if it is a candidate, else draw one and remember it.
+    """Choose the bundle's remembered broker if it is a candidate, else any.
 
-    Source: docs/strategies.md "AvgShedder".
+    What is drawn is remembered too, unless destinations are a plan. Source: docs/strategies.md
+    "AvgShedder".
     """
     targets, candidates, memory = context.targets, context.candidates, context.memory
-    names = targets.view.brokers.names
-    key_of_target = target_key(targets.view, context.bundle, context.config)
-    wanted = memory.target.get(key_of_target)
-    chosen = candidates == (names.index(wanted) if wanted in names else -1)
+    if context.config.plans_each_pass:
+        chosen, unit = _follow_plan(context)
+        return Best(candidates[chosen], np.where(chosen, 0.0, 1.0), unit), memory
+    view, names = targets.view, targets.view.brokers.names
+    key_of_target = target_key(view, context.bundle, context.config)
+    chosen = candidates == _find_row(names, memory.target.get(key_of_target))
+    unit = PLANNED
     if len(candidates) and not chosen.any():
-        row = targets.draw(targets.view.bundles.name(context.bundle), candidates)
+        unit = DRAWN
+        row = targets.draw(view.bundles.name(context.bundle), candidates)
         chosen = candidates == row
         memory.target[key_of_target] = names[row]
-    return Best(candidates[chosen], np.where(chosen, 0.0, 1.0), "chosen before"), memory
+    return Best(candidates[chosen], np.where(chosen, 0.0, 1.0), unit), memory
+
+
+def _follow_plan(
+    context: PlacementContext[AvgShedderConfig, AvgMemory],
+) -> tuple[Bools, str]:
+    """Mark the candidates among which a bundle of a plan is placed, or any other bundle.
+
+    A planned destination that is overloaded gives way to brokers that are not; the source is
+    avoided. A broker whose usage isn't known (NaN) counts as neither.
+    """
+    view, candidates, plan = context.targets.view, context.candidates, context.memory
+    bundle, names = view.bundles.name(context.bundle), view.brokers.names
+    if bundle not in plan.target:
+        return np.ones(len(candidates), np.bool_), DRAWN
+    is_source = candidates == _find_row(names, plan.source.get(bundle))
+    is_planned = candidates == _find_row(names, plan.target[bundle])
+    if not is_planned.any():
+        return ~is_source, DRAWN
+    score = 100 * view.brokers.usage[candidates]
+    limit = context.config.overloaded_threshold_percent
+    if not (score[is_planned] > limit).any():
+        return is_planned, PLANNED
+    others = ~is_planned & ~is_source & (score <= limit)
+    return (others, DRAWN) if others.any() else (is_planned, PLANNED)
+
+
+def _find_row(names: tuple[str, ...], broker: str | None) -> int:
+    """Return the broker's row; -1 for none."""
+    return names.index(broker) if broker in names else -1

@@ -216,6 +216,14 @@ class PlanForgetter(Protocol):
         ...
 
 
+class PassEnder(Protocol):
+    """Called in the round of a pass, once its moves have been decided."""
+
+    def __call__(self, config: Any, memory: Any, /) -> Any:
+        """What it remembers from now on."""
+        ...
+
+
 class ReportObserver(Protocol):
     """A function that is called in every round, with the view as reported."""
 
@@ -238,6 +246,8 @@ class Traits:
     paces_itself: bool = False
     observe: ReportObserver | None = None
     learn_moves: MoveLearner | None = None
+    # Called once a pass's moves have been decided: what of its memory counts in the pass only.
+    end_pass: PassEnder | None = None
     forget_plan: PlanForgetter | None = None  # None: the memory holds nothing of decisions
     # Memory → smoothed usage of each broker, which placement reads.
     loads: Callable[[Any], Mapping[str, float]] | None = None

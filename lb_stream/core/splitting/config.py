@@ -87,6 +87,11 @@ class SplittingConfig(KeyModel):
         "Where a bundle is cut. An unknown name means range_equally_divide.",
         pulsar="defaultNamespaceBundleSplitAlgorithm",
     )
+    split_options: Literal["asked_for", "of_default"] = key(
+        "asked_for",
+        "What a split by an algorithm's name is computed from: what that algorithm needs, or what "
+        "the default one needs, as before Pulsar 5.0.",
+    )
     supported_split_algorithms: Annotated[tuple[str, ...], BeforeValidator(split_text)] = key(
         ALGORITHMS,
         "Algorithms that an operator's split may ask for.",

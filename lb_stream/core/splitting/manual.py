@@ -13,10 +13,13 @@ from typing import Literal
 import numpy as np
 
 from lb_stream.core.model.names import BundleRange, is_system_bundle, parse_bundle
+from lb_stream.core.model.registry import Strategy
 from lb_stream.core.model.view import Bools, Floats, Ints
-from lb_stream.core.splitting.base import Algorithms, Topics
+from lb_stream.core.splitting.base import Algorithms, SplitAlgorithm, Topics
 from lb_stream.core.splitting.config import SplittingConfig
 from lb_stream.core.splitting.perform import SPECIFIED, Cut, SplitRejected, plan
+
+FLOW = "flow_or_qps_equally_divide"
 
 REASON = "Admin"
 """Pulsar's word for the reason of an operator's split."""
@@ -90,7 +93,9 @@ def manual_split(
             PRECONDITION_FAILED,
             f"split algorithm {request.algorithm!r} is not supported; expected one of {supported}",
         )
-    strategy = algorithms.named(request.algorithm)
+    strategy = find_algorithm(request.algorithm, config, algorithms)
+    if isinstance(strategy, Rejected):
+        return strategy
     if strategy.name == SPECIFIED and not request.boundaries:
         return Rejected(PRECONDITION_FAILED, f"{SPECIFIED} needs the boundaries to split at")
 
@@ -113,6 +118,26 @@ def manual_split(
             return NoChange(result.detail)
         return Rejected(PRECONDITION_FAILED, result.detail)
     return Accepted(result, strategy.name, request.unload)
+
+
+def find_algorithm(
+    asked: str | None, config: SplittingConfig, algorithms: Algorithms
+) -> Strategy[SplitAlgorithm] | Rejected:
+    """Return the algorithm of that name, else the default; or why it can't be asked for.
+
+    Before Pulsar 5.0 an algorithm is given what the default needs (`split_options`), and
+    flow_or_qps_equally_divide needs more than the others.
+    """
+    strategy, default = algorithms.named(asked), algorithms.named()
+    if config.split_options == "asked_for" or FLOW not in (strategy.name, default.name):
+        return strategy
+    if strategy.name == FLOW and default.name != FLOW:
+        return Rejected(
+            PRECONDITION_FAILED,
+            f"split algorithm {FLOW!r} needs split_algorithm = {FLOW!r}, which is "
+            f"{default.name!r}, or split_options = 'asked_for'",
+        )
+    return strategy
 
 
 def find_bundle(

@@ -1,7 +1,7 @@
 """broker_load, top_bundles, report_needed, transfer: what the extensible manager knows of its
 brokers, and its shedder."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from lb_stream.agent.report_needed import ReportFigures, report_needed
 from lb_stream.contracts.keys import pulsar_names
 from lb_stream.contracts.reports import ModularLoadReport, ReportConfig, ResourceUsage
 from lb_stream.core.model.names import SYSTEM_NAMESPACE, is_system_bundle, namespace_of
+from lb_stream.core.model.releases import Release
 from lb_stream.core.shedding.broker_loads import UNWEIGHTED, five_weights
 from lb_stream.core.shedding.top_bundles import reported_top
 from lb_stream.core.shedding.transfer import TransferShedderConfig
@@ -20,24 +21,29 @@ from lb_stream.core.shedding.transfer_cycle import Cycle, LoadStore, Top, run_cy
 from lb_stream.settings.resolve import cluster_config
 from tests.conformance.forms import FOUR_NAMES, RESOURCE_NAMES, bundle_rates, rates, resource, stats
 from tests.conformance.reference_only import stored_top, with_stats
-from tests.conformance.registry import PROFILE, Case, kind
+from tests.conformance.registry import Case, kind
 
+_MOST = "loadBalancerMaxNumberOfBundlesInBundleLoadReport"
 NOW_MS = 1_700_000_000_000
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A case's config: the shedder's own keys, and the weights of a broker's load."""
+    """A case's config: the shedder's own keys, the weights of a broker's load, what is excluded."""
 
     shedder: TransferShedderConfig
     weights: dict[str, float]
+    excluded: frozenset[str]
+    release: Release
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> "Settings":
-        checked = cluster_config(PROFILE | {"shedding_strategy": "TransferShedder"} | dict(config))
+        checked = cluster_config({"shedding_strategy": "TransferShedder"} | dict(config))
         own = checked.shedder_config
         assert isinstance(own, TransferShedderConfig)
-        return Settings(own, five_weights(checked.balancer.weights, own.memory_weight))
+        excluded = frozenset(checked.balancer.shedding_excluded_namespaces)
+        weights = five_weights(checked.balancer.weights, own.memory_weight)
+        return Settings(own, weights, excluded, checked.balancer.pulsar_names)
 
     def updated(self, load: BrokerLoad, given: Mapping[str, Any], at_ms: int) -> BrokerLoad:
         resources = {ours: resource(given.get(theirs)) for theirs, ours in RESOURCE_NAMES.items()}
@@ -72,12 +78,16 @@ def top_bundles(case: Case) -> Any:
         return [
             names[at] for at in stored_top(*bundle_rates(case["bundles"], names), int(case["k"]))
         ]
-    settings = Settings.of(case.get("config", {})).shedder
+    if case["of"] == "modular":
+        return _stored_names(case)
+    own = Settings.of(case["config"])
+    settings = own.shedder
     with_policies = {*case.get("isolatedNamespaces", ()), *case.get("antiAffinityNamespaces", ())}
     forms = [stats(form) for form in case["bundles"].values()]
     allowed = [
-        not is_system_bundle(name)
+        not is_system_bundle(name, own.release)
         and namespace_of(name) != SYSTEM_NAMESPACE
+        and namespace_of(name) not in own.excluded
         and (settings.shed_bundles_with_policies or namespace_of(name) not in with_policies)
         for name in names
     ]
@@ -99,6 +109,17 @@ def top_bundles(case: Case) -> Any:
     ]
 
 
+def _stored_names(case: Case) -> list[str]:
+    """selectTopKBundle: the highest, as many as the brokers may report together; all by name."""
+    config = {name: value for name, value in case["config"].items() if name != _MOST}
+    excluded = cluster_config(config).balancer.shedding_excluded_namespaces
+    names = [name for name in case["bundles"] if namespace_of(name) not in excluded]
+    most = case["config"].get(_MOST, 10) * len(case["brokers"])
+    if not 0 < most < len(names):
+        return sorted(names)
+    return [names[at] for at in stored_top(*bundle_rates(case["bundles"], names), most)]
+
+
 @kind("report_needed")
 def needed(case: Case) -> Any:
     """Whether each manager's broker would write its report."""
@@ -109,7 +130,7 @@ def needed(case: Case) -> Any:
         if name in names
     }
     weights = cluster_config(
-        PROFILE | {name: value for name, value in case["config"].items() if name not in names}
+        {name: value for name, value in case["config"].items() if name not in names}
     ).balancer.weights
     last, local = _report(case["last"]), _report(case["local"])
     return {
@@ -161,7 +182,9 @@ def transfer(case: Case) -> Any:
             name: NOW_MS - int(ago)
             for name, ago in given.get("recentlyUnloadedBrokers", {}).items()
         }
-        bundles = _Bundles(case, given, {name: one.given for name, one in stored.items()})
+        bundles = _Bundles(
+            case, given, {name: one.given for name, one in stored.items()}, settings.excluded
+        )
         store = _load_store(stored, given, bundles)
         cycle = run_cycle(
             store, settings.shedder.limits, hits, unloaded, bundles.may_take(settings), NOW_MS
@@ -186,8 +209,13 @@ class _Bundles:
     """The bundles of one round by number, and who may have them."""
 
     def __init__(
-        self, case: Case, given: Mapping[str, Any], brokers: Mapping[str, Mapping[str, Any]]
+        self,
+        case: Case,
+        given: Mapping[str, Any],
+        brokers: Mapping[str, Mapping[str, Any]],
+        excluded: Collection[str] = (),
     ) -> None:
+        self.excluded = excluded
         self.case, self.given, self.brokers = case, given, brokers
         self.order = list(brokers)
         self.names = list(
@@ -208,7 +236,12 @@ class _Bundles:
             np.array([self.number[row[0]] for row in rows], np.intp),
             np.array([float(row[1]) + float(row[2]) for row in rows]),
             np.array(
-                [owners.get(row[0], broker) == broker and row[0] not in recent for row in rows],
+                [
+                    owners.get(row[0], broker) == broker
+                    and row[0] not in recent
+                    and namespace_of(row[0]) not in self.excluded
+                    for row in rows
+                ],
                 np.bool_,
             ),
         )

@@ -7,7 +7,7 @@ from lb_stream.core.model.resources import max_usage, max_weighted_usage, percen
 from lb_stream.settings.resolve import cluster_config
 from tests.conformance.forms import FOUR_NAMES, RESOURCE_NAMES, resource_columns, stats
 from tests.conformance.reference_only import with_stats, written
-from tests.conformance.registry import PROFILE, Case, kind
+from tests.conformance.registry import Case, kind
 
 SHOWN = (
     *FOUR_NAMES,
@@ -24,7 +24,7 @@ SHOWN = (
 @kind("local_broker")
 def local_broker(case: Case) -> Any:
     """LocalBrokerData.update: sums, gains and losses, usages after every round."""
-    weights = cluster_config(PROFILE | case["config"]).balancer.weights
+    weights = cluster_config(case["config"]).balancer.weights
     report, results = ModularLoadReport(), []
     for given in case["rounds"]:
         if given.get("cleanDeltas"):

@@ -1,7 +1,7 @@
 """place_least_long_term, place_least_resource(_ext), place_round_robin: the placement strategies,
 called as a round calls them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,19 +12,19 @@ from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.filters.candidates import Candidates
 from lb_stream.core.filters.preallocation import Preallocated, count
 from lb_stream.core.model.chance import draw
+from lb_stream.core.model.memory import Memory
 from lb_stream.core.placement.base import PlacementContext, Targets
+from lb_stream.core.round.state import RoundInputs, RoundState
 from lb_stream.settings.resolve import cluster_config
 from tests.conformance.adapters.extensible import NOW_MS, Settings
-from tests.conformance.forms import view_of_loads
-from tests.conformance.registry import PROFILE, Case, kind
+from tests.conformance.forms import DEFAULT_BUNDLE, view_of_loads
+from tests.conformance.registry import Case, kind
 
 
 @kind("place_least_long_term")
 def place_least_long_term(case: Case) -> Any:
     """LeastLongTermMessageRate: the brokers among which it would draw."""
-    config = cluster_config(
-        PROFILE | {"placement_strategy": "LeastLongTermMessageRate"} | case["config"]
-    )
+    config = cluster_config({"placement_strategy": "LeastLongTermMessageRate"} | case["config"])
     return [
         _called(config, targets_of(given, config.balancer.weights), given["candidates"], None)[0]
         for given in repeated(case)
@@ -38,9 +38,7 @@ def place_least_resource(case: Case) -> Any:
 
     Where a round names its active brokers, all others have a row that isn't alive.
     """
-    config = cluster_config(
-        PROFILE | {"placement_strategy": "LeastResourceUsageWithWeight"} | case["config"]
-    )
+    config = cluster_config({"placement_strategy": "LeastResourceUsageWithWeight"} | case["config"])
     memory, results = config.placement.memory({}), []
     for given in repeated(case):
         active = given.get("activeBrokers")
@@ -63,7 +61,7 @@ def place_least_resource_ext(case: Case) -> Any:
 
     Candidates that a round doesn't name have none in it; what was smoothed before lives on.
     """
-    config = cluster_config(PROFILE | {"load_manager": "extensible"} | case["config"])
+    config = cluster_config({"load_manager": "extensible"} | case["config"])
     settings, loads, results = Settings.of(case["config"]), dict[str, BrokerLoad](), []
     for given in repeated(case):
         loads |= {
@@ -87,13 +85,57 @@ def place_least_resource_ext(case: Case) -> Any:
     return results
 
 
+@kind("place_ext_manager")
+def place_ext_manager(case: Case) -> Any:
+    """ExtensibleLoadManagerImpl.selectAsync: the brokers among which it would draw, or whose turn.
+
+    All brokers of a round are registered; what they average lives on.
+    """
+    config = cluster_config({"load_manager": "extensible"} | case["config"])
+    settings, loads, results = Settings.of(case["config"]), dict[str, BrokerLoad](), []
+    strategies: dict[str, Any] = {}
+    for given in repeated(case):
+        loads |= {
+            name: settings.updated(loads.get(name, BrokerLoad()), broker, NOW_MS)
+            for name, broker in given["brokers"].items()
+        }
+        asked = [select["bundle"] for select in given["select"]]
+        known = {
+            name: broker | {"bundles": [], "numTopics": broker.get("topics", 0)}
+            for name, broker in given["brokers"].items()
+        }
+        data = dict.fromkeys(asked, DEFAULT_BUNDLE)
+        view = view_of_loads({"brokers": known, "bundleData": data}, config.balancer.weights, given)
+        load_ema = np.array([loads[name].load for name in view.brokers.names])
+        view = replace(view, brokers=replace(view.brokers, load_ema=load_ema))
+        memory = Memory(strategies=strategies)
+        state = RoundState.begin(RoundInputs.untouched(view, config, seed=None, memory=memory))
+        results.append({"selected": [_selected(state, select) for select in given["select"]]})
+        strategies = state.strategies_after()
+    return results
+
+
+def _selected(state: RoundState, select: Mapping[str, Any]) -> dict[str, Any]:
+    names, excluded = state.view.brokers.names, set(select.get("exclude", ()))
+    bundle = int(state.view.bundles.rows_of([select["bundle"]])[0])
+    kept = state.candidates.pool_for(bundle, state.targets).kept.tolist()
+    rows = np.array([row for row in kept if names[row] not in excluded], np.intp)
+    choice = state.place_among(bundle, rows, ())
+    line = {"bundle": select["bundle"]}
+    if choice is None:
+        return line | {"empty": True}
+    call = choice.calls[0]
+    best = [names[row] for row in call.best]
+    if call.strategy == "RoundRobinBrokerSelector":
+        return line | {"pick": best[0]}
+    return line | {"best": sorted(best), "pickIsBest": names[choice.destination] in best}
+
+
 @kind("place_round_robin")
 def place_round_robin(case: Case) -> Any:
     """RoundRobinBrokerSelector: whose turn it is, the brokers in the order of the round's
     candidates."""
-    config = cluster_config(
-        PROFILE | {"placement_strategy": "RoundRobinBrokerSelector"} | case["config"]
-    )
+    config = cluster_config({"placement_strategy": "RoundRobinBrokerSelector"} | case["config"])
     memory, results = config.placement.memory({}), []
     for given in repeated(case):
         view = view_of_loads(

@@ -2,6 +2,7 @@
 but on views without pending moves."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,11 @@ import numpy as np
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.view import Bools, ClusterView
 from lb_stream.core.placement.base import PlacementContext, Targets
-from lb_stream.core.shedding.avg import target_key
+from lb_stream.core.shedding.avg import end_plan, target_key
 from lb_stream.core.shedding.base import ShedContext, Unloads
 from lb_stream.settings.resolve import cluster_config
 from tests.conformance.forms import view_of_loads
-from tests.conformance.registry import PROFILE, Case, kind
+from tests.conformance.registry import Case, kind
 
 
 @kind("threshold")
@@ -46,9 +47,7 @@ def uniform(case: Case) -> Any:
 @kind("avg")
 def avg(case: Case) -> Any:
     """AvgShedder: unloads with their destinations, scores and hit counts after every round."""
-    config = cluster_config(
-        PROFILE | {"shedding_strategy": "AvgShedder"} | case["config"]
-    ).shedder_config
+    config = cluster_config({"shedding_strategy": "AvgShedder"} | case["config"]).shedder_config
     return [
         _avg_result(view, unloads, memory, config)
         for view, unloads, memory in shedding_rounds(case, "AvgShedder")
@@ -61,54 +60,141 @@ def place_avg(case: Case) -> Any:
 
     What chance has picked is forgotten again before the next bundle.
     """
-    config = cluster_config(
-        PROFILE
-        | {"shedding_strategy": "AvgShedder", "placement_strategy": "AvgShedder"}
-        | case["config"]
-    )
     results = []
-    rounds = [given for given in case["rounds"] for _ in range(int(given.get("repeat", 1)))]
-    memory = config.shedder.memory({})
-    for given in rounds:
-        view = view_of_loads(
-            given, config.balancer.weights, given if "brokerOrder" in given else case
-        )
-        unloads, memory = config.shedder.function(
-            ShedContext.build(view, config.shedder_config, memory, _eligible(view, given))
-        )
-        result = _avg_result(view, unloads, memory, config.shedder_config)
-        candidates = np.array(
-            [view.brokers.names.index(name) for name in given["candidates"]], np.intp
-        )
-        targets = Targets.from_view(view)
+    for given, sheds in _avg_rounds(case):
+        result, memory = sheds.result, sheds.memory
         placed = []
         for name in given["place"]:
-            bundle = int(view.bundles.rows_of([name])[0])
-            known = memory.target.get(target_key(view, bundle, config.placement_config))
-            expected = known is not None and known in given["candidates"]
-            before = dict(memory.target)
-            best, memory = config.placement.function(
-                PlacementContext(targets, candidates, bundle, config.placement_config, memory)
-            )
-            pick = view.brokers.names[int(best.rows[0])] if len(best.rows) else None
-            if expected or pick is None:
-                placed.append({"bundle": name, "random": False, "pick": pick})
+            before = replace(memory, target=dict(memory.target))
+            choice = sheds.place(name, given["candidates"], given)
+            if choice.planned or not (given["candidates"] or sheds.is_plan):
+                placed.append({"bundle": name, "random": False, "pick": choice.pick})
                 continue
-            again, memory = config.placement.function(
-                PlacementContext(targets, candidates, bundle, config.placement_config, memory)
-            )
-            sticky = view.brokers.names[int(again.rows[0])] == pick
-            placed.append(
-                {
-                    "bundle": name,
-                    "random": True,
-                    "pickIsCandidate": pick in given["candidates"],
-                    "sticky": sticky,
-                }
-            )
-            memory.target = before
+            again = sheds.place(name, given["candidates"], given)
+            drawn = {
+                "bundle": name,
+                "random": True,
+                "pickIsCandidate": choice.pick in given["candidates"],
+                "sticky": not sheds.is_plan and again.pick == choice.pick,
+            }
+            if sheds.is_plan and len(choice.among) < len(given["candidates"]):
+                drawn["among"] = sorted(choice.among)
+            placed.append(drawn)
+            memory.target = before.target
         results.append(result | {"placed": placed})
     return results
+
+
+@kind("avg_plan")
+def avg_plan(case: Case) -> Any:
+    """AvgShedder's plans: after each round's shedding the brokers that it would pick, step by step.
+
+    The leader's loads at a step are the round's, but for what the step says.
+    """
+    results = []
+    for given, sheds in _avg_rounds(case):
+        placed = [_avg_step(sheds, given, step) for step in given["steps"]]
+        results.append(sheds.result | {"placed": placed})
+    return results
+
+
+def _avg_step(sheds: "AvgRound", given: Mapping[str, Any], step: Mapping[str, Any]) -> Any:
+    if step.get("completed"):
+        sheds.complete()
+        return {"completed": True}
+    gone = step.get("gone", ())
+    loads = dict(given) | {
+        "brokers": {
+            name: broker
+            for name, broker in (given["brokers"] | step.get("brokers", {})).items()
+            if name not in gone
+        },
+        "bundleData": given["bundleData"] | step.get("bundleData", {}),
+    }
+    choice = sheds.place(step["bundle"], step["candidates"], loads)
+    line: dict[str, Any] = {"bundle": step["bundle"]}
+    if choice.planned:
+        return line | {"pick": choice.pick}
+    if (
+        choice.among and not sheds.is_plan
+    ):  # what chance has picked is forgotten again, and any plan with it
+        sheds.memory.target.pop(choice.key, None)
+    if choice.among:
+        among = choice.among if sheds.is_plan else step["candidates"]
+        return line | {"among": sorted(among)}
+    return line | ({"empty": True} if sheds.is_plan else {"error": "no candidate"})
+
+
+@dataclass(frozen=True)
+class AvgChoice:
+    """What a placement by AvgShedder gave: the broker, whether it was planned, who else might.
+
+    `key`: what the bundle's destination is remembered under.
+    """
+
+    pick: str | None
+    planned: bool
+    among: list[str]
+    key: str
+
+
+@dataclass
+class AvgRound:
+    """AvgShedder after one round's shedding: its result, and what it remembers."""
+
+    config: ClusterConfig
+    memory: Any
+    result: dict[str, Any]
+
+    @property
+    def is_plan(self) -> bool:
+        """Whether destinations go by a plan, as in Pulsar 5.0."""
+        return bool(self.config.placement_config.plans_each_pass)
+
+    def complete(self) -> None:
+        """Forget the plan: the attempt to unload is over. Before 5.0 nothing is forgotten."""
+        self.memory = end_plan(self.config.shedder_config, self.memory)
+
+    def place(self, name: str, candidates: list[str], loads: Mapping[str, Any]) -> AvgChoice:
+        """Select a broker. A candidate that the loads don't know has no report."""
+        missing = [broker for broker in candidates if broker not in loads["brokers"]]
+        known = loads["brokers"] | {broker: {} for broker in missing}
+        bundles = loads.get("bundleData", {})
+        view = view_of_loads(
+            {**loads, "brokers": known, "bundleData": bundles | {name: bundles[name]}}
+            if name in bundles
+            else {**loads, "brokers": {**known, "-": {"bundles": [name]}}},
+            self.config.balancer.weights,
+        )
+        usage = np.where(np.isin(view.brokers.names, missing), np.nan, view.brokers.usage)
+        view = replace(view, brokers=replace(view.brokers, usage=usage))
+        rows = np.array([view.brokers.names.index(broker) for broker in candidates], np.intp)
+        bundle = int(view.bundles.rows_of([name])[0])
+        config = self.config.placement_config
+        key = target_key(view, bundle, config)
+        wanted = self.memory.target.get(key)
+        best, self.memory = self.config.placement.function(
+            PlacementContext(Targets.from_view(view), rows, bundle, config, self.memory)
+        )
+        among = [view.brokers.names[row] for row in best.rows.tolist()]
+        pick = among[0] if among else None
+        return AvgChoice(pick, wanted in candidates and among == [wanted], among, key)
+
+
+def _avg_rounds(case: Case) -> Iterator[tuple[Mapping[str, Any], AvgRound]]:
+    """Shed as AvgShedder does in each round that sheds; memory lives through the case."""
+    config = cluster_config(
+        {"shedding_strategy": "AvgShedder", "placement_strategy": "AvgShedder"} | case["config"]
+    )
+    sheds = AvgRound(config, config.shedder.memory({}), {})
+    for given in case["rounds"]:
+        for _ in range(int(given.get("repeat", 1))):
+            sheds.result = {}
+            if given.get("shed", True):
+                view = _view(config, case, given)
+                unloads, sheds.memory = _shed(config, view, sheds.memory, given)
+                sheds.result = _avg_result(view, unloads, sheds.memory, config.shedder_config)
+            yield given, sheds
 
 
 def _avg_result(view: ClusterView, unloads: Unloads, memory: Any, config: Any) -> dict[str, Any]:
@@ -133,15 +219,18 @@ def _avg_result(view: ClusterView, unloads: Unloads, memory: Any, config: Any) -
 
 def shedding_rounds(case: Case, name: str) -> Iterator[tuple[ClusterView, Unloads, Any]]:
     """Run one shedder over a case's rounds. Yields what it saw, proposed and remembered."""
-    config = cluster_config(PROFILE | {"shedding_strategy": name} | case["config"])
+    config = cluster_config({"shedding_strategy": name} | case["config"])
     memory = config.shedder.memory({})
     for given in case["rounds"]:
         for _ in range(int(given.get("repeat", 1))):
-            view = view_of_loads(
-                given, config.balancer.weights, given if "brokerOrder" in given else case
-            )
+            view = _view(config, case, given)
             unloads, memory = _shed(config, view, memory, given)
             yield view, unloads, memory
+
+
+def _view(config: ClusterConfig, case: Case, given: Mapping[str, Any]) -> ClusterView:
+    order = given if "brokerOrder" in given else case
+    return view_of_loads(given, config.balancer.weights, order, config.balancer.pulsar_names)
 
 
 def _shed(
