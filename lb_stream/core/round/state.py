@@ -24,7 +24,7 @@ from lb_stream.core.observing.liveness import Liveness
 from lb_stream.core.observing.outcomes import Settled
 from lb_stream.core.observing.overlaps import Overlapped, find_overlaps
 from lb_stream.core.ownership.ledger import Ledger
-from lb_stream.core.placement.base import Best, PlacementContext, Targets, placement
+from lb_stream.core.placement.base import Best, Placement, PlacementContext, Targets, placement
 from lb_stream.core.shedding.base import NOTHING, Unloads
 from lb_stream.core.splitting.merging import MergeLook
 
@@ -331,6 +331,10 @@ class RoundState:
             if memory is not None
         }
 
+    def _rank(self, strategy: Strategy[Placement], candidates: Rows, bundle: int) -> Best:
+        """Call a placement strategy, and keep its memory."""
+        is_usual = strategy is self.config.placement
+        config = self.config.placement_config if is_usual else strategy.config()
         remembered = self.remembered(strategy)
         best, memory = strategy.function(
             PlacementContext(self.targets, candidates, bundle, config, remembered)

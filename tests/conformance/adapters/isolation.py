@@ -30,7 +30,7 @@ def isolation(case: Case) -> Any:
     view = view_of_loads(loads, config.balancer.weights)
     view = replace(view, policies=Policies(policies))
     bundle = int(view.bundles.rows_of([case["bundle"]])[0])
-    kept = Candidates(view, config.balancer).allowed_by_policies(bundle, Targets.from_view(view))
+    kept = Candidates(view, config.balancer).allowed(bundle, Targets.from_view(view))
     return {
         "candidates": sorted(view.brokers.names[row] for row in kept if row < len(case["brokers"]))
     }
