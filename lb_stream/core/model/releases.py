@@ -1,4 +1,7 @@
-"""How releases of Pulsar name topics, namespaces, and the namespaces that belong to a broker."""
+"""Releases of Pulsar: which of them a version belongs to, and how each names things.
+
+Names are those of topics, of namespaces, and of the namespaces that belong to a broker.
+"""
 
 from __future__ import annotations
 
@@ -46,3 +49,57 @@ NAME_RULES: Mapping[Release, NameRules] = {
     "5.0": NameRules(rf"^(sla-monitor|pulsar)/{_HOST_PORT}/0x", _FOUR_DOMAINS, with_cluster=False),
 }
 """Release → its names; `any` takes what one of them takes."""
+
+
+# --- versions ---
+
+KnownRelease = Literal["4.0", "4.2", "5.0"]
+"""A release whose decisions a profile makes: `pulsar-4.0`, `pulsar-4.2`, `pulsar-5.0`."""
+KNOWN_RELEASES: tuple[KnownRelease, ...] = ("4.0", "4.2", "5.0")
+"""The oldest first."""
+
+_NUMBERS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})+(?=$|[-+_.\s])")
+_MAX_SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True)
+class PulsarVersion:
+    """A broker's version, and the release whose profile fits it.
+
+    `numbers`: the version's own, for comparison; empty where it can't be read. `release`: None
+    where it can't be read. `note`: why the profile is not that of the very release; empty: it is.
+    """
+
+    text: str
+    numbers: tuple[int, ...]
+    release: KnownRelease | None
+    note: str
+
+    @property
+    def profile(self) -> str | None:
+        """Return the name of the release's profile; None: no release is known."""
+        return None if self.release is None else f"pulsar-{self.release}"
+
+
+def parse_version(text: str) -> PulsarVersion:
+    """Return the release that a version such as `5.0.1` or `4.2.0-SNAPSHOT` belongs to.
+
+    A version between or after the known releases counts as the nearest older one, a version before
+    them as the oldest. Anything may follow the numbers. Never raises.
+    """
+    shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+    match = _NUMBERS.match(text)
+    if match is None:
+        return PulsarVersion(text, (), None, f"{shown!r} is no version such as 5.0.1")
+    numbers = tuple(map(int, match.group().split(".")))
+    release, known = KNOWN_RELEASES[0], False
+    for candidate in KNOWN_RELEASES:
+        first = tuple(map(int, candidate.split(".")))
+        if numbers[:2] >= first:
+            release, known = candidate, numbers[:2] == first
+    if known:
+        return PulsarVersion(text, numbers, release, "")
+    is_older = numbers[:2] < tuple(map(int, KNOWN_RELEASES[0].split(".")))
+    nearest = "oldest release with a profile" if is_older else "nearest older release with one"
+    note = f"no profile is that of {shown!r}: {release} is the {nearest}"
+    return PulsarVersion(text, numbers, release, note)
