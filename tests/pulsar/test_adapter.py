@@ -562,7 +562,7 @@ def test_settings_that_are_forgotten_while_they_are_looked_at_count_all_the_same
 def test_nothing_is_done_while_the_leader_cannot_be_asked(cluster: FakeCluster) -> None:
     cluster.leader = 2
     cluster.stop(2)
-    with pytest.raises(AdminError, match="Connection refused"):
+    with pytest.raises(Refused, match=f"{cluster.names[2]}.*Connection refused"):
         cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
     assert not cluster.acts()
 

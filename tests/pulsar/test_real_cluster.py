@@ -111,7 +111,9 @@ def test_our_decisions_balance_a_real_cluster_and_our_table_follows_it(
             check_split(bed, pipeline, hot, tell)
             wait_until(lambda: 0 < max_over_mean(bed) < 0.7 * uneven, "the imbalance to fall", 150)
             tell(f"max/mean {max_over_mean(bed):.2f}, it was {uneven:.2f}")
-            check_crash(bed, pipeline, speaking, tell)
+            victim = bed.a_follower()
+            check_crash(bed, pipeline, speaking, victim, 1, tell)
+            check_crash_of_the_leader(bed, pipeline, speaking, victim, tell)
 
 
 def check_moves(bed: Bed, pipeline: Pipeline, tell: Any) -> None:
@@ -196,25 +198,40 @@ def check_split(bed: Bed, pipeline: Pipeline, hot: str, tell: Any) -> None:
     tell(f"split: {hot} at {', '.join(cuts)} ({split['detail']})")
 
 
-def check_crash(bed: Bed, pipeline: Pipeline, speaking: subprocess.Popen[bytes], tell: Any) -> None:
+def check_crash(
+    bed: Bed,
+    pipeline: Pipeline,
+    speaking: subprocess.Popen[bytes],
+    victim: int,
+    asked: int,
+    tell: Any,
+) -> None:
     """After kill -9 of a broker our ownership table says what the cluster's own lookups say.
 
-    A bundle was on its way there.
+    A bundle was on its way there. `asked` is a broker that lives on.
     """
+    name = bed.names[victim - 1]
 
     def held() -> list[str]:
-        return [bundle for bundle, owner in owners(pipeline).items() if owner == bed.names[1]]
+        return [bundle for bundle, owner in owners(pipeline).items() if owner == name]
 
-    wait_until(lambda: len(held()) >= 2, f"two bundles or more to be at {bed.names[1]}", 120)
+    wait_until(lambda: len(held()) >= 2, f"two bundles or more to be at {name}", 120)
     lost = held()
-    topic = next(topic for topic in TOPICS if bed.owner_of(topic) not in (None, bed.names[1]))
-    kill_a_destination(bed, pipeline, speaking, 2, topic, tell)
+    elsewhere: list[str] = []
+
+    def found_elsewhere() -> bool:
+        elsewhere[:] = [topic for topic in TOPICS if bed.owner_of(topic, asked) not in (None, name)]
+        return bool(elsewhere)
+
+    wait_until(found_elsewhere, f"a bundle to be at another broker than {name}", 120)
+    topic = elsewhere[0]
+    kill_a_destination(bed, pipeline, speaking, victim, topic, tell, asked)
     killed = time.monotonic()
 
     def agree() -> bool:
-        truth = looked_up(bed, 3)
+        truth = looked_up(bed, asked)
         ours = owners(pipeline)
-        return bed.names[1] not in truth.values() and all(
+        return name not in truth.values() and all(
             owner is not None and ours.get(bundle) == owner for bundle, owner in truth.items()
         )
 
@@ -222,9 +239,26 @@ def check_crash(bed: Bed, pipeline: Pipeline, speaking: subprocess.Popen[bytes],
         wait_until(agree, "our table to say what lookups say", 180)
     except AssertionError as error:
         raise AssertionError(
-            f"{error}\nlookups {looked_up(bed, 3)}\nours {owners(pipeline)}\n{agent_log(pipeline)}"
+            f"{error}\nlookups {looked_up(bed, asked)}\nours {owners(pipeline)}\n"
+            f"{agent_log(pipeline)}"
         ) from None
     tell(
         f"{len(lost)} bundles of the killed broker have new owners, known to us after "
         f"{time.monotonic() - killed:.0f} s"
     )
+
+
+def check_crash_of_the_leader(
+    bed: Bed, pipeline: Pipeline, speaking: subprocess.Popen[bytes], dead: int, tell: Any
+) -> None:
+    """After kill -9 of the leader the last broker leads, and has all bundles.
+
+    `dead` is the broker that was killed before.
+    """
+    leader = bed.leader()
+    assert leader not in (None, dead)
+    last = next(number for number in (1, 2, 3) if number not in (leader, dead))
+    check_crash(bed, pipeline, speaking, leader, last, tell)
+    killed = time.monotonic()
+    wait_until(lambda: bed.leader(last) == last, f"{bed.names[last - 1]} to lead", 90)
+    tell(f"{bed.names[last - 1]} leads {time.monotonic() - killed:.0f} s later")

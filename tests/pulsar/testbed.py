@@ -97,6 +97,21 @@ class Bed:
 
     # --- what it says itself ---
 
+    def leader(self, asked: int = 1) -> int | None:
+        """The number of the broker that leads; None while there is none, or `asked` doesn't
+        answer."""
+        try:
+            found = self.admin(asked).get_json("/admin/v2/brokers/leaderBroker")
+        except AdminError:
+            return None
+        return self.names.index(urlsplit(found["serviceUrl"]).netloc) + 1
+
+    def a_follower(self) -> int:
+        """The number of a broker that does not lead, and is not the first, which is asked."""
+        leader = self.leader()
+        assert leader is not None, "the cluster has no leader"
+        return next(number for number in range(2, BROKERS + 1) if number != leader)
+
     def owner_of(self, topic: str, asked: int = 1) -> str | None:
         """The broker that serves a topic, by Pulsar's own lookup; None when there is no answer
         now."""

@@ -89,8 +89,17 @@ class SettingsGuard:
         ]
 
     def check(self) -> None:
-        """Raise Refused while Pulsar's own balancing is on, with keys and commands."""
-        if conflicts := self.explain_conflicts():
+        """Raise Refused while Pulsar's own balancing is on, with keys and commands.
+
+        Raise it too while settings can't be read: a killed leader is replaced after half a minute.
+        """
+        try:
+            conflicts = self.explain_conflicts()
+        except AdminError as error:
+            raise Refused(
+                f"whether Pulsar itself balances is unknown, so nothing is changed: {error}"
+            ) from error
+        if conflicts:
             raise Refused("; ".join(conflicts))
 
     def _read_active_balancers(self) -> dict[str, str]:
