@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.pipeline import Pipeline, wait_until
+from tests.pulsar.releases import RELEASE
 from tests.pulsar.testbed import NAMESPACE, Bed
 from tests.support.lbctl_runner import Result, lbctl
 
@@ -32,6 +33,11 @@ def missing() -> str:
         return (
             "the package pulsar-client, which sends the traffic, is not installed: run `make "
             "test-pulsar`"
+        )
+    if RELEASE.java_home() is None:
+        return (
+            f"Pulsar {RELEASE.version} needs Java {RELEASE.oldest_java} or newer: set JAVA_HOME, or "
+            "PULSAR_VERSION to an older release"
         )
     return ""
 

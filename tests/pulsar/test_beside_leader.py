@@ -14,6 +14,7 @@ from lb_stream.contracts.settings import TopicSettings
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.pulsar.real_cluster import SCRIPTS, agents, crowd_onto_the_first_broker, missing
+from tests.pulsar.releases import RELEASE
 from tests.pulsar.testbed import started_bed
 from tests.support.lbctl_runner import lbctl
 
@@ -38,7 +39,7 @@ LEADER = {
     "maxUnloadBundleNumPerShedding": str(A_PASS),
 }
 BESIDE = {
-    "profile": "pulsar-4.0",
+    "profile": RELEASE.profile,
     "assign_unowned": "on_lookup",
     "sample_mode": "reference",
     "count_pending_moves": "false",
@@ -62,7 +63,7 @@ def test_what_we_would_have_moved_is_what_a_live_leader_moves_or_the_command_say
     pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path, BESIDE)
     pipeline.create_topics()
     with started_bed(
-        SCRIPTS, tmp_path / "pulsar", base_port=29000, settings=LEADER, environment=uniform
+        SCRIPTS, tmp_path / "pulsar", settings=LEADER, environment=uniform
     ) as bed:
         bed.create_namespace(BUNDLES)
         conf = ("--broker-conf", str(bed.broker_conf))

@@ -24,6 +24,7 @@ from tests.pulsar.real_cluster import (
     missing,
     rows,
 )
+from tests.pulsar.releases import RELEASE
 from tests.pulsar.testbed import BASE_PORT, BROKERS, Bed, started_bed
 from tests.support import nics
 from tests.support.topics import topics_by
@@ -212,13 +213,15 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
     """A cluster for one event alone, so that nothing of the events before is left in it."""
     if reason := missing() or nics.missing():
         pytest.skip(reason)
+    java_home = RELEASE.java_home()
+    assert java_home is not None
     ports = {number: BASE_PORT + 100 + number for number in range(1, BROKERS + 1)}
     settings = {
         "loadBalancerOverrideBrokerNicSpeedGbps": str(NIC_GBPS),
         "statsUpdateFrequencyInSecs": "10",
     }
     with (
-        nics.cards(tmp_path / "cards", ports) as environment,
+        nics.cards(tmp_path / "cards", ports, java_home) as environment,
         started_bed(
             SCRIPTS, tmp_path / "pulsar", settings=settings, environment=environment
         ) as started,

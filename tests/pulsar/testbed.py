@@ -16,13 +16,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lb_stream.agent.pulsar.admin import AdminClient, AdminError, AdminSettings
+from tests.pulsar.releases import RELEASE, Release
 
 PROJECT = Path(__file__).parents[2]
 BROKERS = 3
 NAMESPACE = "lab/skew"
 PULSAR_CLUSTER = "testbed"
 BASE_PORT = int(os.environ.get("PULSAR_BASE_PORT", "27000"))
-START_S = 400  # the first start downloads its jars
+START_S = 900  # the first start downloads its jars; on a busy machine each broker takes a minute
 SETTINGS = {
     "loadBalancerSheddingEnabled": "false",
     "loadBalancerAutoBundleSplitEnabled": "false",
@@ -41,13 +42,14 @@ class Bed:
     base_port: int
     manager: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    release: Release = RELEASE
 
     @property
     def names(self) -> list[str]:
         return [f"127.0.0.1:{self.base_port + 200 + number}" for number in range(1, BROKERS + 1)]
 
     @property
-    def build_service_url(self) -> str:
+    def service_url(self) -> str:
         return "pulsar://" + ",".join(
             f"127.0.0.1:{self.base_port + 100 + number}" for number in range(1, BROKERS + 1)
         )
@@ -59,10 +61,10 @@ class Bed:
         """One command of the cluster's own script. Raises CalledProcessError with its output."""
         environment = {
             **os.environ,
+            "PULSAR_VERSION": self.release.version,
+            "JAVA_HOME": str(self.release.java_home() or ""),
             "RUN_DIR": str(self.folder),
-            "CLASSPATH_FILE": str(
-                PROJECT / ".make" / "pulsar.classpath"
-            ),  # kept: looking it up takes Maven a while
+            "CLASSPATH_FILE": str(self.release.class_path(PROJECT / ".make")),
             "BASE_PORT": str(self.base_port),
             "EXTRA_CONF": str(self.folder / "extra.conf"),
             "USE_CGROUPS": "no",

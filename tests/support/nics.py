@@ -8,7 +8,6 @@ is a folder of its own, in a mount namespace that ends with it.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -62,23 +61,23 @@ def missing() -> str:
 
 
 @contextmanager
-def cards(folder: Path, ports: Mapping[int, int]) -> Iterator[dict[str, str]]:
+def cards(folder: Path, ports: Mapping[int, int], java_home: Path) -> Iterator[dict[str, str]]:
     """Cards for brokers (number → the port that its clients use) while the block runs: the
-    environment to start the brokers with."""
+    environment to start the brokers with, on this Java."""
     for number in ports:
         for name, content in CARD.items():
             _write(folder / str(number) / "eth0" / name, content)
     (folder / "bin").mkdir()
     java = folder / "bin" / "java"
     java.write_text(
-        JAVA.replace("@CARDS@", str(folder)).replace("@JAVA@", str(shutil.which("java")))
+        JAVA.replace("@CARDS@", str(folder)).replace("@JAVA@", str(java_home / "bin" / "java"))
     )
     java.chmod(0o755)
     stop = threading.Event()
     counter = threading.Thread(target=_count, args=(folder, ports, stop), daemon=True)
     counter.start()
     try:
-        yield {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+        yield {"JAVA_HOME": str(folder)}
     finally:
         stop.set()
         counter.join()

@@ -1,0 +1,73 @@
+"""The release of Pulsar that the tests with a real cluster start: PULSAR_VERSION of the
+environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lb_stream.contracts.balancer import PROFILES
+from lb_stream.io.local.java import JavaUnfit, find_java
+
+DEFAULT_VERSION = "5.0.1"
+"""The long-term release that a new cluster is installed with."""
+JAVA_HOMES = Path("/usr/lib/jvm")
+
+
+@dataclass(frozen=True)
+class Release:
+    """A version of Pulsar, as 5.0.1, and what its tests need to know of it."""
+
+    version: str
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """Major and minor version. Raises ValueError for a text that is no version."""
+        try:
+            major, minor, _ = self.version.split(".", 2)
+            return int(major), int(minor)
+        except ValueError:
+            raise ValueError(
+                f"PULSAR_VERSION = {self.version!r}: expected a version as {DEFAULT_VERSION}"
+            ) from None
+
+    @property
+    def profile(self) -> str:
+        """The profile that decides as this release does. Raises ValueError if there is none."""
+        major, minor = self.number
+        name = f"pulsar-{major}.{minor}"
+        if name not in PROFILES:
+            known = ", ".join(sorted(key for key in PROFILES if key.startswith("pulsar-")))
+            raise ValueError(
+                f"PULSAR_VERSION = {self.version!r}: there is no profile {name}, only {known}"
+            )
+        return name
+
+    @property
+    def oldest_java(self) -> int:
+        """The major version of the oldest Java that its brokers start with."""
+        return 21 if self.number >= (5, 0) else 17
+
+    def java_home(
+        self, env: Mapping[str, str] = os.environ, homes: Path = JAVA_HOMES
+    ) -> Path | None:
+        """The home of the first Java that is new enough: that of the environment, else of `homes`;
+        None if there is none."""
+        for settings in (env, *({"JAVA_HOME": str(home)} for home in sorted(homes.glob("*")))):
+            try:
+                java = find_java(settings)
+            except JavaUnfit:
+                continue
+            if java.major >= self.oldest_java:
+                return java.path.parent.parent
+        return None
+
+    def class_path(self, folder: Path) -> Path:
+        """The file in which the class path of this version is kept: Maven takes a while to find
+        it."""
+        return folder / f"pulsar-{self.version}.classpath"
+
+
+RELEASE = Release(os.environ.get("PULSAR_VERSION") or DEFAULT_VERSION)
