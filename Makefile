@@ -71,11 +71,11 @@ test-all: check ## what make test leaves out: all tests with Spark and Kafka, sl
 test-long: setup-dev ## the tests that take too long for every change: hours, one of them a soak with kills (LB_SOAK_MINUTES, else 60)
 	LB_SOAK_MINUTES=$(or $(LB_SOAK_MINUTES),60) $(PYTEST) -m long $(ARGS)
 
-test-pulsar: setup-dev ## the whole loop beside a real Pulsar cluster, started by the scripts in PULSAR_CLUSTER_DIR (minutes; needs Maven)
+test-pulsar: setup-dev ## the whole loop beside a real cluster of Pulsar 5.0.1, which new clusters are installed with, by the scripts in PULSAR_CLUSTER_DIR (an hour and more; needs Maven, Java 21 or newer; PULSAR_VERSION=4.2.4 or 4.0.7: Java 17)
 	@if [ ! -f "$(PULSAR_CLUSTER_DIR)/cluster.sh" ]; then \
 	  echo "test-pulsar: skipped, there is no cluster.sh in $(or $(PULSAR_CLUSTER_DIR),a folder beside this one): give its folder, make test-pulsar PULSAR_CLUSTER_DIR=FOLDER"; \
 	else $(MAKE) --no-print-directory $(PULSAR_STAMP) && \
-	  PULSAR_CLUSTER_DIR="$(abspath $(PULSAR_CLUSTER_DIR))" PYTHONPATH=$(PULSAR_CLIENT) $(PYTEST) -q -m long tests/pulsar $(ARGS); fi
+	  PULSAR_CLUSTER_DIR="$(abspath $(PULSAR_CLUSTER_DIR))" PULSAR_VERSION="$(PULSAR_VERSION)" PYTHONPATH=$(PULSAR_CLIENT) $(PYTEST) -q -m long tests/pulsar $(ARGS); fi
 
 test-hostile: setup-dev ## everything hostile against a live job while all is killed that can be (a quarter of an hour); last line JSON
 	$(PYTEST) -q -m long tests/e2e/test_hostile.py $(ARGS)

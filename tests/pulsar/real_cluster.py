@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.pulsar.releases import RELEASE
-from tests.pulsar.testbed import NAMESPACE, Bed
+from tests.pulsar.testbed import NAMESPACE, PATIENCE_S, Bed
 from tests.support.lbctl_runner import Result, lbctl
 
 PROJECT = Path(__file__).parents[2]
@@ -77,7 +77,7 @@ def agents(bed: Bed, pipeline: Pipeline, **settings: object) -> Iterator[subproc
         wait_until(
             lambda: process.poll() is not None or "runs in cluster" in agent_log(pipeline),
             "the agents to be there",
-            60,
+            PATIENCE_S,
         )
         assert process.poll() is None, agent_log(pipeline)
         yield process
@@ -155,7 +155,7 @@ def bring(bed: Bed, owners: Mapping[str, str], topics: Sequence[str] = TOPICS) -
         return not elsewhere
 
     try:
-        wait_until(brought, "each bundle to be at its broker", 180)
+        wait_until(brought, "each bundle to be at its broker", PATIENCE_S)
     except AssertionError as error:
         raise AssertionError(
             f"{error}: {looked_up(bed, 1, topics)}; the last answers {answers[-3:]}"
@@ -222,7 +222,7 @@ def kill_a_destination(
     speaking.send_signal(signal.SIGSTOP)
     try:
         assert unload(pipeline, bundle, destination, "--no-wait").code == 0
-        wait_until(lambda: len(made()) > before, "the decision", 30)
+        wait_until(lambda: len(made()) > before, "the decision", PATIENCE_S)
         bed.kill(number)
     finally:
         speaking.send_signal(signal.SIGCONT)
@@ -233,7 +233,7 @@ def kill_a_destination(
             (row for row in rows(pipeline, "outcomes") if row["decision_id"] == decision_id), None
         )
 
-    wait_until(lambda: outcome() is not None, f"what became of {decision_id}", 90)
+    wait_until(lambda: outcome() is not None, f"what became of {decision_id}", PATIENCE_S)
     found = outcome()
     reasons = [f"{destination} does not answer"]
     if is_leader:
@@ -244,7 +244,7 @@ def kill_a_destination(
         and any(reason in found["detail"] for reason in reasons)
     ), found
     # without a leader a lookup may have to wait for the next
-    wait_until(lambda: bed.owner_of(topic, asked) is not None, "an owner", 90)
+    wait_until(lambda: bed.owner_of(topic, asked) is not None, "an owner", PATIENCE_S)
     assert bed.owner_of(topic, asked) == source, "it was unloaded all the same"
     tell(
         f"{bundle} to {destination}, which was killed meanwhile: {found['outcome']} "

@@ -12,7 +12,8 @@ from lb_stream.contracts.balancer import PROFILES
 from lb_stream.io.local.java import JavaUnfit, find_java
 
 DEFAULT_VERSION = "5.0.1"
-"""The long-term release that a new cluster is installed with."""
+"""The long-term release, which new clusters are installed with; its balancer's defaults are its own,
+so that no older release stands for it."""
 JAVA_HOMES = Path("/usr/lib/jvm")
 
 

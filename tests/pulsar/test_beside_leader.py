@@ -62,9 +62,7 @@ def test_what_we_would_have_moved_is_what_a_live_leader_moves_or_the_command_say
     }
     pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path, BESIDE)
     pipeline.create_topics()
-    with started_bed(
-        SCRIPTS, tmp_path / "pulsar", settings=LEADER, environment=uniform
-    ) as bed:
+    with started_bed(SCRIPTS, tmp_path / "pulsar", settings=LEADER, environment=uniform) as bed:
         bed.create_namespace(BUNDLES)
         conf = ("--broker-conf", str(bed.broker_conf))
         with bed.traffic(RATES), pipeline.running(*conf), agents(bed, pipeline):

@@ -31,7 +31,7 @@ from tests.pulsar.real_cluster import (
     owners,
     rows,
 )
-from tests.pulsar.testbed import Bed, started_bed
+from tests.pulsar.testbed import PATIENCE_S, Bed, started_bed
 from tests.support.webhook import Call, Webhook, webhook
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e]
@@ -92,11 +92,13 @@ def test_our_decisions_balance_a_real_cluster_and_our_table_follows_it(
         wait_until(
             lambda: sum(report["numTopics"] for report in bed.reports().values()) >= len(TOPICS),
             "traffic in the reports",
-            90,
+            PATIENCE_S,
         )
         crowd_onto_the_first_broker(bed)
         wait_until(
-            lambda: max_over_mean(bed) > 2.5, "the first broker to report all of the load", 60
+            lambda: max_over_mean(bed) > 2.5,
+            "the first broker to report all of the load",
+            PATIENCE_S,
         )
         uneven = max_over_mean(bed)
         tell(f"{sum(rates.values()):.0f} msg/s, all at {bed.names[0]}: max/mean {uneven:.2f}")
@@ -109,7 +111,9 @@ def test_our_decisions_balance_a_real_cluster_and_our_table_follows_it(
             check_moves(bed, pipeline, tell)
             check_hooks(pipeline, server, tell)
             check_split(bed, pipeline, hot, tell)
-            wait_until(lambda: 0 < max_over_mean(bed) < 0.7 * uneven, "the imbalance to fall", 150)
+            wait_until(
+                lambda: 0 < max_over_mean(bed) < 0.7 * uneven, "the imbalance to fall", PATIENCE_S
+            )
             tell(f"max/mean {max_over_mean(bed):.2f}, it was {uneven:.2f}")
             victim = bed.a_follower()
             check_crash(bed, pipeline, speaking, victim, 1, tell)
@@ -139,7 +143,7 @@ def check_moves(bed: Bed, pipeline: Pipeline, tell: Any) -> None:
         wait_until(
             moved,
             "a bundle that our decision moved to be served and reported by its destination",
-            150,
+            PATIENCE_S,
         )
     except AssertionError as error:
         raise AssertionError(
@@ -167,13 +171,13 @@ def check_hooks(pipeline: Pipeline, server: Webhook, tell: Any) -> None:
     def paths(path: str) -> list[str]:
         return [call.fields["decision_id"] for call in server.calls if call.path == path]
 
-    wait_until(lambda: bool(paths("/after")), "a move to be told", 60)
+    wait_until(lambda: bool(paths("/after")), "a move to be told", PATIENCE_S)
     vetoed, *allowed = paths("/before")
     told = paths("/after")[0]
     wait_until(
         lambda: told in {move["decision_id"] for move in confirmed(pipeline, "unload")},
         f"{told} in the tables",
-        30,
+        PATIENCE_S,
     )
     details = {
         row["decision_id"]: (row["outcome"], row["detail"]) for row in rows(pipeline, "outcomes")
@@ -190,7 +194,7 @@ def check_split(bed: Bed, pipeline: Pipeline, hot: str, tell: Any) -> None:
     wait_until(
         lambda: any(split["bundle"] == hot for split in confirmed(pipeline, "split")),
         f"a split of {hot} to be confirmed",
-        120,
+        PATIENCE_S,
     )
     split = next(split for split in confirmed(pipeline, "split") if split["bundle"] == hot)
     cuts = [child[-10:] for child in split["children"][:-1]]
@@ -215,7 +219,7 @@ def check_crash(
     def held() -> list[str]:
         return [bundle for bundle, owner in owners(pipeline).items() if owner == name]
 
-    wait_until(lambda: len(held()) >= 2, f"two bundles or more to be at {name}", 120)
+    wait_until(lambda: len(held()) >= 2, f"two bundles or more to be at {name}", PATIENCE_S)
     lost = held()
     elsewhere: list[str] = []
 
@@ -223,7 +227,7 @@ def check_crash(
         elsewhere[:] = [topic for topic in TOPICS if bed.owner_of(topic, asked) not in (None, name)]
         return bool(elsewhere)
 
-    wait_until(found_elsewhere, f"a bundle to be at another broker than {name}", 120)
+    wait_until(found_elsewhere, f"a bundle to be at another broker than {name}", PATIENCE_S)
     topic = elsewhere[0]
     kill_a_destination(bed, pipeline, speaking, victim, topic, tell, asked)
     killed = time.monotonic()
@@ -236,7 +240,7 @@ def check_crash(
         )
 
     try:
-        wait_until(agree, "our table to say what lookups say", 180)
+        wait_until(agree, "our table to say what lookups say", PATIENCE_S)
     except AssertionError as error:
         raise AssertionError(
             f"{error}\nlookups {looked_up(bed, asked)}\nours {owners(pipeline)}\n"
@@ -260,5 +264,5 @@ def check_crash_of_the_leader(
     last = next(number for number in (1, 2, 3) if number not in (leader, dead))
     check_crash(bed, pipeline, speaking, leader, last, tell)
     killed = time.monotonic()
-    wait_until(lambda: bed.leader(last) == last, f"{bed.names[last - 1]} to lead", 90)
+    wait_until(lambda: bed.leader(last) == last, f"{bed.names[last - 1]} to lead", PATIENCE_S)
     tell(f"{bed.names[last - 1]} leads {time.monotonic() - killed:.0f} s later")

@@ -30,7 +30,7 @@ from tests.pulsar.real_cluster import (
     rows,
     unload,
 )
-from tests.pulsar.testbed import NAMESPACE, PULSAR_CLUSTER, Bed, started_bed
+from tests.pulsar.testbed import NAMESPACE, PATIENCE_S, PULSAR_CLUSTER, Bed, started_bed
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e]
 
@@ -77,9 +77,11 @@ def test_the_load_data_of_every_broker_is_heard_and_a_transfer_and_a_split_are_c
         )
 
     with bed.traffic(dict.fromkeys(TOPICS, 20.0)):
-        wait_until(lambda: all(bed.owner_of(topic) for topic in TOPICS), "owners of all topics", 90)
+        wait_until(
+            lambda: all(bed.owner_of(topic) for topic in TOPICS), "owners of all topics", PATIENCE_S
+        )
         heard()  # subscribes
-        wait_until(heard, "load data of all brokers, and of some bundles", 180)
+        wait_until(heard, "load data of all brokers, and of some bundles", PATIENCE_S)
         bundle = bed.bundle_of(TOPICS[0])
         source = bed.owner_of(TOPICS[0]) or ""
         destination = next(name for name in brokers if name != source)
@@ -116,7 +118,9 @@ def test_statistics_of_all_topics_find_a_too_large_bundle_and_its_split_is_carri
         return any(adapter.stats()[ask.bundle].msg_rate_in > 0 for adapter, ask in asked[-1:])
 
     with bed.traffic(dict.fromkeys(TOPICS, 20.0)):
-        wait_until(look, "a bundle with two topics and traffic in a broker's statistics", 90)
+        wait_until(
+            look, "a bundle with two topics and traffic in a broker's statistics", PATIENCE_S
+        )
         adapter, ask = asked[-1]
         path = (
             f"/admin/v2/namespaces/{NAMESPACE}/{ask.bundle.rpartition('/')[2]}/topicHashPositions"
@@ -136,17 +140,17 @@ def test_nothing_is_done_while_shedding_was_turned_on_in_the_running_cluster(bed
     adapter, bundle = operated(bed)[source], bed.bundle_of(TOPICS[0])
     destination = next(name for name in bed.names if name != source)
     bed.post("brokers/configuration/loadBalancerSheddingEnabled/true")
-    wait_until(adapter.guard.explain_conflicts, "the setting to be seen", 30)
+    wait_until(adapter.guard.explain_conflicts, "the setting to be seen", PATIENCE_S)
     with pytest.raises(Refused, match="loadBalancerSheddingEnabled = true"):
         adapter.transfer(bundle, destination)
     bed.post("brokers/configuration/loadBalancerSheddingEnabled/false")
-    wait_until(lambda: not adapter.guard.explain_conflicts(), "the setting to be seen", 30)
+    wait_until(lambda: not adapter.guard.explain_conflicts(), "the setting to be seen", PATIENCE_S)
     adapter.transfer(bundle, destination)
     assert bed.owner_of(TOPICS[0]) == destination
 
 
 def wait_for_owner(bed: Bed) -> str:
-    wait_until(lambda: bed.owner_of(TOPICS[0]), f"an owner of {TOPICS[0]}", 60)
+    wait_until(lambda: bed.owner_of(TOPICS[0]), f"an owner of {TOPICS[0]}", PATIENCE_S)
     return bed.owner_of(TOPICS[0]) or ""
 
 
@@ -189,12 +193,12 @@ def test_the_whole_loop_splits_and_unloads_and_follows_a_crash(
             wait_until(
                 lambda: bool(confirmed(pipeline, "split")),
                 "a split that an agent asked for to be confirmed",
-                150,
+                PATIENCE_S,
             )
             split = confirmed(pipeline, "split")[0]
             assert {child[-10:] for child in split["children"][:-1]} <= set(bed.boundaries())
             tell(f"split: {split['bundle']} into {len(split['children'])} ({split['detail']})")
-            wait_until(agree, "our table to say what lookups say", 90)
+            wait_until(agree, "our table to say what lookups say", PATIENCE_S)
             destination = bed.names[bed.a_follower() - 1]  # it is killed below
             moved = next(
                 topic for topic in TOPICS if bed.owner_of(topic) not in (None, destination)
@@ -204,14 +208,14 @@ def test_the_whole_loop_splits_and_unloads_and_follows_a_crash(
             wait_until(
                 lambda: {row["broker"] for row in rows(pipeline, "broker_loads")} >= set(bed.names),
                 "the load of all brokers",
-                90,
+                PATIENCE_S,
             )
             done = unload(pipeline, bundle, destination)
             assert done.code == 0 and bed.owner_of(moved) == destination, done
             wait_until(
                 lambda: bool(confirmed(pipeline, "transfer")) and agree(),
                 "the transfer to be confirmed",
-                90,
+                PATIENCE_S,
             )
             tell(
                 f"moved: {bundle} {source} -> {destination} "
@@ -227,7 +231,7 @@ def test_the_whole_loop_splits_and_unloads_and_follows_a_crash(
             wait_until(
                 lambda: destination not in owners(pipeline).values() and agree(),
                 "our table to follow the crash",
-                180,
+                PATIENCE_S,
             )
             tell(
                 "the killed broker's bundles have new owners, known to us after "

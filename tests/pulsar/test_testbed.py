@@ -55,8 +55,11 @@ def test_a_release_has_its_profile_and_the_java_that_it_needs(
     assert profile in PROFILES
 
 
-def test_the_release_that_is_started_by_default_has_a_profile() -> None:
+def test_the_release_that_is_started_by_default_has_a_profile_and_is_named_by_make_help() -> None:
     assert Release(DEFAULT_VERSION).profile in PROFILES
+    lines = (PROJECT / "Makefile").read_text().splitlines()
+    (target,) = (line for line in lines if line.startswith("test-pulsar:"))
+    assert f"Pulsar {DEFAULT_VERSION}" in target
 
 
 @pytest.mark.parametrize("version", ["", "5", "5.0", "five.0.1", "9.9.9"])
