@@ -128,6 +128,15 @@ class MeasuringAdapter(BrokerAdapter, Protocol):
 
 
 @runtime_checkable
+class LimitedCutsAdapter(Protocol):
+    """A broker that can't cut every bundle at every position."""
+
+    def feasible_cut(self, bundle: str, positions: Sequence[int]) -> Sequence[int]:
+        """Return the positions if the broker can cut there, else where it can instead."""
+        ...
+
+
+@runtime_checkable
 class BalancedAdapter(BrokerAdapter, Protocol):
     """A broker whose own cluster may balance beside the balancer.
 

@@ -5,12 +5,12 @@ Source: docs/splitting.md "Splitting".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from lb_stream.agent.adapter import MeasuringAdapter
+from lb_stream.agent.adapter import LimitedCutsAdapter, MeasuringAdapter
 from lb_stream.contracts.reports import SplitAsk
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.splitting import (
@@ -83,10 +83,17 @@ class SplitWatch:
             SplitAsk(
                 bundle=choice.bundle,
                 reason=choice.reason,
-                boundaries=list(choice.cut.boundaries),
+                boundaries=_limit_cut(broker, choice.bundle, choice.cut.boundaries),
                 algorithm=algorithm,
                 saw=loads.saw(rows[choice.bundle], REASONS.index(choice.reason)),
                 limit=limits[REASONS.index(choice.reason)],
             )
             for choice in found.choices
         ]
+
+
+def _limit_cut(broker: MeasuringAdapter, bundle: str, boundaries: Sequence[int]) -> list[int]:
+    """Return the boundaries, or where the broker can cut the bundle instead."""
+    if isinstance(broker, LimitedCutsAdapter):
+        return list(broker.feasible_cut(bundle, boundaries))
+    return list(boundaries)

@@ -52,6 +52,7 @@ class FakeCluster:
     """State that all brokers share.
 
     Bundles are named by their range; `reported` is what each broker's statistics still say.
+    `segments`: full names of segments in each bundle, beside its topics.
 
     `clients`: topics are looked up at once, so a bundle that is let go has an owner again. `before`
     may answer in a broker's place.
@@ -65,6 +66,7 @@ class FakeCluster:
     )
     owners: dict[str, int | None] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
+    segments: dict[str, list[str]] = field(default_factory=dict)
     runtimes: list[dict[str, str]] = field(default_factory=list)
     reported: list[list[str]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
@@ -170,6 +172,9 @@ class FakeCluster:
                 return (204, b"", {}) if self.group is None else (200, self.group, {})
             case ("GET", "namespaces", "shop", "orders", "bundles"):
                 return 200, self._bundles(), {}
+            case ("GET", "namespaces", "shop", "orders", bounds, "topicHashPositions"):
+                listed = {topic: topic_hash(topic) for topic in self.topics_of(bounds)}
+                return 200, {"bundle": bounds, "topicHashPositions": listed}, {}
             case ("PUT", "namespaces", tenant, name, bounds, act) if (
                 f"{tenant}/{name}" == NAMESPACE
             ):
@@ -256,7 +261,8 @@ class FakeCluster:
         }
         for name in self.reported[broker]:
             topics = {
-                topic: figures | {"subscriptions": subscriptions} for topic in self.topics_of(name)
+                topic: figures | {"subscriptions": subscriptions}
+                for topic in (*self.topics_of(name), *self.segments.get(name, ()))
             }
             found.setdefault(NAMESPACE, {})[name] = {"persistent": topics}
         return 200, found, {}

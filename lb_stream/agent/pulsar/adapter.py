@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from lb_stream.agent.adapter import BrokerError, Refused
 from lb_stream.agent.pulsar.admin import AdminClient, AdminError, AdminResponse
+from lb_stream.agent.pulsar.cuts import BundleCuts, middle_of
 from lb_stream.agent.pulsar.guard import SettingsGuard
 from lb_stream.agent.pulsar.load_data import LoadDataCompleter
 from lb_stream.agent.pulsar.namespaces import bundle_boundaries, read_cluster
@@ -29,7 +30,7 @@ from lb_stream.contracts.balancer import MANAGER_CLASSES
 from lb_stream.contracts.namespaces import ClusterNamespaces
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.model.names import BundleRange, is_system_bundle, parse_bundle
-from lb_stream.core.splitting import Topics
+from lb_stream.core.splitting import Algorithms, Topics
 
 LOAD_REPORT = "/admin/v2/broker-stats/load-report"
 SETTLE_S = 5.0
@@ -68,11 +69,13 @@ class PulsarAdapter:
         load_data: LoadData | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        algorithms: Algorithms | None = None,
     ) -> None:
         """Connect to nothing yet.
 
         `broker` is the broker's id where that isn't host:port of the admin address. `load_data` is
-        needed on an extensible cluster. `clock` and `sleep` are in seconds.
+        needed on an extensible cluster. `clock` and `sleep` are in seconds. `algorithms` cut
+        bundles with segments, which Pulsar's own don't count.
         """
         self._admin = admin
         self._broker = broker or admin.settings.broker
@@ -81,6 +84,7 @@ class PulsarAdapter:
         self._sleep = sleep
         self.guard = SettingsGuard(admin, clock)
         self._peers = Peers(admin, self._broker)
+        self._cuts = BundleCuts(admin, algorithms)
         self._report_check = ReportCheck(clock)
         self._completer = LoadDataCompleter()
         self._is_verified = False  # whether the address is that of this broker
@@ -182,6 +186,14 @@ class PulsarAdapter:
     def topics(self, bundle: str) -> Topics:
         """Return the topics of a bundle that `stats` has named."""
         return self._traffic[bundle].topics
+
+    def feasible_cut(self, bundle: str, positions: Sequence[int]) -> list[int]:
+        """Return the positions if Pulsar can cut the bundle there, else its middle.
+
+        Raises BrokerError.
+        """
+        parent, asked = parse_bundle(bundle), list(positions)
+        return asked if self._cuts.is_possible(parent, asked) else [middle_of(parent)]
 
     def balances(self) -> list[str]:
         """Return the settings with which Pulsar itself balances, here or at the leader.
@@ -387,7 +399,7 @@ class PulsarAdapter:
 
         Raises Refused for a cut that Pulsar can't make.
         """
-        if boundaries == [parent.lower + (parent.upper - parent.lower) // 2]:
+        if boundaries == [middle_of(parent)]:
             return {"splitAlgorithmName": RANGE}, None
         if boundaries:
             if len(boundaries) > 1 and self.manager == "extensible":
@@ -395,8 +407,16 @@ class PulsarAdapter:
                     "the extensible manager cuts a bundle at one place at a time, "
                     f"{len(boundaries)} are asked for"
                 )
+            if not self._cuts.is_possible(parent, boundaries):
+                raise Refused(
+                    "Pulsar lists fewer than two topics of the bundle (segments aren't listed), so "
+                    f"it cuts it only in the middle: split it by {RANGE}"
+                )
             return {"splitAlgorithmName": POSITIONS}, boundaries
         default = str(self._runtime().get("defaultNamespaceBundleSplitAlgorithm", RANGE))
+        needs_topics = (algorithm or default) != RANGE
+        if needs_topics and (found := self._cuts.find(parent, algorithm or default)):
+            return self._describe_cut(parent, found, POSITIONS)
         if algorithm == FLOW != default:
             raise Refused(
                 f"Pulsar splits by {FLOW} only where that is the default: set "

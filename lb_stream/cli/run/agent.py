@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from lb_stream.agent.pulsar.admin import AdminClient, AdminSettings
     from lb_stream.agent.pulsar.load_topics import LoadDataTopics
     from lb_stream.contracts.decisions import Decision
+    from lb_stream.core.splitting import Algorithms
 
 app = typer.Typer(
     name="agent",
@@ -159,7 +160,8 @@ def pulsar(
     # An adapter for each broker.
     clients = _clients(settings)
     load_data = _load_data(clients, service_url)
-    adapters = _adapters(clients, broker, load_data)
+    algorithms = given.of_cluster(cluster).config.split_algorithms
+    adapters = _adapters(clients, broker, load_data, algorithms)
     if len({adapter.name for adapter in adapters}) != len(adapters):
         raise CommandError("--admin-url or --broker: expected each broker once", 2)
     try:
@@ -263,11 +265,12 @@ def _adapters(
     clients: Sequence[AdminClient],
     brokers: Sequence[str] | None = None,
     load_data: LoadDataTopics | None = None,
+    algorithms: Algorithms | None = None,
 ) -> list[PulsarAdapter]:
     from lb_stream.agent.pulsar.adapter import PulsarAdapter
 
     return [
-        PulsarAdapter(client, name, load_data)
+        PulsarAdapter(client, name, load_data, algorithms=algorithms)
         for client, name in zip(clients, brokers or repeat(None, len(clients)), strict=True)
     ]
 

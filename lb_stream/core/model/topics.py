@@ -22,6 +22,10 @@ MOST_BUNDLES = 1 << 20
 
 _FULL = re.compile(r"([^:/]+)://([^/]+)/([^/]+)/(.+)", re.DOTALL)
 _SEGMENT = re.compile(r"(.+)/([0-9a-fA-F]{1,4})-([0-9a-fA-F]{1,4})-(\d+)", re.DOTALL)
+SCALABLE, SEGMENT = "topic://", "segment://"
+"""Domains of scalable topics, and of their segments."""
+LAST_KEY_HASH = 0xFFFF
+"""Keys of a scalable topic's messages are hashed to 0..0xffff."""
 ANY = NAME_RULES["any"]
 
 
@@ -84,6 +88,61 @@ def _segment_name(full: str, name: str) -> str:
             "segment://<tenant>/<namespace>/<topic>/<first hash>-<last hash>-<id>"
         )
     return f"{found[1]}/{int(found[2], 16):04x}-{int(found[3], 16):04x}-{found[4]}"
+
+
+def is_scalable(topic: str) -> bool:
+    """Return whether a name is that of a scalable topic, which is in no bundle of its own."""
+    return topic.startswith(SCALABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentName:
+    """The name of a segment: its scalable topic, and the range of its keys' hashes, both included.
+
+    A segment is a topic of the bundle that its full name hashes into.
+    """
+
+    topic: str  # full name: topic://<tenant>/<namespace>/<name>
+    first: int
+    last: int
+    id: int
+
+    @property
+    def full(self) -> str:
+        """The segment's full name, as brokers hash it."""
+        own = self.topic.removeprefix(SCALABLE)
+        return f"{SEGMENT}{own}/{self.first:04x}-{self.last:04x}-{self.id}"
+
+    def halves(self, next_id: int) -> tuple[SegmentName, SegmentName]:
+        """Return the segments into which Pulsar splits this one, with the next two ids.
+
+        Raises ValueError for a segment with a single hash.
+        """
+        if self.first >= self.last:
+            raise ValueError(f"{self.full} has a single hash of keys: it can't be split")
+        middle = self.first + (self.last - self.first) // 2
+        return (
+            SegmentName(self.topic, self.first, middle, next_id),
+            SegmentName(self.topic, middle + 1, self.last, next_id + 1),
+        )
+
+    def merged(self, other: SegmentName, next_id: int) -> SegmentName:
+        """Return the segment into which Pulsar merges two, with the next id.
+
+        Raises ValueError unless their hashes touch.
+        """
+        low, high = sorted((self, other), key=lambda segment: segment.first)
+        if low.last + 1 != high.first:
+            raise ValueError(
+                f"segments {low.id} ({low.range_text}) and {high.id} ({high.range_text}) are no "
+                "neighbours: the hashes of one must begin where the other's end"
+            )
+        return SegmentName(self.topic, low.first, high.last, next_id)
+
+    @property
+    def range_text(self) -> str:
+        """The hashes as in the name: four hexadecimal digits, a dash, four more."""
+        return f"{self.first:04x}-{self.last:04x}"
 
 
 def topic_hash(topic: str, rules: NameRules = ANY) -> int:

@@ -7,6 +7,7 @@ import pytest
 
 from lb_stream.core.model.topics import (
     Ring,
+    SegmentName,
     equal_boundaries,
     full_topic_name,
     namespace_of_topic,
@@ -122,3 +123,37 @@ def test_what_is_no_topic_name_is_refused(name: str) -> None:
 
 def test_a_partition_is_a_topic_of_its_own() -> None:
     assert topic_hash("persistent://public/default/orders-partition-12") != topic_hash("orders")
+
+
+ORDERS = SegmentName("topic://scal/ns/orders", 0, 0x3FFF, 0)
+
+
+def test_a_segment_is_in_the_bundle_where_a_pulsar_broker_was_seen_to_have_it() -> None:
+    """Recorded from a cluster of Pulsar 5.0.1 whose namespace has eight bundles."""
+    ring = Ring.new("scal/ns", 8)
+    seen = {
+        "0000-3fff-0": "0xe0000000_0xffffffff",
+        "4000-7fff-1": "0xa0000000_0xc0000000",
+        "8000-bfff-2": "0x60000000_0x80000000",
+        "c000-ffff-3": "0xc0000000_0xe0000000",
+    }
+    for name, bounds in seen.items():
+        assert ring.bundle_of(f"segment://scal/ns/orders/{name}") == f"scal/ns/{bounds}"
+    assert ORDERS.full == "segment://scal/ns/orders/0000-3fff-0"
+
+
+def test_a_split_segment_has_the_halves_that_pulsar_makes_and_their_merge_its_range() -> None:
+    low, high = ORDERS.halves(4)
+    assert [low.full, high.full] == [
+        "segment://scal/ns/orders/0000-1fff-4",
+        "segment://scal/ns/orders/2000-3fff-5",
+    ]
+    assert low.merged(high, 6) == high.merged(low, 6)
+    assert low.merged(high, 6).full == "segment://scal/ns/orders/0000-3fff-6"
+
+
+def test_segments_without_a_hash_to_spare_or_a_common_bound_are_refused() -> None:
+    with pytest.raises(ValueError, match="single hash"):
+        SegmentName("topic://a/b/c", 7, 7, 0).halves(1)
+    with pytest.raises(ValueError, match=r"0 \(0000-3fff\) and 9 \(5000-ffff\) are no neighbours"):
+        SegmentName("topic://scal/ns/orders", 0x5000, 0xFFFF, 9).merged(ORDERS, 10)
