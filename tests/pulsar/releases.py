@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lb_stream.contracts.balancer import PROFILES
+from lb_stream.core.model.releases import parse_version
 from lb_stream.io.local.java import JavaUnfit, find_java
 
 DEFAULT_VERSION = "5.0.1"
@@ -24,32 +24,17 @@ class Release:
     version: str
 
     @property
-    def number(self) -> tuple[int, int]:
-        """Major and minor version. Raises ValueError for a text that is no version."""
-        try:
-            major, minor, _ = self.version.split(".", 2)
-            return int(major), int(minor)
-        except ValueError:
-            raise ValueError(
-                f"PULSAR_VERSION = {self.version!r}: expected a version as {DEFAULT_VERSION}"
-            ) from None
-
-    @property
     def profile(self) -> str:
         """The profile that decides as this release does. Raises ValueError if there is none."""
-        major, minor = self.number
-        name = f"pulsar-{major}.{minor}"
-        if name not in PROFILES:
-            known = ", ".join(sorted(key for key in PROFILES if key.startswith("pulsar-")))
-            raise ValueError(
-                f"PULSAR_VERSION = {self.version!r}: there is no profile {name}, only {known}"
-            )
-        return name
+        parsed = parse_version(self.version)
+        if parsed.profile is None or parsed.note:
+            raise ValueError(f"PULSAR_VERSION: {parsed.note}; expected one as {DEFAULT_VERSION}")
+        return parsed.profile
 
     @property
     def oldest_java(self) -> int:
         """The major version of the oldest Java that its brokers start with."""
-        return 21 if self.number >= (5, 0) else 17
+        return 21 if parse_version(self.version).numbers >= (5,) else 17
 
     def java_home(
         self, env: Mapping[str, str] = os.environ, homes: Path = JAVA_HOMES

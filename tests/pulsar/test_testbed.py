@@ -62,7 +62,7 @@ def test_the_release_that_is_started_by_default_has_a_profile_and_is_named_by_ma
     assert f"Pulsar {DEFAULT_VERSION}" in target
 
 
-@pytest.mark.parametrize("version", ["", "5", "5.0", "five.0.1", "9.9.9"])
+@pytest.mark.parametrize("version", ["", "5", "five.0.1", "9.9.9", "4.1.0"])
 def test_a_version_without_a_profile_is_an_error_that_names_the_variable(version: str) -> None:
     with pytest.raises(ValueError, match="PULSAR_VERSION"):
         _ = Release(version).profile
