@@ -162,8 +162,8 @@ def bring(bed: Bed, owners: Mapping[str, str], topics: Sequence[str] = TOPICS) -
         ) from None
 
 
-def unload(pipeline: Pipeline, bundle: str, destination: str, *more: str) -> Result:
-    """What an operator orders."""
+def order(pipeline: Pipeline, *command: str) -> Result:
+    """What an operator orders: `lbctl` with this command for the cluster."""
     given = {
         "kafka.bootstrap_servers": pipeline.bootstrap,
         "stream.tables": pipeline.folder / "tables",
@@ -173,20 +173,15 @@ def unload(pipeline: Pipeline, bundle: str, destination: str, *more: str) -> Res
         for name in ("reports", "commands", "results", "decisions", "ownership")
     }
     settings = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
+    return lbctl(*command, "--cluster", CLUSTER, *settings, cwd=pipeline.folder)
+
+
+def unload(pipeline: Pipeline, bundle: str, destination: str, *more: str) -> Result:
+    """An operator's move of one bundle."""
     namespace, _, bounds = bundle.rpartition("/")
-    command = [
-        "namespaces",
-        "unload",
-        namespace,
-        "-b",
-        bounds,
-        "-d",
-        destination,
-        "--cluster",
-        CLUSTER,
-        *more,
-    ]
-    return lbctl(*command, *settings, cwd=pipeline.folder)
+    return order(
+        pipeline, "namespaces", "unload", namespace, "-b", bounds, "-d", destination, *more
+    )
 
 
 def kill_a_destination(

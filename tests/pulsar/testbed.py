@@ -100,7 +100,23 @@ class Bed:
         """SIGKILL for one broker."""
         self.run("kill-broker", str(number))
 
+    def upgrade(self, number: int, release: Release) -> None:
+        """Stop one broker, and start it as this release with its settings and data."""
+        java_home = release.java_home()
+        assert java_home is not None, f"Pulsar {release.version} has no Java here"
+        self.run("stop-broker", str(number))
+        self.release = release
+        # What the script starts brokers with.
+        class_path = release.class_path(PROJECT / ".make").read_text()
+        (self.folder / "classpath.txt").write_text(class_path)
+        (self.folder / "java.txt").write_text(f"{java_home / 'bin' / 'java'}\n")
+        self.run("start-broker", str(number))
+
     # --- what it says itself ---
+
+    def version(self, number: int) -> str:
+        """The version that a broker runs."""
+        return self.admin(number).get("/admin/v2/brokers/version").body.decode()
 
     def leader(self, asked: int = 1) -> int | None:
         """The number of the broker that leads; None while there is none, or `asked` doesn't
@@ -205,13 +221,14 @@ def started_bed(
     base_port: int = BASE_PORT,
     settings: Mapping[str, str] = {},
     environment: Mapping[str, str] = {},
+    release: Release = RELEASE,
 ) -> Iterator[Bed]:
     """Start it, stop it. `settings` go over SETTINGS, `environment` is that of its scripts."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "extra.conf").write_text(
         "".join(f"{key}={value}\n" for key, value in {**SETTINGS, **settings}.items())
     )
-    bed = Bed(scripts, folder, base_port, manager, environment)
+    bed = Bed(scripts, folder, base_port, manager, environment, release)
     try:
         bed.run("start", manager)
         yield bed

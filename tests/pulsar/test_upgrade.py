@@ -1,0 +1,100 @@
+"""A real cluster is upgraded broker by broker under our balancer, as docs/pulsar.md tells it.
+`make test-pulsar`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lb_stream.contracts.settings import TopicSettings
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
+from tests.e2e.pipeline import Pipeline, wait_until
+from tests.pulsar.real_cluster import (
+    SCRIPTS,
+    agent_log,
+    agents,
+    looked_up,
+    missing,
+    order,
+    owners,
+    rows,
+)
+from tests.pulsar.releases import RELEASE, Release
+from tests.pulsar.testbed import BROKERS, PATIENCE_S, PROJECT, Bed, started_bed
+
+pytestmark = [pytest.mark.long, pytest.mark.e2e]
+
+OLDER = Release("4.0.7")
+TOPICS = [f"t{number:02d}" for number in range(12)]
+SETTINGS = {
+    "dry_run": "false",
+    "assign_unowned": "on_lookup",
+    "shedding_enabled": "false",
+    "split_enabled": "false",
+    "stream.max_offsets_per_trigger": 0,
+}
+
+
+def test_a_cluster_is_upgraded_broker_by_broker_and_each_is_empty_when_it_stops(
+    kafka: EmbeddedKafka,
+    topic_names: TopicSettings,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if reason := missing():
+        pytest.skip(reason)
+    if RELEASE.version == OLDER.version:
+        pytest.skip(f"{OLDER.version} is where the upgrade begins")
+    if not RELEASE.class_path(PROJECT / ".make").exists():
+        pytest.skip(f"no class path of Pulsar {RELEASE.version}: start a cluster of it first")
+    begun = time.monotonic()
+
+    def tell(text: str) -> None:
+        with capsys.disabled():
+            print(f"{time.monotonic() - begun:6.1f} s  upgrade: {text}", flush=True)
+
+    pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS)
+    pipeline.create_topics()
+    with started_bed(SCRIPTS, tmp_path / "pulsar", release=OLDER) as bed:
+        bed.create_namespace(8)
+
+        def agree() -> bool:
+            """Whether our table has the owners that Pulsar's lookups have."""
+            ours, truth = owners(pipeline), looked_up(bed, 1, TOPICS)
+            return None not in truth.values() and all(
+                ours.get(bundle) == owner for bundle, owner in truth.items()
+            )
+
+        with bed.traffic(dict.fromkeys(TOPICS, 10.0)), pipeline.running(), agents(bed, pipeline):
+            wait_until(agree, "our table to say what lookups say", PATIENCE_S)
+            leader = bed.leader()
+            assert leader is not None
+            followers = [number for number in range(1, BROKERS + 1) if number != leader]
+            for number in [*followers, leader]:
+                upgrade(bed, pipeline, number, tell)
+            wait_until(agree, "our table to say what lookups say", PATIENCE_S)
+            assert {bed.version(number) for number in range(1, BROKERS + 1)} == {RELEASE.version}
+
+
+def upgrade(bed: Bed, pipeline: Pipeline, number: int, tell: Callable[[str], None]) -> None:
+    """Drain a broker, start it as the newer release, and end the drain."""
+    name, asked = bed.names[number - 1], number % BROKERS + 1
+    wait_until(
+        lambda: {row["broker"] for row in rows(pipeline, "broker_loads")} >= set(bed.names),
+        "a load of each broker",
+        PATIENCE_S,
+    )
+    timeout = ("--timeout", str(PATIENCE_S))
+    drained = order(pipeline, "brokers", "drain", name, *timeout)
+    assert drained.code == 0, (drained, agent_log(pipeline))
+    assert name not in looked_up(bed, asked, TOPICS).values(), "it still serves topics"
+    tell(f"{name} is empty: {drained.out.strip()}")
+    bed.upgrade(number, RELEASE)
+    assert bed.version(number) == RELEASE.version
+    wait_until(lambda: bed.leader(asked) is not None, "a leader", PATIENCE_S)
+    undrained = order(pipeline, "brokers", "undrain", name, *timeout)
+    assert undrained.code == 0, (undrained, agent_log(pipeline))
+    tell(f"{name} runs {RELEASE.version}")
