@@ -100,7 +100,7 @@ class Bed:
         """SIGKILL for one broker."""
         self.run("kill-broker", str(number))
 
-    def upgrade(self, number: int, release: Release) -> None:
+    def restart_as(self, number: int, release: Release) -> None:
         """Stop one broker, and start it as this release with its settings and data."""
         java_home = release.java_home()
         assert java_home is not None, f"Pulsar {release.version} has no Java here"
