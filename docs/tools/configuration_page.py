@@ -48,8 +48,11 @@ A setting is a key with a value. Its value comes from the first of these that gi
 7. the default
 
 An unknown key is refused. A `broker.conf` may have keys that concern no load balancer; these are
-ignored. `lbctl config show` prints the settings in force. `lbctl config explain [KEY]` names where
-a value was given and what reads it, and warns of values without effect.
+ignored. A key that is named like the load balancer's, and is none of them, is a warning with the
+nearest name. What a `broker.conf` leaves out has the default of the profile's release.
+
+`lbctl config show` prints the settings in force. `lbctl config explain [KEY]` names where a value
+was given and what reads it, and warns of values without effect.
 
 | page | sections | what reads them |
 |---|---|---|
@@ -317,7 +320,8 @@ def _unread() -> str:
         )
     return (
         "# Keys of Pulsar's without effect here\n\nThese keys are accepted and checked. A warning "
-        "names each that is given.\n\n"
+        "names each that is given with another value than\nPulsar's default, and counts the others. "
+        "Those of scalable topics come with Pulsar 5.0.\n\n"
         "| key | Pulsar's default | unit | in Pulsar | here |\n|---|---|---|---|---|\n"
         + "\n".join(rows)
         + "\n"

@@ -8,21 +8,21 @@ docs/configuration-pulsar.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated
 
-from lb_stream.contracts.keys import GivenSettings, KeyModel, key
+from pydantic import BeforeValidator
+
+from lb_stream.contracts.keys import GivenSettings, split_text
+from lb_stream.contracts.unread_scalable import WHY_SCALABLE, ScalableTopicKeys, declare_unread
+
+MAX_NAMES = 3
+"""How many keys at Pulsar's default a warning names."""
 
 
-def _unread(
-    name: str, default: object, doc: str, *, unit: str = "", dynamic: bool = False, **limits: Any
-) -> Any:
-    return key(default, doc, unit=unit, pulsar=name, dynamic=dynamic, **limits)
-
-
-class UnreadKeys(KeyModel):
+class UnreadKeys(ScalableTopicKeys):
     """Keys that a broker.conf may hold, and that have no effect here."""
 
-    loadBalancerHostUsageCheckIntervalMinutes: float = _unread(
+    loadBalancerHostUsageCheckIntervalMinutes: float = declare_unread(
         "loadBalancerHostUsageCheckIntervalMinutes",
         1,
         "how often a broker measures the usage of its host",
@@ -30,32 +30,39 @@ class UnreadKeys(KeyModel):
         dynamic=True,
         ge=0,
     )
-    loadBalancerOverrideBrokerNicSpeedGbps: float | None = _unread(
+    loadBalancerOverrideBrokerNicSpeedGbps: float | None = declare_unread(
         "loadBalancerOverrideBrokerNicSpeedGbps",
         None,
         "the speed that a broker takes its network interfaces to have",
         unit="Gbit/s",
         ge=0,
     )
-    loadBalancerResourceQuotaUpdateIntervalMinutes: float = _unread(
+    loadBalancerOverrideBrokerNics: Annotated[tuple[str, ...], BeforeValidator(split_text)] = (
+        declare_unread(
+            "loadBalancerOverrideBrokerNics",
+            (),
+            "since 4.2: the network interfaces whose traffic a broker counts",
+        )
+    )
+    loadBalancerResourceQuotaUpdateIntervalMinutes: float = declare_unread(
         "loadBalancerResourceQuotaUpdateIntervalMinutes",
         15,
         "how often the leader stores its averages",
         unit="min",
         ge=0,
     )
-    topicBundleAssignmentStrategy: str = _unread(
+    topicBundleAssignmentStrategy: str = declare_unread(
         "topicBundleAssignmentStrategy",
         "org.apache.pulsar.common.naming.ConsistentHashingTopicBundleAssigner",
         "the class that says in which bundle a topic is",
     )
-    loadBalancerMultiPhaseBundleUnload: bool = _unread(
+    loadBalancerMultiPhaseBundleUnload: bool = declare_unread(
         "loadBalancerMultiPhaseBundleUnload",
         True,
         "extensible manager: clients stay connected while their bundle is transferred, until its "
         "new owner can be named to them",
     )
-    loadBalancerInFlightServiceUnitStateWaitingTimeInMillis: int = _unread(
+    loadBalancerInFlightServiceUnitStateWaitingTimeInMillis: int = declare_unread(
         "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis",
         30_000,
         "extensible manager: how long an assignment, transfer or split may stay unfinished before "
@@ -63,7 +70,7 @@ class UnreadKeys(KeyModel):
         unit="ms",
         ge=0,
     )
-    loadBalancerServiceUnitStateMonitorIntervalInSeconds: float = _unread(
+    loadBalancerServiceUnitStateMonitorIntervalInSeconds: float = declare_unread(
         "loadBalancerServiceUnitStateMonitorIntervalInSeconds",
         60,
         "extensible manager: how often the leader looks for unfinished assignments, transfers and "
@@ -71,7 +78,7 @@ class UnreadKeys(KeyModel):
         unit="s",
         ge=0,
     )
-    loadBalancerServiceUnitStateMaxConcurrentOverrides: int = _unread(
+    loadBalancerServiceUnitStateMaxConcurrentOverrides: int = declare_unread(
         "loadBalancerServiceUnitStateMaxConcurrentOverrides",
         64,
         "extensible manager: how many bundles the leader repairs at a time",
@@ -79,16 +86,35 @@ class UnreadKeys(KeyModel):
         dynamic=True,
         ge=0,
     )
-    loadManagerServiceUnitStateTableViewClassName: str = _unread(
+    loadManagerServiceUnitStateTableViewClassName: str = declare_unread(
         "loadManagerServiceUnitStateTableViewClassName",
         "org.apache.pulsar.broker.loadbalance.extensions.channel.ServiceUnitStateTableViewImpl",
         "extensible manager: where the ownership records are kept, in a topic or in the metadata "
         "store",
     )
-    loadBalancerServiceUnitTableViewSyncer: str = _unread(
+    loadBalancerServiceUnitTableViewSyncer: str = declare_unread(
         "loadBalancerServiceUnitTableViewSyncer",
         "None",
         "extensible manager: the direction in which ownership records are copied to a new place",
+        dynamic=True,
+    )
+    loadManagerMigrationEnabled: bool = declare_unread(
+        "loadManagerMigrationEnabled",
+        False,
+        "since 5.0: lookups go to brokers that run the load manager of the broker started last",
+        dynamic=True,
+    )
+    defaultNumberOfSystemNamespaceBundles: int = declare_unread(
+        "defaultNumberOfSystemNamespaceBundles",
+        64,
+        "since 5.0: with how many bundles pulsar/system is created",
+        unit="bundles",
+        ge=1,
+    )
+    brokerCloseInactiveTopicsEnabled: bool = declare_unread(
+        "brokerCloseInactiveTopicsEnabled",
+        False,
+        "since 5.0: idle topics are closed, and loaded again when a client needs them",
         dynamic=True,
     )
 
@@ -96,6 +122,7 @@ class UnreadKeys(KeyModel):
 WHY: Mapping[str, str] = {
     "loadBalancerHostUsageCheckIntervalMinutes": "every report is read when it arrives",
     "loadBalancerOverrideBrokerNicSpeedGbps": "a broker's reports hold its limit of bandwidth",
+    "loadBalancerOverrideBrokerNics": "a broker's reports hold its traffic",
     "loadBalancerResourceQuotaUpdateIntervalMinutes": (
         "the averages are in the stream's state, and each batch that changes them writes table "
         "bundle_averages"
@@ -113,13 +140,20 @@ WHY: Mapping[str, str] = {
     "and on the topic of topics.ownership",
     "loadBalancerServiceUnitTableViewSyncer": "ownership records have one place, so nothing "
     "is copied",
+    "loadManagerMigrationEnabled": "the balancer gives bundles to every broker that reports, "
+    "whatever its load manager",
+    "defaultNumberOfSystemNamespaceBundles": "brokers create pulsar/system themselves, and their "
+    "reports name its bundles",
+    "brokerCloseInactiveTopicsEnabled": "a bundle that reports no longer name carries no load, and "
+    "comes back with the next report that names it",
+    **WHY_SCALABLE,
 }
 """Key → why it has no effect here."""
 
 
 def describe_unread(values: UnreadKeys, given: GivenSettings) -> tuple[str, ...]:
     """Describe the given keys: a line for each that is not Pulsar's default, one for others."""
-    fields = {name: field for name, field in UnreadKeys.model_fields.items() if name in given}
+    fields = {name: UnreadKeys.model_fields[name] for name in WHY if name in given}
     unchanged = [name for name, field in fields.items() if getattr(values, name) == field.default]
     lines = [
         f"{name} = {getattr(values, name)!r} has no effect here: {WHY[name]} (in Pulsar: "
@@ -128,8 +162,10 @@ def describe_unread(values: UnreadKeys, given: GivenSettings) -> tuple[str, ...]
         if name not in unchanged
     ]
     if unchanged:
+        others = len(unchanged) - MAX_NAMES
+        more = f" and {others} more" if others > 0 else ""
         lines.append(
-            f"{', '.join(unchanged)}: Pulsar's default, and without effect here (see lbctl config "
-            "explain KEY)"
+            f"{', '.join(unchanged[:MAX_NAMES])}{more}: Pulsar's default, and without effect here "
+            "(see lbctl config explain KEY)"
         )
     return tuple(lines)

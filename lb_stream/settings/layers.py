@@ -13,11 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lb_stream.contracts.keys import KeyModel, SettingError, pulsar_names
+from lb_stream.contracts.keys import KeyModel, SettingError
 from lb_stream.contracts.settings import SHADOW, Settings
 from lb_stream.settings.files import parse_properties, read_setting_file
 from lb_stream.settings.secrets import remember_secrets
-from lb_stream.settings.spelling import PREFIX, SECTION, flatten_namespaces
+from lb_stream.settings.spelling import (
+    PREFIX,
+    SECTION,
+    choose_spellings,
+    find_misspelt,
+    flatten_namespaces,
+)
 
 ENVIRONMENT_PREFIX = "LB_"
 """Prefix of variables that are settings: LB_BALANCER__DRY_RUN=false sets balancer.dry_run."""
@@ -63,17 +69,28 @@ def read_toml(path: Path) -> Layer:
     return _flatten(values, str(path))
 
 
-def read_broker_conf(path: Path) -> Layer:
+def read_broker_conf(path: Path) -> tuple[Layer, tuple[str, ...]]:
     """Read a broker.conf of Pulsar's: its keys of load balancing, without empty values.
 
-    Raises SettingError.
+    Also returns a warning for each key that seems to be a misspelt key of load balancing. Raises
+    SettingError.
     """
-    from lb_stream.settings.names import list_models
+    from lb_stream.settings.names import list_pulsar_names, load_plugins
 
-    known = pulsar_names(*list_models())
-    properties = parse_properties(read_setting_file(path, "--broker-conf"))
-    values = {name: value.strip() for name, value in properties if name in known and value.strip()}
-    return _flatten({"balancer": values}, str(path))
+    text = read_setting_file(path, "--broker-conf")
+    properties = {name: value.strip() for name, value in parse_properties(text)}
+    known = list_pulsar_names()
+    if misspelt := find_misspelt(properties, known):
+        load_plugins()
+        known = list_pulsar_names()
+        misspelt = find_misspelt(properties, known)
+    values = {name: value for name, value in properties.items() if name in known and value}
+    warnings = (
+        f"{name} = {properties[name]!r} ({path}) doesn't count: Pulsar has no such key of load "
+        f"balancing; the nearest is {near}"
+        for name, near in misspelt.items()
+    )
+    return _flatten({"balancer": choose_spellings(values)}, str(path)), tuple(warnings)
 
 
 def read_environment(environment: Mapping[str, str]) -> Layer:

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 class LoadedSettings:
     """Checked settings.
 
-    `origins`: path of each given key, under our name → where it was given. `warnings`: settings
-    that were replaced by something that works, and files of secrets that other users can open.
+    `origins`: path of each given key, under our name → where it was given. `warnings`: keys that
+    nothing knows, settings that were replaced by something that works, and files of secrets that
+    other users can open.
     """
 
     settings: Settings
@@ -72,7 +73,7 @@ def load(
     over = read_environment(os.environ if environment is None else environment)
     for argument in arguments:
         over |= parse_argument(argument)
-    below = read_broker_conf(broker_conf) if broker_conf is not None else {}
+    below, misspelt = ({}, ()) if broker_conf is None else read_broker_conf(broker_conf)
     of_toml = read_toml(toml) if toml is not None else {}
     given = below | of_toml | over
     origins = {path: value.origin for path, value in given.items()}
@@ -80,7 +81,12 @@ def load(
     # checks, and warnings
     settings, replaced = _resolve_clusters(_validate(values, origins), origins)
     exposed = find_exposures(values, {} if toml is None else {toml: of_toml})
-    warnings = (*_describe_overridden(below, of_toml), *filter(None, exposed), *replaced)
+    warnings = (
+        *misspelt,
+        *_describe_overridden(below, of_toml),
+        *filter(None, exposed),
+        *replaced,
+    )
     return LoadedSettings(settings, origins, tuple(dict.fromkeys(warnings)))
 
 

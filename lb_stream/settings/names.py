@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from lb_stream.contracts.balancer import BalancerConfig
-from lb_stream.contracts.keys import GivenSettings, KeyModel, SettingError
+from lb_stream.contracts.keys import GivenSettings, KeyModel, SettingError, pulsar_names
 from lb_stream.contracts.reports import ReportConfig
 from lb_stream.contracts.unread import UnreadKeys
 from lb_stream.core import least_moves as _least_moves  # noqa: F401 (it registers itself)
@@ -15,7 +15,13 @@ from lb_stream.core.placement import extensible_placement, placement, simple_pla
 from lb_stream.core.shedding import shedder
 from lb_stream.core.splitting import SplittingConfig, split_algorithm
 from lb_stream.settings.load_managers import normalise_pulsar_value
-from lb_stream.settings.spelling import PREFIX, list_names, split_namespace_key, to_our_names
+from lb_stream.settings.spelling import (
+    OLD_SPELLINGS,
+    PREFIX,
+    list_names,
+    split_namespace_key,
+    to_our_names,
+)
 
 REGISTRIES: tuple[Registry[Any], ...] = (
     shedder,
@@ -41,6 +47,17 @@ def list_known_names() -> dict[str, tuple[str, int]]:
     return list_names(list_models())
 
 
+def list_pulsar_names() -> set[str]:
+    """Return Pulsar's names of all keys, misspelt ones included."""
+    return {*pulsar_names(*list_models()), *OLD_SPELLINGS}
+
+
+def load_plugins() -> None:
+    """Load every plug-in, so that its keys are known too: they are loaded only when needed."""
+    for registry in REGISTRIES:
+        registry.load_plugins()
+
+
 def normalise_names(values: GivenSettings) -> dict[str, object]:
     """Return settings under our names. Raises SettingError for an unknown name."""
     namespace_values = {
@@ -51,9 +68,7 @@ def normalise_names(values: GivenSettings) -> dict[str, object]:
     values = {name: value for name, value in values.items() if name not in namespace_values}
     known = list_known_names()
     if not known.keys() >= values.keys():
-        # The name may be a plug-in's: plug-ins are loaded only when they are needed.
-        for registry in REGISTRIES:
-            registry.load_plugins()
+        load_plugins()
         known = list_known_names()
     for name in values:
         if name not in known:

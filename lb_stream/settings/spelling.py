@@ -6,7 +6,8 @@ Nothing here imports a strategy.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from functools import cache
 
 from pydantic import TypeAdapter, ValidationError
@@ -20,6 +21,13 @@ OLD_SPELLINGS = {
     "loadBalancerBandwithOutResourceWeight": "bandwidth_out_weight",
 }
 """Pulsar's misspelt key → our name. It counts if the right key is absent or 1."""
+RIGHT_SPELLINGS = {old: old.replace("Bandwith", "Bandwidth") for old in OLD_SPELLINGS}
+"""Pulsar's misspelt key → the right one."""
+
+BALANCING = ("loadBalancer", "loadManager", "namespaceBundle", "defaultNumberOf", "scalableTopic")
+"""How the names of Pulsar's keys of balancing begin."""
+SIMILARITY = 0.9
+"""A key as similar as this to a key of balancing is taken for a typing error in it."""
 
 DRY_RUN = "dry_run"
 """Another name of the mode: true means observe, false means act.
@@ -37,6 +45,33 @@ def list_names(models: tuple[type[KeyModel], ...]) -> dict[str, tuple[str, int]]
     ours = {name: (name, 1) for model in models for name in model.model_fields}
     ours[DRY_RUN] = ("mode", 1)
     return ours | pulsar_names(*models) | {old: (name, 1) for old, name in OLD_SPELLINGS.items()}
+
+
+def choose_spellings(values: Mapping[str, str]) -> dict[str, str]:
+    """Return a broker.conf's values without the misspelt keys that don't count, or the right ones.
+
+    Both may stand in the file: the misspelt key counts if the right one is 1.
+    """
+    chosen = dict(values)
+    for old, right in RIGHT_SPELLINGS.items():
+        if old in chosen and right in chosen:
+            del chosen[right if _to_float(chosen[right]) == 1.0 else old]
+    return chosen
+
+
+def find_misspelt(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+    """Return the names that seem to be keys of balancing and aren't known → the nearest known key.
+
+    Letters' case counts only for what is known: `loadbalancerEnabled` is not.
+    """
+    keys = {name.lower(): name for name in known}
+    found = {}
+    for name in set(names).difference(keys.values()):
+        is_balancing = name.lower().startswith(tuple(begin.lower() for begin in BALANCING))
+        cutoff = 0.0 if is_balancing else SIMILARITY
+        for near in get_close_matches(name.lower(), keys, n=1, cutoff=cutoff):
+            found[name] = keys[near]
+    return dict(sorted(found.items()))
 
 
 def to_our_names(

@@ -6,7 +6,8 @@ import pytest
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Settings
-from lb_stream.contracts.unread import WHY, UnreadKeys
+from lb_stream.contracts.unread import MAX_NAMES, WHY, UnreadKeys
+from lb_stream.contracts.unread_scalable import ScalableTopicKeys
 from lb_stream.settings.load import load, load_settings
 from lb_stream.settings.resolve import cluster_config, resolve
 from tests.support.wordings import check_wording
@@ -295,6 +296,13 @@ OTHER_VALUES = {
     "loadBalancerServiceUnitStateMaxConcurrentOverrides": "1",
     "loadManagerServiceUnitStateTableViewClassName": "com.example.View",
     "loadBalancerServiceUnitTableViewSyncer": "MetadataStoreToSystemTopicSyncer",
+    "loadBalancerOverrideBrokerNics": "eth0,eth1",
+    "loadManagerMigrationEnabled": "true",
+    "defaultNumberOfSystemNamespaceBundles": "16",
+    "brokerCloseInactiveTopicsEnabled": "true",
+    **dict.fromkeys(ScalableTopicKeys.model_fields, "7"),
+    "scalableTopicsEnabled": "false",
+    "scalableTopicAutoScaleEnabled": "false",
 }
 
 
@@ -324,6 +332,70 @@ def test_keys_that_mean_nothing_and_stand_at_their_defaults_are_told_of_in_one_l
         "loadBalancerHostUsageCheckIntervalMinutes, "
         "loadBalancerResourceQuotaUpdateIntervalMinutes: Pulsar's default"
     )
+
+
+def test_of_many_such_keys_at_their_defaults_the_first_are_named(tmp_path: Path) -> None:
+    fields = ScalableTopicKeys.model_fields.items()
+    text = "".join(f"{name}={str(field.default).lower()}\n" for name, field in fields)
+    (warning,) = given(tmp_path, broker_conf=text).warnings
+    assert warning.count("scalableTopic") == MAX_NAMES
+    check_wording(warning)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("loadBalancerSheddingIntervalMinute", "loadBalancerSheddingIntervalMinutes"),
+        ("loadbalancerSheddingEnabled", "loadBalancerSheddingEnabled"),
+        ("loadManagerClass", "loadManagerClassName"),
+        ("namespaceBundleUnloadingTimeoutSeconds", "namespaceBundleUnloadingTimeoutMs"),
+        ("defaultNumberOfBundles", "defaultNumberOfNamespaceBundles"),
+        ("scalableTopicSplitCooldown", "scalableTopicSplitCooldownSeconds"),
+        ("loadBlancerEnabled", "loadBalancerEnabled"),
+        ("maxUnloadPercent", "maxUnloadPercentage"),
+    ],
+)
+def test_a_misspelt_key_of_balancing_in_a_broker_conf_is_a_warning_with_the_nearest_name(
+    tmp_path: Path, typed: str, meant: str
+) -> None:
+    loaded = given(tmp_path, broker_conf=f"{typed}=5\nclusterName=eu\n")
+    (warning,) = loaded.warnings
+    assert warning.startswith(f"{typed} = '5'") and warning.endswith(meant)
+    assert loaded.settings.balancer == {}
+
+
+def test_the_warning_about_a_misspelt_key_says_that_it_does_not_count(tmp_path: Path) -> None:
+    (warning,) = given(tmp_path, broker_conf="loadBalancerSheddingInterval=5\n").warnings
+    check_wording(warning.replace(str(tmp_path), "FOLDER"))
+
+
+def test_other_keys_of_a_broker_conf_are_passed_over(tmp_path: Path) -> None:
+    """They concern no load balancer, though one of them is named like one."""
+    text = "clusterName=eu\nloadBalanceSheddingDelayInSeconds=1\nstatsUpdateFrequencyInSecs=60\n"
+    assert given(tmp_path, broker_conf=text).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "weight"),
+    [
+        ("loadBalancerBandwithInResourceWeight=0.5\n", 0.5),
+        (
+            "loadBalancerBandwithInResourceWeight=0.5\nloadBalancerBandwidthInResourceWeight=1.0\n",
+            0.5,
+        ),
+        (
+            "loadBalancerBandwidthInResourceWeight=0.25\n"
+            "loadBalancerBandwithInResourceWeight=1.0\n",
+            0.25,
+        ),
+    ],
+)
+def test_an_old_broker_confs_misspelt_weights_count_as_in_pulsar(
+    tmp_path: Path, text: str, weight: float
+) -> None:
+    loaded = given(tmp_path, broker_conf=text)
+    assert effective(loaded.settings)["bandwidth_in_weight"] == weight
+    assert loaded.warnings == ()
 
 
 def test_a_key_that_means_nothing_is_checked_all_the_same(tmp_path: Path) -> None:
