@@ -14,6 +14,7 @@ file (`[balancer]`, then `[cluster.NAME]`), the environment, `--set`, operators'
 | `shadows` | resolves a shadow's settings over its cluster's |
 | `usage` | finds who reads a key |
 | `explain` | lists each key with its value and where it was given |
+| `differing` | compares a broker's settings in force with those here |
 | `spelling`, `names` | translate Pulsar's names to ours |
 | `files`, `secrets` | read files of settings; hide secrets |
 """

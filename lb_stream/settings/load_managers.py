@@ -66,7 +66,7 @@ def normalise_pulsar_value(key: str, value: object) -> object:
     known = (
         value in (*MANAGERS, *MANAGER_CLASSES)
         if ours == "load_manager"
-        else isinstance(_find_strategy(ours, value), Strategy)
+        else isinstance(find_strategy(ours, value), Strategy)
     )
     return value if known else f".{value}"
 
@@ -80,7 +80,7 @@ def choose_load_manager(given: GivenSettings, dynamic: bool = False) -> ChosenLo
     # the manager and strategies that the settings name
     manager, warnings = _find_manager(given, dynamic)
     names = {key: _require_text(key, given.get(key, name)) for key, name in DEFAULTS.items()}
-    found = {key: _find_strategy(key, name) for key, name in names.items()}
+    found = {key: find_strategy(key, name) for key, name in names.items()}
     for key, strategy in found.items():
         if isinstance(strategy, UnknownStrategyError) and "." not in names[key]:
             raise SettingError(key, names[key], strategy.expected) from None
@@ -91,7 +91,7 @@ def choose_load_manager(given: GivenSettings, dynamic: bool = False) -> ChosenLo
     if manager == "modular" and given.get("bad_strategies") == "replace":
         better, more = _replace_placement(found)
         names, warnings = names | better, [*warnings, *more]
-        found |= {key: _find_strategy(key, name) for key, name in better.items()}
+        found |= {key: find_strategy(key, name) for key, name in better.items()}
         replaced |= better
     # the manager that Pulsar falls back to
     if manager == "modular":
@@ -176,7 +176,8 @@ def _require_text(key: str, value: object) -> str:
     return value
 
 
-def _find_strategy(key: str, name: str) -> Strategy[Any] | UnknownStrategyError:
+def find_strategy(key: str, name: str) -> Strategy[Any] | UnknownStrategyError:
+    """Find the strategy that a key of CLASS_KEYS names, or why there is none."""
     try:
         return _REGISTRIES[key][name]
     except UnknownStrategyError as error:

@@ -1,5 +1,5 @@
-"""A small cluster that answers on its admin API what Apache Pulsar 4.0.7 was seen to answer: status
-codes, redirects, delays."""
+"""A small cluster that answers on its admin API what Apache Pulsar was seen to answer: status codes,
+redirects, delays; the settings in force of a release."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from lb_stream.agent.pulsar.adapter import PulsarAdapter
 from lb_stream.agent.pulsar.admin import AdminClient, AdminSettings
 from lb_stream.core.model.topics import topic_hash
+from tests.support.pulsar_keys import defaults_of
 
 PULSAR_CLUSTER = "testbed"
 NAMESPACE = "shop/orders"
@@ -59,6 +60,7 @@ class FakeCluster:
     """
 
     manager: str = "modular"
+    version: str = "5.0.1"
     clients: bool = True
     leader: int = 0
     boundaries: list[int] = field(
@@ -68,6 +70,7 @@ class FakeCluster:
     topics: dict[str, int] = field(default_factory=dict)
     segments: dict[str, list[str]] = field(default_factory=dict)
     runtimes: list[dict[str, str]] = field(default_factory=list)
+    dynamic: dict[str, str] = field(default_factory=dict)  # set in all brokers by commands
     reported: list[list[str]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     servers: list[ThreadingHTTPServer] = field(default_factory=list)
@@ -121,8 +124,11 @@ class FakeCluster:
         match (call.method, *parts):
             case ("GET", "brokers", "ready"):
                 return 200, b"ok", {}
-            case ("GET", "brokers", "configuration", "runtime"):
-                return 200, self.runtimes[call.broker], {}
+            case ("GET", "brokers", "version"):
+                return 200, self.version.encode(), {}
+            case ("GET", "brokers", "configuration", which):
+                set_by_file = self.runtimes[call.broker] if which == "runtime" else {}
+                return 200, set_by_file | self.dynamic, {}
             case ("GET", "brokers", "leaderBroker"):
                 return (
                     200,
@@ -142,10 +148,8 @@ class FakeCluster:
                 return self._report(call.broker)
             case ("GET", "broker-stats", "topics"):
                 return self._topic_stats(call.broker)
-            case ("GET", "clusters", _, "namespaceIsolationPolicies"):
-                return self._isolation()
-            case ("GET", "clusters", _, "failureDomains"):
-                return 200, {"east": {"brokers": self.names[:2]}} if self.group else {}, {}
+            case ("GET", "clusters", _, policies):
+                return self._cluster_policies(policies)
         return None
 
     def _namespace_call(self, call: Call, parts: list[str]) -> Reply | None:
@@ -280,7 +284,9 @@ class FakeCluster:
             "numBundles": len(self.boundaries) - 1,
         }
 
-    def _isolation(self) -> Reply:
+    def _cluster_policies(self, policies: str) -> Reply:
+        if policies == "failureDomains":
+            return 200, {"east": {"brokers": self.names[:2]}} if self.group else {}, {}
         if not self.group:
             return (
                 404,
@@ -394,6 +400,20 @@ class _Quiet(ThreadingHTTPServer):
 
 def _briefly(seconds: float) -> None:
     time.sleep(seconds / 10)
+
+
+def default_runtime(release: str) -> dict[str, str]:
+    """The balancing settings in force of a broker of a release, 4.0, 4.2 or 5.0, with an empty
+    broker.conf, as Java writes them."""
+    found = {}
+    for name, (kind, default) in defaults_of(release).items():
+        text = "null" if default is None else default
+        if kind == "Optional":
+            text = "Optional.empty" if default is None else f"Optional[{default}]"
+        elif kind in ("List", "Set"):
+            text = f"[{', '.join(text.split(','))}]"
+        found[name] = text
+    return found
 
 
 @contextmanager

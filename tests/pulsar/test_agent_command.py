@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from lb_stream.operations.import_namespaces import ImportNamespaces
-from tests.pulsar.fake_cluster import NAMESPACE, FakeCluster, fake_cluster
+from tests.pulsar.fake_cluster import NAMESPACE, FakeCluster, default_runtime, fake_cluster
 from tests.support.lbctl_runner import lbctl
+from tests.support.pulsar_keys import RELEASES
 from tests.support.wordings import check_wording
 
 
@@ -36,7 +37,7 @@ def test_a_check_says_that_all_is_fit(cluster: FakeCluster, tmp_path: Path) -> N
     result = lbctl(*check(cluster), cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     assert result.out == "".join(
-        f"{name}: modular manager of cluster testbed: ok\n" for name in cluster.names
+        f"{name}: modular manager of cluster testbed, Pulsar 5.0.1: ok\n" for name in cluster.names
     )
     assert not cluster.acts()
 
@@ -51,44 +52,110 @@ def test_a_check_says_how_long_decisions_must_be_waited_for(
     check_wording(line)
 
 
+def balance_off(cluster: FakeCluster, release: str) -> None:
+    """Brokers of a release with an empty broker.conf, without Pulsar's own balancing."""
+    cluster.version = f"{release}.1"
+    for number, runtime in enumerate(cluster.runtimes):
+        cluster.runtimes[number] = default_runtime(release) | runtime
+    cluster.dynamic = dict.fromkeys(
+        ("loadBalancerSheddingEnabled", "loadBalancerAutoBundleSplitEnabled"), "false"
+    )
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("is_set", [True, False])
+def test_a_check_of_brokers_with_their_releases_defaults_has_nothing_to_say_under_its_profile(
+    cluster: FakeCluster, tmp_path: Path, release: str, is_set: bool
+) -> None:
+    """Without a profile it is that of the brokers' release."""
+    balance_off(cluster, release)
+    profile = ["--set", f"cluster.eu-1.profile=pulsar-{release}"] if is_set else []
+    result = lbctl(*check(cluster), *profile, cwd=tmp_path)
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "".join(
+        f"{name}: modular manager of cluster testbed, Pulsar {release}.1: ok\n"
+        for name in cluster.names
+    )
+
+
+def test_a_check_under_another_releases_profile_names_each_default_that_differs(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    """It passed over every difference: one of the brokers' values could not be read."""
+    balance_off(cluster, "5.0")
+    old = ["--set", "cluster.eu-1.profile=pulsar-4.0"]
+    result = lbctl(*check(cluster), *old, cwd=tmp_path)
+    assert result.code == 0
+    check_wording("\n".join(line for line in result.out.splitlines() if "modular" not in line))
+    rows = lbctl(*check(cluster), *old, "--json", cwd=tmp_path).objects
+    assert all(row["profile"] == "pulsar-4.0" and row["version"] == "5.0.1" for row in rows)
+    assert set(rows[0]["settings"]) == {
+        "loadBalancerLoadSheddingStrategy",
+        "loadBalancerLoadPlacementStrategy",
+        "loadBalancerDistributeBundlesEvenlyEnabled",
+        "maxUnloadPercentage",
+        "defaultNumberOfNamespaceBundles",
+    }
+
+
 def test_a_check_names_the_settings_with_which_the_brokers_run_and_the_balancer_would_not(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
     """Without --broker-conf the job ran with its own defaults, and nothing said so."""
+    balance_off(cluster, "4.0")
     for runtime in cluster.runtimes:
-        runtime |= {
-            "loadBalancerBrokerThresholdShedderPercentage": "5",
-            "loadBalancerHistoryResourcePercentage": "0.9",
-        }
-        runtime["loadBalancerLoadSheddingStrategy"] = (
-            "org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder"
-        )
-        runtime |= {
-            "loadBalancerSheddingGracePeriodMinutes": "30",
-            "maxUnloadPercentage": "0.9",
-            "statsUpdateFrequencyInSecs": "10",
-        }
+        runtime |= {"loadBalancerBrokerThresholdShedderPercentage": "5"}
     result = lbctl(*check(cluster), cwd=tmp_path)
     assert result.code == 0
-    found = [line.strip() for line in result.out.splitlines() if line.startswith("  ")]
-    assert found == [
-        "loadBalancerBrokerThresholdShedderPercentage: threshold_percent is 10 here (default), and "
-        "5.0 in the broker",
-        "these brokers run with other settings: give the job and the agents their --broker-conf",
-    ]
+    first, *advice = [line for line in result.out.splitlines() if "modular" not in line]
+    assert first == (
+        "  loadBalancerBrokerThresholdShedderPercentage: 5 % in the broker, 10 % here "
+        "(threshold_percent, default)"
+    )
+    assert "--broker-conf FILE" in advice[0]
     (tmp_path / "broker.conf").write_text("loadBalancerBrokerThresholdShedderPercentage=5\n")
-    assert (
-        "in the broker"
-        not in lbctl(*check(cluster), "--broker-conf", "broker.conf", cwd=tmp_path).out
+    by_file, by_name = (
+        ["--broker-conf", "broker.conf"],
+        ["--set", "cluster.eu-1.threshold_percent=20"],
     )
-    assert (
-        "in the broker"
-        not in lbctl(
-            *check(cluster), "--set", "cluster.eu-1.threshold_percent=20", cwd=tmp_path
-        ).out
-    )
+    assert "in the broker" not in lbctl(*check(cluster), *by_file, cwd=tmp_path).out
+    assert "in the broker" not in lbctl(*check(cluster), *by_name, cwd=tmp_path).out
     (tmp_path / "broker.conf").write_text("loadBalancerBrokerThresholdShedderPercentage=8\n")
-    assert "is 8.0 here" in lbctl(*check(cluster), "--broker-conf", "broker.conf", cwd=tmp_path).out
+    assert "8 % here" in lbctl(*check(cluster), *by_file, cwd=tmp_path).out
+
+
+def test_a_check_says_which_settings_no_file_of_the_brokers_has(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    balance_off(cluster, "5.0")
+    cluster.dynamic["maxUnloadPercentage"] = "0.3"
+    result = lbctl(*check(cluster), cwd=tmp_path)
+    assert result.code == 0
+    check_wording("\n".join(line for line in result.out.splitlines() if "modular" not in line))
+
+
+@pytest.mark.parametrize("version", ["4.9.3", "nightly"])
+def test_a_check_says_that_no_profile_fits_a_version(
+    cluster: FakeCluster, tmp_path: Path, version: str
+) -> None:
+    balance_off(cluster, "4.2")
+    cluster.version = version
+    result = lbctl(*check(cluster), cwd=tmp_path)
+    assert result.code == 0
+    (line,) = [line for line in result.out.splitlines() if "modular" not in line]
+    check_wording(line)
+
+
+def test_a_check_names_a_class_of_the_clusters_own_and_compares_the_rest(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    balance_off(cluster, "5.0")
+    for runtime in cluster.runtimes:
+        runtime["loadBalancerLoadSheddingStrategy"] = "org.example.OwnShedder"
+        runtime["loadBalancerBrokerMaxTopics"] = "7"
+    result = lbctl(*check(cluster), cwd=tmp_path)
+    assert result.code == 0
+    check_wording("\n".join(line for line in result.out.splitlines() if "modular" not in line))
 
 
 def test_a_check_says_what_must_be_changed_first(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -115,7 +182,7 @@ def test_a_check_of_an_extensible_cluster_says_that_its_load_data_cannot_be_read
         result = lbctl(*check(cluster), cwd=tmp_path)
     assert result.code == 1
     assert (
-        "extensible manager of cluster testbed: must be changed\n" in result.out
+        "extensible manager of cluster testbed, Pulsar 5.0.1: must be changed\n" in result.out
         and "pip install 'lb_stream[pulsar]'" in result.out
     )
 

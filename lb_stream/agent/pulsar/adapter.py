@@ -33,6 +33,8 @@ from lb_stream.core.model.names import BundleRange, is_system_bundle, parse_bund
 from lb_stream.core.splitting import Algorithms, Topics
 
 LOAD_REPORT = "/admin/v2/broker-stats/load-report"
+VERSION = "/admin/v2/brokers/version"
+LONGEST_VERSION = 100
 SETTLE_S = 5.0
 """How long after its answer the effect of a call may take. Measured: 0.4 s at most."""
 STALE_S = 10.0
@@ -106,6 +108,16 @@ class PulsarAdapter:
                 f"{self.name} runs the load manager {given!r}: expected one of "
                 f"{', '.join(MANAGER_CLASSES)}"
             ) from None
+
+    @property
+    def version(self) -> str | None:
+        """The version that the broker gives, such as 5.0.1; None: it gives none.
+
+        Raises BrokerError.
+        """
+        answer = self._admin.get(VERSION)
+        lines = answer.body[:LONGEST_VERSION].decode("utf-8", "replace").split()
+        return lines[0] if answer.status == 200 and len(lines) == 1 else None
 
     @property
     def pulsar_cluster(self) -> str:

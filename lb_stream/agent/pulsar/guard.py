@@ -11,6 +11,7 @@ from lb_stream.agent.adapter import Refused
 from lb_stream.agent.pulsar.admin import AdminClient, AdminError
 
 RUNTIME = "/admin/v2/brokers/configuration/runtime"
+DYNAMIC_VALUES = "/admin/v2/brokers/configuration/values"
 LEADER = "/admin/v2/brokers/leaderBroker"
 
 OWN_BALANCING = {
@@ -61,6 +62,13 @@ class SettingsGuard:
             self._runtime = runtime = _get_object(self._admin, RUNTIME)
             self._read_at = self._clock()
         return runtime
+
+    def dynamic_keys(self) -> frozenset[str]:
+        """Return the keys that commands have set in all brokers: no file has their values.
+
+        Raises AdminError.
+        """
+        return frozenset(_get_object(self._admin, DYNAMIC_VALUES))
 
     def forget(self) -> None:
         """Drop what was read: the broker may have been restarted."""

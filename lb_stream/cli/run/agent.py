@@ -67,9 +67,6 @@ app = typer.Typer(
 STEP_S = 0.2
 SLOW_STATISTICS_S = 20.0
 """With statistics taken less often, reports may confirm a move only after it has expired."""
-OTHER_SETTINGS = (
-    "these brokers run with other settings: give the job and the agents their --broker-conf"
-)
 
 
 @app.callback()
@@ -287,7 +284,7 @@ def _check(adapters: Sequence[PulsarAdapter], given: CliSettings, cluster: str, 
     Settings that differ from those here are printed, and don't change the exit code.
     """
     has_troubles = False
-    shown_settings = set[str]()
+    shown, advice = set[str](), dict[str, None]()
     for adapter in adapters:
         row = _check_broker(adapter, given, cluster)
         has_troubles |= bool(row["troubles"])
@@ -298,24 +295,28 @@ def _check(adapters: Sequence[PulsarAdapter], given: CliSettings, cluster: str, 
         # Whether the agent may act.
         state = "unknown"
         if "manager" in row:
-            state = f"{row['manager']} manager of cluster {row['cluster']}"
+            version = f", Pulsar {row['version']}" if "version" in row else ""
+            state = f"{row['manager']} manager of cluster {row['cluster']}{version}"
         verdict = "must be changed" if row["troubles"] else "ok"
         emit_line(f"{adapter.name}: {state}: {verdict}")
         for trouble in row["troubles"]:
             emit_line(f"  {trouble}")
 
-        # What should be set otherwise.
+        # What should be set otherwise; what holds for several brokers, once.
         late_s = row.get("statistics_every_s", 0)
         if late_s > SLOW_STATISTICS_S:
             emit_line(
                 f"  reports show a move up to {late_s:.0f} s late: the balancer's "
                 f"unloading_timeout_ms should be {2500 * late_s:.0f} or more"
             )
-        differing = row.get("settings", {}).values()
-        new = [setting for setting in differing if setting not in shown_settings]
-        shown_settings.update(new)
-        for line in (*new, OTHER_SETTINGS) if new else ():
-            emit_line(f"  {line}")
+        lines = dict.fromkeys((*row.get("notes", ()), *row.get("settings", {}).values()))
+        for line in lines:
+            if line not in shown:
+                emit_line(f"  {line}")
+        shown |= lines.keys()
+        advice |= dict.fromkeys(row.get("advice", ()))
+    for line in advice:
+        emit_line(line)
     return int(has_troubles)
 
 
@@ -328,13 +329,17 @@ class BrokerCheck(TypedDict):
     cluster: NotRequired[str]
     manager: NotRequired[str]
     statistics_every_s: NotRequired[float]
+    version: NotRequired[str]
+    profile: NotRequired[str]  # the one here, or that of the broker's release
     settings: NotRequired[dict[str, str]]  # those that differ: Pulsar's key → description
+    notes: NotRequired[list[str]]  # what else doesn't fit
+    advice: NotRequired[list[str]]  # what to do about both
 
 
 def _check_broker(adapter: PulsarAdapter, given: CliSettings, cluster: str) -> BrokerCheck:
     """Return what must be changed at a broker, and its settings that differ from those here."""
     from lb_stream.agent.adapter import BrokerError
-    from lb_stream.cli.run.agent_settings import find_differing_settings
+    from lb_stream.cli.run.agent_settings import check_settings
 
     row: BrokerCheck = {"broker": adapter.name, "alive": adapter.alive(), "troubles": []}
     try:
@@ -342,10 +347,13 @@ def _check_broker(adapter: PulsarAdapter, given: CliSettings, cluster: str) -> B
         row["manager"] = adapter.manager
         row["troubles"] = adapter.guard.explain_conflicts()
         row["statistics_every_s"] = adapter.statistics_s
-        row["settings"] = {
-            setting.pulsar: str(setting)
-            for setting in find_differing_settings(adapter.guard.runtime(), given, cluster)
-        }
+        version = adapter.version
+        if version is not None:
+            row["version"] = version
+        runtime, dynamic = adapter.guard.runtime(), adapter.guard.dynamic_keys()
+        found = check_settings(runtime, dynamic, version, given, cluster)
+        row["profile"], row["settings"] = found.profile, dict(found.settings)
+        row["notes"], row["advice"] = list(found.notes), list(found.advice)
         adapter.report()
     except BrokerError as error:
         row["troubles"].append(str(error))

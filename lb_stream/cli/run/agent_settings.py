@@ -1,8 +1,8 @@
-"""Settings of agents: hooks of moves, and settings of a Pulsar broker that differ."""
+"""Settings of agents: hooks of moves, and a Pulsar broker's settings beside those here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,33 +11,9 @@ from lb_stream.cli.shared.output import CommandError
 if TYPE_CHECKING:
     from lb_stream.agent.hooks import HookConfig
     from lb_stream.cli.shared.options import CliSettings
+    from lb_stream.core.model.releases import PulsarVersion
 
-EXPECTED = {"mode", "enabled", "shedding_enabled", "split_enabled", "unloading_timeout_ms"}
-"""Settings that are meant to differ.
-
-Pulsar's own balancing is off when this balancer is on, and agents need a longer time-out.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class DifferingSetting:
-    """A setting with another value in a Pulsar broker than here.
-
-    `pulsar` is Pulsar's key, `key` the one here, `origin` where the value here was set. Both values
-    are in the units of `key`.
-    """
-
-    pulsar: str
-    broker_value: object
-    key: str
-    value: object
-    origin: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.pulsar}: {self.key} is {self.value!r} here ({self.origin}), and "
-            f"{self.broker_value!r} in the broker"
-        )
+DYNAMIC = "; update-dynamic-config has set it"
 
 
 def load_hooks(given: CliSettings) -> HookConfig:
@@ -56,55 +32,72 @@ def load_hooks(given: CliSettings) -> HookConfig:
         raise CommandError(str(error), 2) from None
 
 
-def find_differing_settings(
-    runtime: Mapping[str, object], given: CliSettings, cluster: str
-) -> Iterator[DifferingSetting]:
-    """Yield the settings that differ from a broker's, are used here, and aren't set explicitly.
+@dataclass(frozen=True, slots=True)
+class SettingsCheck:
+    """A broker's settings beside those of its cluster here.
 
-    `runtime` holds the broker's settings in force.
+    `profile`: the one here; unset, it is that of the broker's release. `settings`: those that
+    differ, Pulsar's key → description. `notes`: what else doesn't fit. `advice`: what to do.
     """
-    from lb_stream.contracts.keys import key_metadata
-    from lb_stream.settings.load import same_value
-    from lb_stream.settings.names import list_models
-    from lb_stream.settings.usage import AGENTS, find_readers
 
-    resolved = given.of_cluster(cluster)
-    ours, theirs = resolved.values, _parse_settings(runtime)
-    pulsar_keys = {
-        name: key_metadata(model, name).pulsar
-        for model in list_models()
-        for name in model.model_fields
-    }
-    for name, pulsar in pulsar_keys.items():
-        # Settings that the broker has, and that the job reads here.
-        if pulsar not in runtime or name in EXPECTED or name not in theirs:
-            continue
-        if set(find_readers(name, resolved.config)) <= {AGENTS}:
-            continue
-
-        # Not those that were set here by another name than Pulsar's.
-        origin = (
-            given.origins.get(("cluster", cluster, name))
-            or given.origins.get(("balancer", name))
-            or "default"
-        )
-        is_implicit = origin == "default" or origin.endswith(f", {pulsar}")
-        if is_implicit and not same_value(theirs[name], ours[name]):
-            yield DifferingSetting(str(pulsar), theirs[name], name, ours[name], origin)
+    profile: str
+    settings: Mapping[str, str]
+    notes: tuple[str, ...]
+    advice: tuple[str, ...]
 
 
-def _parse_settings(runtime: Mapping[str, object]) -> Mapping[str, object]:
-    """Return a broker's settings by their names here; empty if they can't be read."""
-    from lb_stream.contracts.keys import SettingError, pulsar_names
-    from lb_stream.settings.names import list_models
-    from lb_stream.settings.resolve import resolve
+def check_settings(
+    runtime: Mapping[str, object],
+    dynamic: Container[str],
+    version: str | None,
+    given: CliSettings,
+    cluster: str,
+) -> SettingsCheck:
+    """Compare a broker's settings in force with those here.
 
-    known = {
-        name: value
-        for name, value in runtime.items()
-        if name in pulsar_names(*list_models()) and value not in (None, "")
-    }
+    `dynamic`: Pulsar's keys that update-dynamic-config has set. `version`: the broker's, if known.
+    """
+    from lb_stream.contracts.keys import SettingError
+    from lb_stream.core.model.releases import parse_version
+    from lb_stream.settings.differing import compare_settings
+
+    own = given.settings.of_cluster(cluster)
+    release = None if version is None else parse_version(version)
+    profile = str(own.get("profile") or (release and release.profile) or "default")
+    notes = list(_check_profile(release, own.get("profile"), cluster))
     try:
-        return resolve(known).values
-    except SettingError:
-        return {}
+        compared = compare_settings(runtime, {**own, "profile": profile}, given.origins, cluster)
+    except SettingError as error:
+        return SettingsCheck(profile, {}, (*notes, f"under profile {profile}: {error}"), ())
+    lines = {
+        setting.pulsar: f"{setting}{DYNAMIC if setting.pulsar in dynamic else ''}"
+        for setting in compared.differing
+    }
+    return SettingsCheck(
+        profile, lines, (*notes, *compared.unusable), _advise(lines, dynamic, cluster)
+    )
+
+
+def _advise(differing: Collection[str], dynamic: Container[str], cluster: str) -> tuple[str, ...]:
+    """Return what to do about settings that differ, given by Pulsar's keys."""
+    if not differing:
+        return ()
+    of_file = "give the job and the agents the brokers' own file: --broker-conf FILE"
+    by_command = f"what update-dynamic-config has set is in no file: set it in [cluster.{cluster}]"
+    kept = f"a value that is meant to differ: set it in [cluster.{cluster}] by the name in brackets"
+    are_dynamic = {name in dynamic for name in differing}
+    return (*[of_file] * (False in are_dynamic), *[by_command] * (True in are_dynamic), kept)
+
+
+def _check_profile(release: PulsarVersion | None, profile: object, cluster: str) -> Iterator[str]:
+    """Describe what doesn't fit between the broker's release and the profile that is set."""
+    if release is None:
+        return
+    if release.note:
+        yield f"the broker's version: {release.note}"
+    if str(profile).startswith("pulsar-") and release.profile not in (None, profile):
+        yield (
+            f"profile {profile} isn't that of the broker's release {release.text}: in "
+            f'[cluster.{cluster}] set profile = "{release.profile}", or none, and it follows the '
+            "brokers' versions"
+        )

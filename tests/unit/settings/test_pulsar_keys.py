@@ -1,9 +1,7 @@
 """Every key of Pulsar's load balancer, of each release, is understood, has that release's default
 under its profile, and may change when it may change there."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,10 +11,7 @@ from lb_stream.settings.explain import explain_settings
 from lb_stream.settings.load import load, same_value
 from lb_stream.settings.names import list_known_names, list_models, normalise_names
 from lb_stream.settings.resolve import resolve
-
-FILE = Path(__file__).parents[2] / "data" / "vectors" / "configuration_keys.json"
-KEYS: dict[str, dict[str, Any]] = json.loads(FILE.read_text())["keys"]
-RELEASES = ("4.0", "4.2", "5.0")
+from tests.support.pulsar_keys import KEYS, RELEASES, defaults_of
 
 UNSET_HERE = {  # what they count is up to usage_profile
     "loadBalancerMemoryResourceWeight": 0.0,
@@ -35,14 +30,7 @@ def model_of(ours: str) -> type[KeyModel]:
 
 def keys_of(release: str) -> dict[str, str | None]:
     """Each key of a release → its default there; None: it has none."""
-    found = {}
-    for name, key in KEYS.items():
-        later = RELEASES[: RELEASES.index(release) + 1]
-        if key.get("since", "4.0") in later:
-            defaults = [key["default"]]
-            defaults += [text for of, text in key.get("changed", {}).items() if of in later]
-            found[name] = defaults[-1]
-    return found
+    return {name: default for name, (_, default) in defaults_of(release).items()}
 
 
 def test_each_release_has_its_keys_and_all_are_known() -> None:
