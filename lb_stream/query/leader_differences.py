@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.rules import Refuses
+from lb_stream.core.shedding.avg import AvgMemory, AvgShedderConfig
 from lb_stream.io.messages.shown import figure
 from lb_stream.query.lake import Row, records, run
 from lb_stream.query.wording import explain_exclusion, explain_refusal
@@ -57,6 +59,11 @@ class RoundHistory:
         if not times or before_ms - max(times) > self.config.balancer.shedding_grace_period_ms:
             return None
         return before_ms - max(times)
+
+    def find_leader_pass(self, at_ms: int) -> LeaderPass | None:
+        """Return the leader's last pass at a time, or None."""
+        before = [leader_pass for leader_pass in self._passes if leader_pass.at_ms <= at_ms]
+        return before[-1] if before else None
 
     def load_report_times(self, after_ms: int, until_ms: int) -> dict[str, int]:
         """Return broker → the time (ms) of its last report between two times."""
@@ -121,14 +128,16 @@ def explain_difference(
     if our_ms is None:
         return tuple(_no_pass_differences(rounds, theirs, move))
     if ours is None:
-        refused = _refusal_differences(rounds, move, our_ms, fewer=True)
+        refused = tuple(_refusal_differences(rounds, move, our_ms, fewer=True))
         return (
             *refused,
+            *_hit_differences(rounds, theirs, move.source, our_ms, refused),
             *_usage_differences(rounds, theirs, move, None, our_ms),
             *_report_differences(rounds, theirs, move.at_ms, our_ms),
         )
     if ours["bundle"] == move.bundle:
         return (
+            *_pair_differences(theirs, move, ours),
             *_destination_differences(rounds, move, ours),
             *_report_differences(rounds, theirs, move.at_ms, our_ms),
         )
@@ -164,6 +173,7 @@ def _only_ours_differences(
     """Yield what kept the leader from a move of ours."""
     at_ms = theirs.at_ms if theirs is not None else ours["issued_ms"]
     yield from _unavailable_differences(rounds, theirs, ours, at_ms)
+    yield from _leader_hit_differences(rounds, theirs, ours)
     if theirs is not None:
         yield from _report_differences(rounds, theirs, at_ms, ours["issued_ms"])
     yield from _usage_differences(rounds, theirs, None, ours, ours["issued_ms"])
@@ -193,11 +203,12 @@ def _no_pass_differences(
         )
     if memory.last_shed_ms is None:
         yield Difference("no_pass", "we had not had a shedding pass yet")
+    refused: tuple[Difference, ...] = ()
     if (refusal := rounds.find_refusal(move.source, move.bundle, last["seq"])) is not None:
-        yield Difference(
-            f"refused:{refusal['rule']}",
-            f"refused in round {last['seq']}: {explain_refusal(refusal['rule'])}",
-        )
+        text = f"refused in round {last['seq']}: {explain_refusal(refusal['rule'])}"
+        refused = (Difference(f"refused:{refusal['rule']}", text),)
+    yield from refused
+    yield from _hit_differences(rounds, theirs, move.source, last["now_ms"], refused)
     yield from _usage_differences(rounds, theirs, move, None, last["now_ms"])
 
 
@@ -225,6 +236,100 @@ def _refusal_differences(
             f"{explain_refusal(refusal['rule'])}"
         )
         yield Difference(f"refused:{refusal['rule']}", text)
+
+
+def _hit_differences(
+    rounds: RoundHistory,
+    theirs: LeaderPass | None,
+    source: str,
+    our_ms: int,
+    refused: Sequence[Difference],
+) -> Iterator[Difference]:
+    """Yield that our AvgShedder had counted too few rounds of the broker's pair.
+
+    `refused`: what kept ours from the move. Anything but the count itself means that the count was
+    reached.
+    """
+    config, last = rounds.config.shedder_config, rounds.find_round_before(our_ms)
+    if not isinstance(config, AvgShedderConfig) or last is None:
+        return
+    if any(difference.code != f"refused:{Refuses.HIT_COUNT.name}" for difference in refused):
+        return
+    strategies = Memory.from_json(last["memory"]).strategies
+    memory = AvgMemory.read(strategies.get(rounds.config.shedder.name, {}))
+    here = (memory.hits_low.get(source, 0), memory.hits_high.get(source, 0))
+    if _are_hits_reached(here, config):
+        return
+    leader = "the leader, which sheds, has counted for longer"
+    if theirs is not None and (there := (theirs.hits or {}).get(source)) is not None:
+        leader = f"{_describe_hits(there, config)} for the leader"
+    yield Difference(
+        "hits",
+        f"{source} was too busy beside its partner in {_describe_hits(here, config)} here: "
+        f"{leader}",
+    )
+
+
+def _leader_hit_differences(
+    rounds: RoundHistory, theirs: LeaderPass | None, ours: Row
+) -> Iterator[Difference]:
+    """Yield that the leader's AvgShedder had counted too few rounds of a pair that we levelled."""
+    config, source = rounds.config.shedder_config, ours["source"]
+    known = theirs or rounds.find_leader_pass(ours["issued_ms"])
+    if not isinstance(config, AvgShedderConfig) or known is None or known.hits is None:
+        return
+    there = known.hits.get(source, (0, 0))
+    if not _are_hits_reached(there, config):
+        yield Difference(
+            "hits",
+            f"{source} was too busy beside its partner in {_describe_hits(there, config)} for the "
+            "leader; ours has counted for longer",
+        )
+
+
+def _are_hits_reached(hits: tuple[int, int], config: AvgShedderConfig) -> bool:
+    low, high = hits
+    return low >= config.hit_count_low or high >= config.hit_count_high
+
+
+def _describe_hits(hits: tuple[int, int], config: AvgShedderConfig) -> str:
+    """Describe counts beyond the low and the high threshold beside their limits."""
+    low, high = hits
+    return (
+        f"{low} of {config.hit_count_low} rounds (by {config.low_threshold_points} points) and "
+        f"{high} of {config.hit_count_high} (by {config.high_threshold_points})"
+    )
+
+
+def _pair_differences(
+    theirs: LeaderPass | None, move: LeaderMove, ours: Row
+) -> Iterator[Difference]:
+    """Yield that the leader's AvgShedder paired the broker with another one than ours.
+
+    The plan of the leader's pass names the partner. At placement it is replaced if it is
+    overloaded, or no candidate any more.
+    """
+    planned = None if theirs is None else theirs.partners.get(move.source)
+    if theirs is None or planned is None:
+        return
+    if planned != move.destination:
+        yield Difference(
+            "replanned",
+            f"the leader's plan was {planned}; when the bundle was placed it was overloaded or no "
+            f"candidate, and {move.destination} was drawn",
+        )
+    elif planned != ours["destination"]:
+        scores = {
+            name: theirs.scores[name]
+            for name in (move.source, planned, ours["destination"])
+            if name in theirs.scores
+        }
+        beside = ", ".join(f"{name} {score:.1f} points" for name, score in scores.items())
+        yield Difference(
+            "pair",
+            f"the leader paired {move.source} with {planned}, ours with {ours['destination']}"
+            + (f"; the leader's scores: {beside}" if beside else ""),
+        )
 
 
 def _destination_differences(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.agent.pulsar.leader_log import read_passes
+from lb_stream.agent.pulsar.leader_log import read_leader_log
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
@@ -73,7 +73,7 @@ def test_what_we_would_have_moved_is_what_a_live_leader_moves_or_the_command_say
             crowd_onto_the_first_broker(bed)
 
             def moved() -> int:
-                return sum(len(one.moves) for one in read_passes(bed.logs))
+                return read_leader_log(bed.logs).moves
 
             before = moved()
             wait_until(

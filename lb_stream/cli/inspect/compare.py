@@ -21,6 +21,7 @@ from lb_stream.io.messages.times import clock
 from lb_stream.query.wording import TO_BE_FOUND
 
 if TYPE_CHECKING:
+    from lb_stream.agent.pulsar.leader_log import LeaderLog, LogFile
     from lb_stream.query.leader_comparison import LeaderComparison, MovePair
 
 EPILOG = (
@@ -41,7 +42,8 @@ def compare(
         typer.Option(
             "--with-log",
             metavar="FILE",
-            help="The leader's log, plain or .gz; again for each broker that may have led.",
+            help="The leader's log, text or JSON, plain or .gz; again for each broker that may "
+            "have led.",
         ),
     ],
     since: Annotated[
@@ -61,7 +63,7 @@ def compare(
     reports, a refusal. Nothing is written. With level DEBUG of org.apache.pulsar.broker.loadbalance
     the log also has the leader's candidates.
     """
-    from lb_stream.agent.pulsar.leader_log import read_passes
+    from lb_stream.agent.pulsar.leader_log import read_leader_log
     from lb_stream.query.cluster_state import require_single_cluster
     from lb_stream.query.lake import open_lake
     from lb_stream.query.leader_comparison import compare_with_leader
@@ -70,20 +72,60 @@ def compare(
     tables = load_cli_settings(config, broker_conf, set_).tables
     state = require_single_cluster(tables, cluster)
     try:
-        passes = read_passes(with_log)
+        log = read_leader_log(with_log)
     except OSError as error:
         raise CommandError(f"{error.filename}: {error.strerror or error}", 2) from None
     except ValueError as error:
         raise CommandError(str(error), 2) from None
     found = compare_with_leader(
-        open_lake(tables), state, passes, 0 if begin is None else int(begin.timestamp() * 1000)
+        open_lake(tables), state, log.passes, 0 if begin is None else int(begin.timestamp() * 1000)
     )
+    missing = _describe_missing_moves(log)
     if json:
-        emit_json(found.to_dict())
+        emit_json(found.to_dict() | {"log": {"moves": log.moves, "advice": missing}})
     else:
-        emit("".join(f"{_describe_pair(pair)}\n" for pair in found.pairs) + _describe_totals(found))
+        pairs = "".join(f"{_describe_pair(pair)}\n" for pair in found.pairs)
+        emit(pairs + _describe_totals(found) + "".join(f"{line}\n" for line in missing))
     if found.unexplained or not found.moves:
         raise typer.Exit(1)
+
+
+FORMS = (
+    "4.x     [SHEDDER] Unloading bundle: BUNDLE from broker A to dest broker B",
+    "5.0     Unloading bundle from source broker to dest broker "
+    "{bundle=…, destBroker=…, sourceBroker=…}",
+    "extensible manager     Unload decision result …[Unload[sourceBroker=…, serviceUnit=…",
+)
+"""How Pulsar's releases log an unload, in text; in JSON the values are fields."""
+
+
+def _describe_missing_moves(log: LeaderLog) -> list[str]:
+    """Describe what was looked for and where, if the log has no move, or moves without values."""
+    lacking = sum(file.without_values for file in log.files)
+    lines: list[str] = []
+    if not log.moves:
+        lines.append("no unload of a leader is in the log; looked for, as text or as JSON:")
+        lines += [f"  {form}" for form in FORMS]
+        lines += [f"  in {_describe_file(file)}" for file in log.files]
+    if lacking:
+        lines.append(
+            f"{lacking} messages of Pulsar 5.0 are without their values: give the log's pattern "
+            "%X behind %msg, or log as JSON with PULSAR_ROUTING_APPENDER_DEFAULT=ConsoleJson"
+        )
+    elif not log.moves:
+        lines.append(
+            "so the leader moved nothing, or another broker leads: give the logs of all brokers, "
+            "with level INFO for org.apache.pulsar.broker.loadbalance, of a time in which "
+            "loadBalancerEnabled and loadBalancerSheddingEnabled were true"
+        )
+    return lines
+
+
+def _describe_file(file: LogFile) -> str:
+    form = "text"
+    if file.json_lines:
+        form = "JSON" if file.json_lines == file.timed_lines else "text and JSON"
+    return f"{file.path}: {file.timed_lines} lines with a time, {form}"
 
 
 def _describe_pair(pair: MovePair) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from lb_stream.agent.pulsar.leader_log import LeaderPass, parse_passes, read_passes
+from lb_stream.agent.pulsar.leader_log import LeaderPass, parse_passes, read_leader_log
+from lb_stream.agent.pulsar.log_lines import parse_line
 from lb_stream.contracts.decisions import Candidate
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.model.memory import Memory
@@ -207,7 +208,9 @@ def test_a_log_that_cannot_be_read_is_wrong_usage(
 
 
 def test_a_destination_that_was_drawn_or_taken_out_is_told_so(reference: Recorder) -> None:
-    (theirs,) = (one for one in read_passes([LOG]) if len(one.moves) == 2 and not one.splitting)
+    (theirs,) = (
+        one for one in read_leader_log([LOG]).passes if len(one.moves) == 2 and not one.splitting
+    )
     move = theirs.moves[0]
     rounds = Quiet(cluster_config({"sample_mode": "reference"}))
 
@@ -310,21 +313,111 @@ def test_a_leader_that_knows_older_reports_than_ours_is_told_so() -> None:
     assert found == ()
 
 
+AVG = {
+    "profile": "pulsar-5.0",
+    "shedding_strategy": "AvgShedder",
+    "placement_strategy": "AvgShedder",
+}
+LOW = "t/n/0x00000000_0x40000000"
+
+
+def avg_pass(hits: str = "a:1=8, b:1=8", destination: str = "b:1") -> LeaderPass:
+    """One pass of a leader under AvgShedder that moves a bundle from a:1, as 5.0 logs it."""
+    texts = (
+        "AvgShedder - broker:a:1, scores:60.0, throughput:5.0",
+        f"AvgShedder - Broker hit counts {{brokerHitCountForHigh={{a:1=0, b:1=0}}, "
+        f"brokerHitCountForLow={{{hits}}}}}",
+        "AvgShedder - broker:[a:1] is planning to shed bundles to broker:[b:1]. maxBroker stat:",
+        f"ModularLoadManagerImpl - Unloading bundle from source broker to dest broker {{bundle="
+        f"{LOW}, class=AvgShedder, destBroker={destination}, sourceBroker=a:1}}",
+    )
+    lines = [parse_line(f"2026-11-27T16:10:00.000Z [x] INFO  {text}") for text in texts]
+    (only,) = parse_passes((line.at_ms, line.text) for line in lines if line is not None)
+    return only
+
+
+def our_move(destination: str) -> dict[str, Any]:
+    return {
+        "bundle": LOW,
+        "source": "a:1",
+        "destination": destination,
+        "issued_ms": avg_pass().at_ms,
+        "explain": {"saw": 40.0, "unit": "points", "candidates": []},
+    }
+
+
+def test_a_leader_that_has_counted_longer_than_ours_moves_first_and_the_reason_says_so() -> None:
+    theirs = avg_pass()
+    rounds = Quiet(cluster_config(AVG), hits={"hits_low": {"a:1": 3, "b:1": 3}, "hits_high": {}})
+    (why,) = explain_difference(rounds, theirs, theirs.moves[0], None, theirs.at_ms)
+    assert why.code == "hits"
+    assert "3 of 8 rounds" in why.text and "8 of 8 rounds" in why.text
+    # where we had counted enough, that is no reason
+    rounds.hits = {"hits_low": {"a:1": 8, "b:1": 8}, "hits_high": {}}
+    assert not explain_difference(rounds, theirs, theirs.moves[0], None, theirs.at_ms)
+
+
+def test_a_move_of_ours_before_the_leader_has_counted_enough_is_explained_by_its_count() -> None:
+    calm = avg_pass(hits="a:1=5, b:1=5")
+    calm.moves.clear()
+    found = explain_difference(Quiet(cluster_config(AVG)), calm, None, our_move("b:1"))
+    assert [why.code for why in found] == ["hits", "sampling"] and "5 of 8 rounds" in found[0].text
+    reached = explain_difference(Quiet(cluster_config(AVG)), avg_pass(), None, our_move("b:1"))
+    assert "hits" not in [why.code for why in reached]
+
+
+def test_another_destination_is_another_pair_or_a_plan_that_was_replaced() -> None:
+    rounds = Quiet(cluster_config(AVG))
+    for theirs, code in ((avg_pass(), "pair"), (avg_pass(destination="c:1"), "replanned")):
+        move = theirs.moves[0]
+        found = explain_difference(rounds, theirs, move, our_move("d:1"), theirs.at_ms)
+        assert [why.code for why in found] == [code]
+
+
+def test_a_log_without_moves_is_described_with_what_was_looked_for_and_where(
+    reference: Recorder, tmp_path: Path
+) -> None:
+    logs = {
+        "calm.log": "ModularLoadManagerImpl - Writing local data to metadata store because maximum",
+        "bare.log": "ModularLoadManagerImpl - Unloading bundle from source broker to dest broker",
+    }
+    found = {}
+    for name, text in logs.items():
+        (tmp_path / name).write_text(f"2026-11-21T08:25:00.000Z [x] INFO  {text}\n")
+        result = compared(reference, tmp_path / name)
+        assert result.code == 1
+        assert f"{tmp_path / name}: 1 lines with a time, text" in result.out
+        assert compared(reference, tmp_path / name, "--json").objects[0]["log"]["moves"] == 0
+        found[name] = result.out
+    assert "loadBalancerSheddingEnabled" in found["calm.log"] and "%X" not in found["calm.log"]
+    assert "%X" in found["bare.log"] and "ConsoleJson" in found["bare.log"]
+
+
 class Quiet:
     """Tables that know of little: when the cluster was first seen."""
 
     def __init__(
-        self, config: Any, first_ms: int | None = None, reported: dict[str, int] | None = None
+        self,
+        config: Any,
+        first_ms: int | None = None,
+        reported: dict[str, int] | None = None,
+        hits: dict[str, dict[str, int]] | None = None,
     ) -> None:
         self.config, self.first_ms, self.reported = config, first_ms, reported or {}
+        self.hits = hits or {}
 
     def find_round_before(self, at_ms: int) -> dict[str, Any]:
         return {
             "seq": 1,
             "now_ms": at_ms,
-            "memory": json.dumps({"first_ms": self.first_ms, "strategies": {}}),
+            "memory": json.dumps(
+                {"first_ms": self.first_ms, "strategies": {"AvgShedder": self.hits}}
+            ),
             "error": None,
         }
+
+    def find_leader_pass(self, _at_ms: int) -> None:
+        return None
 
     def count_given_before(self, _ours: Any, _broker: str) -> int:
         return 0
@@ -346,7 +439,7 @@ class Quiet:
 
 def passes(folder: Path, text: str) -> list[LeaderPass]:
     (folder / "broker.log").write_text(text)
-    return read_passes([folder / "broker.log"])
+    return read_leader_log([folder / "broker.log"]).passes
 
 
 def test_lines_are_read_in_pulsars_own_pattern_and_behind_what_a_collector_puts_before_them(
