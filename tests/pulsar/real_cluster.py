@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,13 @@ def looked_up(bed: Bed, asked: int, topics: Sequence[str] = TOPICS) -> dict[str,
 def crowd_onto_the_first_broker(bed: Bed) -> None:
     """The skew to begin with: all that carries traffic is at one broker."""
     bring(bed, dict.fromkeys(looked_up(bed, 1), bed.names[0]))
+
+
+def spread_over_the_brokers(bed: Bed, topics: Sequence[str]) -> None:
+    """Each broker has bundles with these topics, wherever the release has placed them."""
+    bundles = sorted(looked_up(bed, 1, topics))
+    assert len(bundles) >= len(bed.names), bundles
+    bring(bed, dict(zip(bundles, cycle(bed.names), strict=False)), topics)
 
 
 def bring(bed: Bed, owners: Mapping[str, str], topics: Sequence[str] = TOPICS) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from tests.pulsar.real_cluster import (
     missing,
     owners,
     rows,
+    spread_over_the_brokers,
     unload,
 )
 from tests.pulsar.testbed import NAMESPACE, PATIENCE_S, PULSAR_CLUSTER, Bed, started_bed
@@ -184,11 +186,11 @@ def test_the_whole_loop_splits_and_unloads_and_follows_a_crash(
     def shown() -> str:
         return f"{owners(pipeline)}\nagents: {agent_log(pipeline)}\njob: {pipeline.log()[-3000:]}"
 
-    with (
-        bed.traffic(dict.fromkeys(TOPICS, 20.0)),
-        pipeline.running(),
-        agents(bed, pipeline, **splitting) as speaking,
-    ):
+    with ExitStack() as stack:
+        stack.enter_context(bed.traffic(dict.fromkeys(TOPICS, 20.0)))
+        spread_over_the_brokers(bed, TOPICS)
+        stack.enter_context(pipeline.running())
+        speaking = stack.enter_context(agents(bed, pipeline, **splitting))
         try:
             wait_until(
                 lambda: bool(confirmed(pipeline, "split")),
