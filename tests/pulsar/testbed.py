@@ -23,7 +23,7 @@ BROKERS = 3
 NAMESPACE = "lab/skew"
 PULSAR_CLUSTER = "testbed"
 BASE_PORT = int(os.environ.get("PULSAR_BASE_PORT", "27000"))
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 """How long a test waits for what must happen: where three brokers, Kafka and Spark share two busy
 cores, seconds become minutes."""
 START_S = 900  # the first start downloads its jars; on a busy machine each broker takes a minute

@@ -9,6 +9,9 @@ import sys
 import time
 
 STEP_S = 0.05
+OPERATION_S = 300
+"""How long a producer may take to be created while brokers share a busy machine; Pulsar's own limit
+is 30 s."""
 
 
 def main(arguments: list[str]) -> None:
@@ -25,7 +28,7 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGTERM, lambda number, _: stop.append(number))
     quiet = logging.getLogger("traffic")
     quiet.setLevel(logging.ERROR)
-    client = pulsar.Client(url, logger=quiet)
+    client = pulsar.Client(url, logger=quiet, operation_timeout_seconds=OPERATION_S)
     producers = {
         topic: client.create_producer(
             f"persistent://{namespace}/{topic}",
