@@ -12,7 +12,7 @@ from typing import Literal
 
 Release = Literal["any", "4.0", "4.2", "5.0"]
 
-_PART = r"[-=:.\w]+"
+ANYTHING = r"[^/]+"
 _HOST_PORT = r"[^:/]+:\d+"
 
 
@@ -22,17 +22,23 @@ class NameRules:
 
     `system_bundle`: a regular expression that the names of heartbeat and SLA-monitor bundles begin
     with. `domains`: what stands before `://` in a topic's name. `with_cluster`: names may have a
-    cluster between tenant and namespace.
+    cluster between tenant and namespace. `part`: matches a tenant, a cluster or a namespace.
     """
 
     system_bundle: str
     domains: tuple[str, ...]
     with_cluster: bool
+    part: str = r"[-=:.\w]+"
 
     def is_namespace(self, name: str) -> bool:
         """Whether the name is that of a namespace."""
-        cluster = rf"({_PART}/)?" if self.with_cluster else ""
-        return re.fullmatch(rf"{_PART}/{cluster}{_PART}", name) is not None
+        cluster = rf"({self.part}/)?" if self.with_cluster else ""
+        return re.fullmatch(rf"{self.part}/{cluster}{self.part}", name, re.ASCII) is not None
+
+    def describe_namespace(self) -> str:
+        """Describe what a namespace's name may not have, to end a sentence."""
+        letters = "of letters, digits and any of -=:._" if self.part != ANYTHING else "none empty"
+        return f"{letters}{'' if self.with_cluster else '; without a cluster'}"
 
 
 _TWO_DOMAINS = ("persistent", "non-persistent")
@@ -40,7 +46,10 @@ _FOUR_DOMAINS = (*_TWO_DOMAINS, "topic", "segment")
 
 NAME_RULES: Mapping[Release, NameRules] = {
     "any": NameRules(
-        rf"^(sla-monitor|pulsar)/([^/]+/)?{_HOST_PORT}/0x", _FOUR_DOMAINS, with_cluster=True
+        rf"^(sla-monitor|pulsar)/([^/]+/)?{_HOST_PORT}/0x",
+        _FOUR_DOMAINS,
+        with_cluster=True,
+        part=ANYTHING,
     ),
     "4.0": NameRules(
         rf"^(sla-monitor/[^/]+/|pulsar/([^/]+/)?){_HOST_PORT}/0x", _TWO_DOMAINS, with_cluster=True

@@ -21,7 +21,8 @@ MOST_BUNDLES = 1 << 20
 """The most bundles of one namespace, which is more than a whole cluster should have."""
 
 _FULL = re.compile(r"([^:/]+)://([^/]+)/([^/]+)/(.+)", re.DOTALL)
-_SEGMENT = re.compile(r"(.+)/([0-9a-fA-F]{1,4})-([0-9a-fA-F]{1,4})-(\d+)", re.DOTALL)
+_SEGMENT = re.compile(r"(.+)/0*([0-9a-fA-F]{1,4})-0*([0-9a-fA-F]{1,4})-([0-9]+)", re.DOTALL)
+MAX_SEGMENT_ID = (1 << 63) - 1
 SCALABLE, SEGMENT = "topic://", "segment://"
 """Domains of scalable topics, and of their segments."""
 LAST_KEY_HASH = 0xFFFF
@@ -37,15 +38,17 @@ def full_topic_name(topic: str, rules: NameRules = ANY) -> str:
     """
     if "://" in topic:
         return "{}://{}/{}".format(*_parts(topic, rules))
-    parts = [part for part in topic.split("/") if part]
-    if len(parts) == 1:
-        return f"persistent://public/default/{parts[0]}"
-    if len(parts) == 3:
-        return f"persistent://{topic}"
-    raise ValueError(
-        f"not a topic name: {topic!r}; expected <topic>, <tenant>/<namespace>/<topic>, or "
-        "persistent://<tenant>/<namespace>/<topic>"
-    )
+    parts = topic.split("/")
+    if rules.with_cluster:  # Pulsar 4.0 passes over stray slashes
+        parts = [part for part in parts if part]
+    if not all(parts) or len(parts) not in (1, 3):
+        raise ValueError(
+            f"not a topic name: {topic!r}; expected <topic>, <tenant>/<namespace>/<topic>, or "
+            "persistent://<tenant>/<namespace>/<topic>"
+        )
+    full = "persistent://" + (topic if len(parts) == 3 else f"public/default/{parts[0]}")
+    _parts(full, rules)
+    return full
 
 
 def namespace_of_topic(topic: str, rules: NameRules = ANY) -> str:
@@ -67,27 +70,29 @@ def _parts(full: str, rules: NameRules) -> tuple[str, str, str]:
         )
     domain, namespace, name = found[1], f"{found[2]}/{found[3]}", found[4]
     if domain == "segment":
-        return domain, namespace, _segment_name(full, name)
-    cluster_or_namespace, slash, rest = name.partition("/")
-    if not slash or domain == "topic":
-        return domain, namespace, name
-    if not rules.with_cluster or not rest:
+        name = _segment_name(full, name)
+    elif domain != "topic" and "/" in name:
+        cluster_namespace, _, name = name.partition("/")
+        namespace = f"{namespace}/{cluster_namespace}"
+    if not name.strip() or not rules.is_namespace(namespace):
         raise ValueError(
-            f"not a topic name: {full!r}; expected {domain}://<tenant>/<namespace>/<topic>, without "
-            "a cluster"
+            f"not a topic name: {full!r}; expected {domain}://<tenant>/<namespace>/<topic>, "
+            f"{rules.describe_namespace()}"
         )
-    return domain, f"{namespace}/{cluster_or_namespace}", rest
+    return domain, namespace, name
 
 
 def _segment_name(full: str, name: str) -> str:
     """Return <topic>/<first hash>-<last hash>-<id> of a segment as brokers write it."""
     found = _SEGMENT.fullmatch(name)
-    if found is None:
-        raise ValueError(
-            f"not a segment's name: {full!r}; expected "
-            "segment://<tenant>/<namespace>/<topic>/<first hash>-<last hash>-<id>"
-        )
-    return f"{found[1]}/{int(found[2], 16):04x}-{int(found[3], 16):04x}-{found[4]}"
+    if found is not None:
+        first, last, segment = int(found[2], 16), int(found[3], 16), int(found[4])
+        if found[1].strip() and first <= last and segment <= MAX_SEGMENT_ID:
+            return f"{found[1]}/{first:04x}-{last:04x}-{segment}"
+    raise ValueError(
+        f"not a segment's name: {full!r}; expected "
+        "segment://<tenant>/<namespace>/<topic>/<first hash>-<last hash>-<id>"
+    )
 
 
 def is_scalable(topic: str) -> bool:
