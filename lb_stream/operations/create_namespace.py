@@ -64,6 +64,8 @@ class CreateNamespace(StateCommand):
         if context.is_system_namespace(name):
             text = f"{name} is the name of a heartbeat or SLA-monitor namespace, which brokers make"
             return refused("system_namespace", text)
+        if (error := context.find_name_error(name)) is not None:
+            return refused("not_a_namespace", error)
         if name in operator_state.deleted:
             text = f"{name} is being deleted: try again when all its bundles are forgotten"
             return refused("being_deleted", text)

@@ -371,7 +371,7 @@ def check_policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check
     for name, given in now.operator_state.isolation.items():
         policy = isolation_policy(given)
         if policy.names(namespace):
-            found = describe_no_match(policy, live)
+            found = describe_no_match(policy, live, now.config.balancer.isolation_by_port)
             text = found or f"the policy {name} is about {namespace}"
             yield Check("isolation", text, found is not None)
             break

@@ -346,11 +346,14 @@ def _find_unmatched_policies(
     """
     isolation = state.operator_state.isolation if live else {}
     policies = {name: isolation_policy(given) for name, given in isolation.items()}
-    isolated = tuple(name for name, policy in policies.items() if describe_no_match(policy, live))
+    by_port = not policies or state.config.balancer.isolation_by_port
+    isolated = tuple(
+        name for name, policy in policies.items() if describe_no_match(policy, live, by_port)
+    )
     unmatched = tuple(
         text
         for name, policy in policies.items()
-        for text, count in count_matches(name, policy, live)
+        for text, count in count_matches(name, policy, live, by_port)
         if not count and name not in isolated
     )
     return unmatched, isolated

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from lb_stream.contracts.reports import BundleStats, ModularLoadReport
 from lb_stream.core.averages.bundles import NEWS, Columns
 from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.releases import Release
 from lb_stream.core.model.view import Floats, Rates, Rows
 from lb_stream.core.shedding.top_bundles import RATE_STEP, THROUGHPUT_STEP, highest, limited
 
@@ -70,7 +71,7 @@ def stored_top(short: Rates, long: Rates, most: int) -> Rows:
     return highest(order_of_averages(short, long), most)
 
 
-def add_bundles(shard: Shard, names: Iterable[str], now_ms: int) -> Shard:
+def add_bundles(shard: Shard, names: Iterable[str], now_ms: int, release: Release = "any") -> Shard:
     """The shard with bundles that no report has named yet: unowned, with default averages.
 
     Those it knows stay as they are.
@@ -80,7 +81,7 @@ def add_bundles(shard: Shard, names: Iterable[str], now_ms: int) -> Shard:
     known = shard.bundles["name"].combine_chunks()
     wanted = pc.unique(pa.array(list(names), pa.string()))
     new = wanted.filter(pc.invert(pc.is_in(wanted, value_set=known)))
-    columns = Columns.build(shard.bundles, shard.bundles["owner"].to_numpy(), new)
+    columns = Columns.build(shard.bundles, shard.bundles["owner"].to_numpy(), new, release)
     columns.writable("owner_since_ms")[len(known) :] = now_ms
     columns.values |= dict.fromkeys(NEWS, np.zeros(len(columns.name), np.bool_))
     table = columns.table()

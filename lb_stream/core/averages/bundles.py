@@ -21,7 +21,8 @@ from lb_stream.core.averages.rows import (
     sorted_by_bundle,
 )
 from lb_stream.core.model.blocks import BUNDLE_SCHEMA, RATE_COLUMNS, STATS_SCHEMA, Batch, one_array
-from lb_stream.core.model.names import SYSTEM_PATTERN
+from lb_stream.core.model.names import are_system_bundles
+from lb_stream.core.model.releases import Release
 from lb_stream.core.model.view import Floats, Ints
 
 DEFAULT_RATES = (50_000.0, 50_000.0, 50.0, 50.0)
@@ -41,6 +42,8 @@ class FoldConfig:
     # new report of any broker is a sample of each bundle in the last report of every broker, as in
     # Pulsar.
     sample_mode: Literal["per_report", "reference"] = "per_report"
+    # Whose names show which bundles are system bundles. Each bundle is asked once: as it appears.
+    release: Release = "any"
 
 
 def fold_samples(
@@ -76,10 +79,13 @@ class Columns:
     values: dict[str, NDArray]  # type: ignore[type-arg]
 
     @staticmethod
-    def build(bundles: pa.Table, owner: NDArray[np.int32], new_names: pa.Array) -> Columns:
+    def build(
+        bundles: pa.Table, owner: NDArray[np.int32], new_names: pa.Array, release: Release
+    ) -> Columns:
         """Return the columns of a bundle table with these owners, and no news.
 
-        `new_names`: bundles to append, unassigned and with default averages.
+        `new_names`: bundles to append, unassigned and with default averages. `release`: whose names
+        show which of them are system bundles.
         """
         added = len(new_names)
         kept = [field.name for field in BUNDLE_SCHEMA if field.name not in ("name", "owner", *NEWS)]
@@ -92,9 +98,7 @@ class Columns:
         } | news
         values["owner"][len(bundles) :] = -1
         values["appeared"][len(bundles) :] = True
-        values["system"][len(bundles) :] = pc.match_substring_regex(
-            new_names, SYSTEM_PATTERN
-        ).to_numpy(zero_copy_only=False)
+        values["system"][len(bundles) :] = are_system_bundles(new_names, release)
         for span in ("short", "long"):
             for column, default in zip(RATE_COLUMNS, DEFAULT_RATES, strict=True):
                 values[f"{span}_{column}"][len(bundles) :] = default
@@ -155,14 +159,14 @@ def fold_bundles(
         as_before = match_last_batch(names, rank_of, broker_of_rank, bundles, owner, len(brokers))
     if as_before is not None:
         row, by_bundle = as_before
-        columns = Columns.build(bundles, owner, names[:0])
+        columns = Columns.build(bundles, owner, names[:0], config.release)
         append_of_broker = np.zeros(len(brokers), np.int64)
         append_of_broker[broker_of_rank] = append_of_rank
         columns.put("reported_ms", columns.at(row), append_of_broker.take(owner[columns.at(row)]))
     else:
         place = place_in_group(is_first(rank_of))
         row, new_names = find_bundle_rows(names, place, rank_of, broker_of_rank, bundles, owner)
-        columns = Columns.build(bundles, owner, new_names)
+        columns = Columns.build(bundles, owner, new_names, config.release)
         if len(taken.accepted):
             columns.writable("place")[row] = place  # the last assignment stays
             by_bundle = sorted_by_bundle(row, len(columns.name))

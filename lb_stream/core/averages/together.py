@@ -23,7 +23,8 @@ from lb_stream.core.averages.brokers import SIGNS_OF_LIFE, has_signs_of_life
 from lb_stream.core.averages.bundles import FoldConfig
 from lb_stream.core.averages.fold import fold
 from lb_stream.core.model.blocks import BUNDLE_SCHEMA, NO_EVENTS, Batch, Shard, one_array
-from lb_stream.core.model.names import SYSTEM_PATTERN
+from lb_stream.core.model.names import are_system_bundles
+from lb_stream.core.model.releases import Release
 from lb_stream.core.model.view import Ints
 
 Folded = tuple[Shard, pa.Table]
@@ -50,7 +51,7 @@ def fold_together(
         members = _JoinedShards.join([shards[at] for at in joint], [batches[at] for at in joint])
         folded, refused = fold(members.shard(), members.batch(), now_ms, config)
         alone = {int(name[:_MARK]) for name in pc.unique(refused["broker"]).to_pylist()}
-        for number, shard in enumerate(members.apart(folded)):
+        for number, shard in enumerate(members.apart(folded, config.release)):
             if number not in alone:
                 found[joint[number]] = shard, NO_EVENTS
     # The others, separately.
@@ -106,7 +107,7 @@ class _JoinedShards:
         )
         return Batch(reports, samples, self._lives())
 
-    def apart(self, folded: Shard) -> list[Shard]:
+    def apart(self, folded: Shard, release: Release) -> list[Shard]:
         """Return each shard's own part of the shard that was folded as one."""
         of_broker, of_bundle = self._bounds(folded.brokers), self._bounds(folded.bundles)
         brokers = self._own_brokers(folded.brokers, of_broker)
@@ -118,7 +119,7 @@ class _JoinedShards:
             own = bundles.slice(begin, end - begin)
             new = np.flatnonzero(appeared[begin:end])
             if len(new) or len(own) != len(shard.bundles):
-                own = _with_own_names(own, new)
+                own = _with_own_names(own, new, release)
             else:
                 own = own.set_column(0, BUNDLE_SCHEMA.field(0), shard.bundles["name"])
                 if not len(self.batches[number].reports) and own.equals(shard.bundles):
@@ -215,7 +216,7 @@ def _with_own_owners(bundles: pa.Table, of_broker: Ints, of_bundle: Ints) -> pa.
     )
 
 
-def _with_own_names(bundles: pa.Table, new: Ints) -> pa.Table:
+def _with_own_names(bundles: pa.Table, new: Ints, release: Release) -> pa.Table:
     """Return one shard's bundles with their own names.
 
     `new`: rows of bundles that have appeared. Their names show whether they are system bundles.
@@ -223,8 +224,6 @@ def _with_own_names(bundles: pa.Table, new: Ints) -> pa.Table:
     names = _unmarked(bundles["name"])
     if len(new):
         system = bundles["system"].to_numpy(zero_copy_only=False)
-        system[new] = pc.match_substring_regex(names.take(pa.array(new)), SYSTEM_PATTERN).to_numpy(
-            zero_copy_only=False
-        )
+        system[new] = are_system_bundles(names.take(pa.array(new)), release)
         bundles = _replace_column(bundles, "system", pa.array(system))
     return _replace_column(bundles, "name", names)

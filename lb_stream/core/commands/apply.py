@@ -21,6 +21,7 @@ from lb_stream.core.model.memory import Pending, bound_for
 from lb_stream.core.model.names import is_system_bundle, namespace_of
 from lb_stream.core.model.operator_state import OperatorState, WaitingCommand, isolation_policy
 from lb_stream.core.model.policies import describe_matches, host_of
+from lb_stream.core.model.releases import NAME_RULES
 from lb_stream.core.model.view import Bools, ClusterView
 from lb_stream.core.observing.gone import count_topics
 from lb_stream.core.observing.known_bundles import (
@@ -125,7 +126,16 @@ class CommandContext:
 
     def is_system_namespace(self, namespace: str) -> bool:
         """Return whether a namespace of this name holds heartbeats or SLA monitors of brokers."""
-        return is_system_bundle(f"{namespace}/0x00000000_0xffffffff")
+        release = self.config.balancer.pulsar_names
+        return is_system_bundle(f"{namespace}/0x00000000_0xffffffff", release)
+
+    def find_name_error(self, namespace: str) -> str | None:
+        """Describe why the cluster's release has no namespace of this name; None: it may have."""
+        rules = NAME_RULES[self.config.balancer.pulsar_names]
+        if rules.is_namespace(namespace):
+            return None
+        parts = "<tenant>/<namespace>"
+        return f"not a namespace: {namespace!r}; expected {parts}, {rules.describe_namespace()}"
 
     def has_bundles(self, namespace: str) -> bool:
         """Return whether a bundle of a namespace is known."""
@@ -168,7 +178,8 @@ class CommandContext:
         live = [name for name in self.view.brokers.names if name not in quiet]
         found = list[str]()
         for name in names:
-            found += describe_matches(name, isolation_policy(isolation[name]), live)
+            policy = isolation_policy(isolation[name])
+            found += describe_matches(name, policy, live, self.config.balancer.isolation_by_port)
         known = {*live, *map(host_of, live)}
         wanted = [broker_of(broker) for broker, domain in domains.items() if domain]
         absent = [broker for broker in wanted if broker not in known]

@@ -37,4 +37,5 @@ class ClusterConfig:
             own.bundle_retention_ms,
             own.broker_retention_ms,
             own.sample_mode,
+            own.pulsar_names,
         )

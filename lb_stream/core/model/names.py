@@ -15,9 +15,6 @@ from lb_stream.core.model.releases import NAME_RULES, Release
 BUNDLE_PATTERN = r"^[^/]+/[^/]+(/[^/]+)?/0x[0-9a-f]{8}_0x[0-9a-f]{8}$"
 """A namespace has two parts, or three: heartbeat namespaces are `pulsar/<cluster>/<host:port>`."""
 
-SYSTEM_PATTERN = NAME_RULES["any"].system_bundle
-"""Bundles of heartbeat and SLA-monitor namespaces, which belong to the broker in their name."""
-
 SYSTEM_NAMESPACE = "pulsar/system"
 """The namespace of the brokers' own topics. Its bundles are spread evenly, and never shed by the
 extensible manager."""
@@ -122,3 +119,11 @@ def begins_with_another(names: pa.StringArray) -> NDArray[np.bool_]:
 def is_system_bundle(name: str, release: Release = "any") -> bool:
     """Return whether a bundle is a system bundle: of a heartbeat or SLA-monitor namespace."""
     return re.match(NAME_RULES[release].system_bundle, name) is not None
+
+
+def are_system_bundles(
+    names: pa.Array | pa.ChunkedArray, release: Release = "any"
+) -> NDArray[np.bool_]:
+    """Return which of many bundles are system bundles."""
+    found = pc.match_substring_regex(names, NAME_RULES[release].system_bundle)
+    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)

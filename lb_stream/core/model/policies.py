@@ -69,41 +69,64 @@ class IsolationPolicy:
         return _match_broker(self.secondary, broker, by_port)
 
 
-def matching(pattern: str, brokers: Iterable[str]) -> list[str]:
+def matching(pattern: str, brokers: Iterable[str], by_port: bool = True) -> list[str]:
     """Return the brokers (host:port) that a policy's expression matches."""
-    return [broker for broker in brokers if _match_broker((pattern,), broker)]
+    return [broker for broker in brokers if _match_broker((pattern,), broker, by_port)]
 
 
-def count_matches(name: str, policy: IsolationPolicy, live: Sequence[str]) -> list[tuple[str, int]]:
+def count_matches(
+    name: str, policy: IsolationPolicy, live: Sequence[str], by_port: bool = True
+) -> list[tuple[str, int]]:
     """Return (description, live brokers that match) of each of a policy's broker expressions."""
     given = [("primary", pattern) for pattern in policy.primary]
     given += [("secondary", pattern) for pattern in policy.secondary]
-    counts = [len(matching(pattern, live)) for _, pattern in given]
+    counts = [len(matching(pattern, live, by_port)) for _, pattern in given]
     texts = [f"{name}: {kind} {pattern!r}" for kind, pattern in given]
     return list(zip(texts, counts, strict=True))
 
 
-def describe_matches(name: str, policy: IsolationPolicy, live: Sequence[str]) -> list[str]:
+def describe_matches(
+    name: str, policy: IsolationPolicy, live: Sequence[str], by_port: bool = True
+) -> list[str]:
     """Describe how many live brokers each of a policy's expressions matches; none is a warning."""
     there = f"{len(live)} live broker{'' if len(live) == 1 else 's'}"
     shown = ", ".join(live[:MOST_SHOWN]) + (", …" if len(live) > MOST_SHOWN else "")
     found = list[str]()
-    for text, count in count_matches(name, policy, live):
+    for text, count in count_matches(name, policy, live, by_port):
         if count:
             found.append(f"{text} matches {count} of {there}")
         else:
             named = f" ({shown})" if live else ""
             found.append(f"warning: {text} matches none of {there}{named}")
+    if not by_port:
+        patterns = (*policy.primary, *policy.secondary)
+        found[-1:] = [f"{text}{_describe_ports(patterns, live)}" for text in found[-1:]]
     return found
 
 
-def describe_no_match(policy: IsolationPolicy, live: Sequence[str]) -> str | None:
+def describe_no_match(
+    policy: IsolationPolicy, live: Sequence[str], by_port: bool = True
+) -> str | None:
     """Describe that a policy allows none of the live brokers; None: it allows some."""
-    if any(policy.is_primary(broker) or policy.is_secondary(broker) for broker in live):
+    if any(
+        policy.is_primary(broker, by_port) or policy.is_secondary(broker, by_port)
+        for broker in live
+    ):
         return None
     patterns = ", ".join(map(repr, (*policy.primary, *policy.secondary)))
     there = f"{len(live)} live broker{'' if len(live) == 1 else 's'}"
-    return f"its isolation policy allows {patterns}, which match none of {there}"
+    ports = "" if by_port else _describe_ports((*policy.primary, *policy.secondary), live)
+    return f"its isolation policy allows {patterns}, which match none of {there}{ports}"
+
+
+def _describe_ports(patterns: tuple[str, ...], live: Sequence[str]) -> str:
+    """Describe that expressions would match more brokers by host:port; else ""."""
+    more = sum(
+        _match_broker(patterns, name) > _match_broker(patterns, name, False) for name in live
+    )
+    if not more:
+        return ""
+    return f" (isolation_by_port is off: else expressions with a colon match {more} more)"
 
 
 _BROKER_ID = re.compile(r"(\[[^\]]+\]|[^:]+):\d+")

@@ -290,6 +290,12 @@ class Refuses:
         "bundles",
         place="strategy",
     )
+    EXCLUDED_NAMESPACE = Rule(
+        "excluded_namespace",
+        "the strategy chose it, and its namespace is excluded from shedding: it stays, and no "
+        "other bundle moves instead",
+        place="policies",
+    )
     IDLE_BUNDLES = Rule(
         "idle_bundles",
         "none of the broker's bundles that may move carries load: no move would relieve the broker",

@@ -63,10 +63,9 @@ def _parts(full: str, rules: NameRules) -> tuple[str, str, str]:
     """Return (domain, namespace, the topic's own name). Raises ValueError."""
     found = _FULL.fullmatch(full)
     if found is None or found[1] not in rules.domains:
-        domains = ", ".join(f"{domain}://" for domain in rules.domains)
         raise ValueError(
-            f"not a topic name: {full!r}; expected <domain><tenant>/<namespace>/<topic>, the domain "
-            f"one of {domains}"
+            f"not a topic name: {full!r}; expected <domain>://<tenant>/<namespace>/<topic>, the "
+            f"domain one of {', '.join(rules.domains)}"
         )
     domain, namespace, name = found[1], f"{found[2]}/{found[3]}", found[4]
     if domain == "segment":

@@ -20,10 +20,11 @@ from lb_stream.core.commands.base import MoveCommand, named
 from lb_stream.core.commands.responder import BundleAnswer, Received
 from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.memory import Pending
-from lb_stream.core.model.names import bundle_name, is_system_bundle, namespace_of, parse_bundle
+from lb_stream.core.model.names import bundle_name, namespace_of, parse_bundle
 from lb_stream.core.model.operator_state import WaitingCommand
 from lb_stream.core.model.policies import describe_no_match
 from lb_stream.core.model.refusals import Refusal
+from lb_stream.core.model.releases import NAME_RULES, NameRules
 from lb_stream.core.model.rules import Decides, Rule
 from lb_stream.core.model.topics import namespace_of_topic, topic_hash
 from lb_stream.core.model.view import Rows
@@ -125,7 +126,9 @@ class OperatorMoves:
         rows = _present_rows(self.state, namespace)
         if not len(rows):
             return _refuse_unknown_namespace(namespace)
-        return _bundle_of_topic(namespace, topic, [bundles.name(row) for row in rows.tolist()])
+        names = [bundles.name(row) for row in rows[~bundles.system[rows]].tolist()]
+        rules = NAME_RULES[self.state.config.balancer.pulsar_names]
+        return _bundle_of_topic(namespace, topic, names, rules)
 
     def split(self, request: SplitRequest) -> BundleAnswer:
         """Decide a split."""
@@ -456,6 +459,7 @@ def _split(state: RoundState, request: SplitRequest) -> BundleAnswer:
         view.bundles.topics[rows],
         view.bundles.long.throughput[rows],
         view.bundles.owner[rows] >= 0,
+        view.bundles.system[rows],
     )
     result = manual_split(
         request, bundles, config.splitting, config.split_algorithms, config.balancer.load_manager
@@ -532,14 +536,23 @@ def _describe_isolation(state: RoundState, bundle: str) -> str:
     view = state.view
     live = [view.brokers.names[row] for row in np.flatnonzero(view.brokers.reachable).tolist()]
     policy = view.policies.isolation_of(namespace_of(bundle))
-    found = None if policy is None else describe_no_match(policy, live)
+    found = (
+        None
+        if policy is None
+        else describe_no_match(policy, live, state.config.balancer.isolation_by_port)
+    )
     return "" if found is None else f": {found}"
 
 
-def _bundle_of_topic(namespace: str, topic: str, names: list[str]) -> str | BundleAnswer:
-    """Return the range of the bundle that a topic is in, or the refusal if there is none."""
+def _bundle_of_topic(
+    namespace: str, topic: str, names: list[str], rules: NameRules
+) -> str | BundleAnswer:
+    """Return the range of the bundle that a topic is in, or the refusal if there is none.
+
+    `names`: the bundles of the namespace, without system bundles.
+    """
     try:
-        other, hashed = namespace_of_topic(topic), topic_hash(topic)
+        other, hashed = namespace_of_topic(topic, rules), topic_hash(topic, rules)
     except ValueError as error:
         return BundleAnswer("refused", str(error), "not_a_topic")
     if other != namespace:
@@ -549,10 +562,9 @@ def _bundle_of_topic(namespace: str, topic: str, names: list[str]) -> str | Bund
             "not_a_topic",
         )
     for name in names:
-        if not is_system_bundle(name):
-            _, lower, upper = parse_bundle(name)
-            if lower <= hashed < upper or hashed == upper == 0xFFFFFFFF:
-                return name.rpartition("/")[2]
+        _, lower, upper = parse_bundle(name)
+        if lower <= hashed < upper or hashed == upper == 0xFFFFFFFF:
+            return name.rpartition("/")[2]
     return BundleAnswer(
         "refused",
         f"no known bundle of {namespace} has the topic {topic} (hash 0x{hashed:08x})",

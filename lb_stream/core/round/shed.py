@@ -309,16 +309,26 @@ def _passes_over_later(state: RoundState) -> bool:
 
 
 def _without_excluded(state: RoundState, proposals: Sequence[Unload]) -> Sequence[Unload]:
-    """Leave out bundles of excluded namespaces, which the shedder has chosen all the same."""
+    """Leave out bundles of excluded namespaces, which the shedder has chosen all the same.
+
+    Each broker's are a refusal.
+    """
     excluded = state.config.balancer.shedding_excluded_namespaces
     if not excluded or not _passes_over_later(state):
         return proposals
-    names = [state.view.bundles.name(proposal.bundle) for proposal in proposals]
-    return [
-        proposal
-        for proposal, name in zip(proposals, names, strict=True)
-        if namespace_of(name) not in excluded
+    kept, stay = list[Unload](), dict[int, list[str]]()
+    for proposal in proposals:
+        name = state.view.bundles.name(proposal.bundle)
+        if namespace_of(name) in excluded:
+            stay.setdefault(proposal.source, []).append(name)
+        else:
+            kept.append(proposal)
+    brokers = state.view.brokers.names
+    state.refusals += [
+        refusal(Refuses.EXCLUDED_NAMESPACE, brokers[source], names)
+        for source, names in stay.items()
     ]
+    return kept
 
 
 def _exchanges(proposals: Iterable[Unload]) -> Iterator[list[Unload]]:

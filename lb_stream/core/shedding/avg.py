@@ -153,13 +153,16 @@ def drop_departed_brokers(
     """Return the memory without unknown brokers, and without destinations of unknown bundles.
 
     The reference keeps both for ever. Destinations are only dropped once there are twice as many as
-    bundles, so that the search over all bundles is rare.
+    bundles, so that the search over all bundles is rare. A plan doesn't outlive its pass, whatever
+    ended it.
     """
     names = set(view.brokers.names)
     hits_low, hits_high = (
         {name: hits for name, hits in counters.items() if name in names}
         for counters in (memory.hits_low, memory.hits_high)
     )
+    if config.plans_each_pass:
+        return AvgMemory(hits_low, hits_high)
     target, bundles = memory.target, len(view.bundles)
     if len(target) > 2 * bundles:
         kept = {target_key(view, row, config) for row in range(bundles)}

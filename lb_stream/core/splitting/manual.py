@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from lb_stream.core.model.names import BundleRange, is_system_bundle, parse_bundle
+from lb_stream.core.model.names import BundleRange, parse_bundle
 from lb_stream.core.model.registry import Strategy
 from lb_stream.core.model.view import Bools, Floats, Ints
 from lb_stream.core.splitting.base import Algorithms, SplitAlgorithm, Topics
@@ -50,6 +50,7 @@ class NamespaceBundles:
     topics: Ints  # number of persistent topics
     long_throughput: Floats  # long-term bytes/s, in and out
     owned: Bools  # whether the bundle has an owner
+    system: Bools  # whether it is a system bundle
     # Bundle → its topics. None: the owner finds the boundaries of algorithms that need topics.
     topics_of: Callable[[str], Topics] | None = None
 
@@ -104,7 +105,7 @@ def manual_split(
     if isinstance(row, Rejected):
         return row
     name = bundles.names[row]
-    if is_system_bundle(name):
+    if bundles.system[row]:
         return NoChange(f"{name} is a heartbeat or SLA-monitor bundle, which is never split")
     if manager == "extensible" and not bundles.owned[row]:
         return Rejected(CONFLICT, f"{name} has no owner: split it when a broker serves it")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lb_stream.core.model.names import SYSTEM_PATTERN, parse_bundle
+from lb_stream.core.model.names import are_system_bundles, parse_bundle
 from lb_stream.sim.scenario.scenario import Floats, Ints
 
 COLUMNS = (
@@ -43,7 +43,7 @@ def build_recorded_loads(
     none. System bundles are left out.
     """
     rows = rows.filter(pc.less(rows["slot_ms"], from_ms + steps * step_ms))
-    rows = rows.filter(pc.invert(pc.match_substring_regex(rows["bundle"], SYSTEM_PATTERN)))
+    rows = rows.filter(pa.array(~are_system_bundles(rows["bundle"])))
     encoded = rows["bundle"].combine_chunks().dictionary_encode()
     order = pc.sort_indices(encoded.dictionary)
     place = np.empty(len(order), np.int64)

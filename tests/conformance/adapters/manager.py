@@ -121,13 +121,14 @@ class Leader:
                 self.shard,
                 batch_of([_report(name, now_ms, one) for name, one in self.brokers.items()]),
                 now_ms,
-                AS_THE_LEADER,
+                replace(AS_THE_LEADER, release=self.config.balancer.pulsar_names),
             )
             release = self.config.balancer.preallocation_release
             self.preallocations = self.preallocations.updated(
                 self._view(now_ms), release, set(given.get("leaderOwned", ()))
             )
-        self.shard = add_bundles(self.shard, given.get("assign", ()), now_ms)
+        release = self.config.balancer.pulsar_names
+        self.shard = add_bundles(self.shard, given.get("assign", ()), now_ms, release)
         return self._state(self._view(now_ms, given.get("brokerOrder")))
 
     def _state(self, view: ClusterView) -> RoundState:

@@ -108,3 +108,33 @@ def test_a_bundle_goes_to_its_remembered_broker_only_while_that_is_a_candidate()
         )
     )
     assert not len(best.rows) and not after.target
+
+
+PLANS = {"profile": "pulsar-5.0", "hit_count_high": 1, "unload_idle_bundles": True}
+PLANS |= {"min_unload_msgs_per_s": 0, "min_unload_bytes_per_s": 0}
+
+
+def test_a_plan_ends_with_its_round_and_the_round_decided_again_is_the_same() -> None:
+    """What a killed job left is one round's memory: from it the next round is the same."""
+    seen, memory = view(), Memory()
+    orphans = replace(seen, bundles=replace(seen.bundles, owner=np.full(4, -1, np.int32)))
+    moved = 0
+    for now in (seen, orphans, seen):
+        done, again = one_round(now, memory, **PLANS), one_round(now, memory, **PLANS)
+        assert done.memory.to_json() == again.memory.to_json()
+        assert done.decisions == again.decisions
+        after = AvgMemory.read(done.memory.strategies["AvgShedder"])
+        assert (after.target, after.source) == ({}, {})
+        moved += sum(decision.kind == "unload" for decision in done.decisions)
+        memory = replace(Memory.from_json(done.memory.to_json()), pending=())
+    assert moved
+
+
+def test_a_plan_that_a_stopped_pass_left_or_another_key_is_followed_in_no_later_round() -> None:
+    seen = view()
+    orphans = replace(seen, bundles=replace(seen.bundles, owner=np.full(4, -1, np.int32)))
+    names = {seen.bundles.name(row): "busy:1" for row in range(4)}
+    left = remembering(target=names, source=dict.fromkeys(names, "idle:1"))
+    decided = one_round(orphans, left, **PLANS).decisions
+    assert decided == one_round(orphans, Memory(), **PLANS).decisions
+    assert len(decided) == 4

@@ -29,6 +29,7 @@ def bundles(
         "topics": np.array(topics or [3, 7, 7, 0]),
         "long_throughput": np.array(throughput or [50.0, 10.0, 20.0, 900.0]),
         "owned": np.array([True, True, True, False]),
+        "system": np.zeros(len(changes.get("names", NAMES)), np.bool_),
     }
     return NamespaceBundles(**(given | changes))
 
@@ -179,6 +180,7 @@ def test_heartbeat_bundles_are_left_alone() -> None:
         topics=[5],
         throughput=[1.0],
         owned=np.array([True]),
+        system=np.array([True]),
     )
     request = SplitRequest("pulsar/c/b:8080", bundle="0x00000000_0xffffffff")
     done = manual_split(request, own, config.splitting, config.split_algorithms, "modular")
