@@ -47,6 +47,7 @@ _PLACES: dict[str, dict[str, tuple[str, ...]]] = {
         "cli.operate.clusters": ("clusters",),
         "cli.operate.brokers": ("brokers",),
         "cli.operate.namespaces": ("namespaces",),
+        "cli.operate.scalable": ("scalable",),
         "cli.operate.config_group": ("config",),
     },
     "Try first": {

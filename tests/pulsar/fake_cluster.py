@@ -478,7 +478,7 @@ def _handler(cluster: FakeCluster, broker: int) -> type[BaseHTTPRequestHandler]:
             except OSError:  # the client has had enough
                 pass
 
-        do_GET = do_PUT = _serve
+        do_GET = do_PUT = do_POST = _serve
 
         def log_message(self, *_: Any) -> None:
             pass

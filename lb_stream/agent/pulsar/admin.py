@@ -28,6 +28,7 @@ _REDIRECTS = {307, 308}
 """Redirects that keep method and body. Pulsar sends 307."""
 _TRANSIENT = {429, 502, 503, 504}
 """Status codes after which a read is repeated. Pulsar also sends 500 for permanent errors."""
+_STACK = "\nStacktrace:"
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -118,6 +119,8 @@ class AdminResponse:
             fields = None
         if isinstance(fields, dict) and fields.get("reason"):
             text = str(fields["reason"])
+        if _STACK in text:  # an unexpected error: its message is enough
+            text = text.partition(_STACK)[0].rpartition("Message: ")[2]
         text = " ".join(text.split())
         return text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 1] + "…"
 
@@ -187,6 +190,16 @@ class AdminClient:
         """
         return self._follow(
             "PUT", path, query, body, time.monotonic() + self.settings.act_timeout_s
+        )
+
+    def post(self, path: str, query: Mapping[str, str] | None = None) -> AdminResponse:
+        """Have something done; return the answer, whatever its status.
+
+        The call is sent only once. Raises AdminError when no answer comes: then it is unknown
+        whether it was done.
+        """
+        return self._follow(
+            "POST", path, query, None, time.monotonic() + self.settings.act_timeout_s
         )
 
     def refusal(self, method: str, path: str, answer: AdminResponse) -> AdminError:

@@ -6,26 +6,32 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from itertools import repeat
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 import typer
 
 from lb_stream.cli.run.agent_options import (
-    ActTimeout,
     AdminUrls,
     BrokerIds,
+    HeartbeatInterval,
+    ReportInterval,
+    ServiceUrl,
+)
+from lb_stream.cli.shared.admin_access import (
+    ActTimeout,
+    AdminAccess,
+    AnyAdminUrl,
     CaFile,
     CertFile,
     ConnectTimeout,
-    HeartbeatInterval,
     KeyFile,
     ReadTimeout,
-    ReportInterval,
-    ServiceUrl,
     Token,
     TokenFile,
     VerifyHostname,
+    build_admin_clients,
+    build_admin_settings,
+    with_admin_access,
 )
 from lb_stream.cli.shared.options import (
     BrokerConf,
@@ -44,14 +50,13 @@ from lb_stream.cli.shared.output import (
     emit_json,
     emit_line,
     note,
-    warn_if_exposed,
 )
 
 if TYPE_CHECKING:
     from lb_stream.agent.agent import Agent
     from lb_stream.agent.obey import AgentVerdict
     from lb_stream.agent.pulsar.adapter import PulsarAdapter
-    from lb_stream.agent.pulsar.admin import AdminClient, AdminSettings
+    from lb_stream.agent.pulsar.admin import AdminClient
     from lb_stream.agent.pulsar.load_topics import LoadDataTopics
     from lb_stream.contracts.decisions import Decision
     from lb_stream.core.splitting import Algorithms
@@ -133,7 +138,7 @@ def pulsar(
 
     # The brokers' admin APIs.
     settings = [
-        _admin_settings(
+        build_admin_settings(
             url=url,
             token=token or None,
             token_file=token_file,
@@ -155,7 +160,7 @@ def pulsar(
         )
 
     # An adapter for each broker.
-    clients = _clients(settings)
+    clients = build_admin_clients(settings)
     load_data = _load_data(clients, service_url)
     algorithms = given.of_cluster(cluster).config.split_algorithms
     adapters = _adapters(clients, broker, load_data, algorithms)
@@ -170,21 +175,10 @@ def pulsar(
 
 
 @app.command(epilog="Example: lbctl agent namespaces --admin-url http://broker-1:8080 --json")
+@with_admin_access
 def namespaces(
-    admin_url: Annotated[
-        str,
-        typer.Option(
-            "--admin-url", metavar="URL", help="Any broker's admin API, http(s)://HOST:PORT."
-        ),
-    ],
-    token: Token = None,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
-    cert_file: CertFile = None,
-    key_file: KeyFile = None,
-    verify_hostname: VerifyHostname = True,
-    connect_timeout: ConnectTimeout = 3.0,
-    read_timeout: ReadTimeout = 5.0,
+    admin_url: AnyAdminUrl,
+    access: AdminAccess,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
@@ -194,19 +188,8 @@ def namespaces(
     from lb_stream.agent.adapter import BrokerError
 
     load_cli_settings(config, broker_conf, set_)
-    settings = _admin_settings(
-        url=admin_url,
-        token=token or None,
-        token_file=token_file,
-        ca_file=ca_file,
-        cert_file=cert_file,
-        key_file=key_file,
-        verify_hostname=verify_hostname,
-        connect_timeout_s=connect_timeout,
-        read_timeout_s=read_timeout,
-    )
     try:
-        found = _adapters(_clients([settings]))[0].namespaces()
+        found = _adapters([access.connect(admin_url)])[0].namespaces()
     except BrokerError as error:
         raise CommandError(str(error)) from None
     if json:
@@ -227,35 +210,6 @@ def namespaces(
         )
     for name, domain in found.failure_domains.items():
         emit(f"failure domain {domain}: {name}\n")
-
-
-def _admin_settings(**fields: Any) -> AdminSettings:
-    """Return settings with these fields. Raises CommandError for those that can't work."""
-    from lb_stream.agent.pulsar.admin import AdminSettings
-
-    try:
-        return AdminSettings(**fields)
-    except ValueError as error:
-        raise CommandError(str(error), 2) from None
-
-
-def _clients(settings: Sequence[AdminSettings]) -> list[AdminClient]:
-    from lb_stream.agent.pulsar.admin import AdminClient
-    from lb_stream.settings.files import has_private_key
-
-    files: dict[Path, str] = {}
-    for access in settings:
-        if access.token_file is not None:
-            files[access.token_file] = "a token"
-        key_file = access.key_file or access.cert_file
-        if key_file is not None and has_private_key(key_file):
-            files[key_file] = "a private key"
-    for path, holds in files.items():
-        warn_if_exposed(path, holds)
-    try:
-        return [AdminClient(setting) for setting in settings]
-    except ValueError as error:
-        raise CommandError(str(error), 2) from None
 
 
 def _adapters(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lb_stream.cli.shared.admin_access import AdminAccess, with_admin_access
 from lb_stream.cli.shared.options import (
     BrokerConf,
     ConfigFile,
@@ -16,6 +18,9 @@ from lb_stream.cli.shared.options import (
     require_kafka,
 )
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, note
+
+if TYPE_CHECKING:
+    from lb_stream.io.lookup.scalable import FindSegments, TopicSegment
 
 STEP_S = 0.2
 
@@ -27,7 +32,9 @@ def register(app: typer.Typer) -> None:
     )
 
 
+@with_admin_access
 def lookup_server(
+    access: AdminAccess,
     address: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: any free port.")
     ] = "127.0.0.1:8095",
@@ -52,6 +59,15 @@ def lookup_server(
     ask: Annotated[
         bool, typer.Option(help="Have the balancer assign bundles without an owner.")
     ] = True,
+    admin_url: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--admin-url",
+            metavar="[CLUSTER=]URL",
+            help="Any Pulsar broker's admin API, http(s)://HOST:PORT, which names the segments of "
+            "scalable topics (topic://…); once for each cluster.",
+        ),
+    ] = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
@@ -66,6 +82,7 @@ def lookup_server(
     from lb_stream.io.lookup.client import Lookup, LookupConfig, LookupFailed
     from lb_stream.io.lookup.server import serve_lookups
 
+    find_segments = _segment_finder(access, admin_url or ())
     bootstrap, topics = given.bootstrap, given.settings.topics
     settings = LookupConfig(
         bootstrap_servers=bootstrap,
@@ -80,7 +97,7 @@ def lookup_server(
         try:
             with Lookup(settings) as lookup:
                 try:
-                    server = serve_lookups(address, lookup)
+                    server = serve_lookups(address, lookup, find_segments)
                 except (OSError, ValueError, OverflowError) as error:
                     raise CommandError(
                         f"--address {address}: {error}: give another HOST:PORT", 2
@@ -99,3 +116,36 @@ def lookup_server(
                 server.stop()
         except LookupFailed as error:
             raise CommandError(str(error), error.code) from None
+
+
+def _segment_finder(access: AdminAccess, urls: Sequence[str]) -> FindSegments | None:
+    """Return what asks Pulsar for a scalable topic's segments; None without addresses.
+
+    `urls`: an address of each cluster, as CLUSTER=URL, or a single one without the cluster.
+    """
+    if not urls:
+        return None
+    from lb_stream.agent.adapter import BrokerError
+    from lb_stream.agent.pulsar.scalable import UnknownTopic, read_segments
+    from lb_stream.io.lookup.client import LookupFailed
+    from lb_stream.io.lookup.scalable import UnknownScalable
+
+    named = [url.rpartition("=") for url in urls]
+    admins = {cluster: access.connect(url) for cluster, _, url in named}
+    if len(admins) != len(urls) or ("" in admins and len(admins) > 1):
+        raise CommandError("--admin-url: expected CLUSTER=URL once for each cluster", 2)
+
+    def find_segments(cluster: str, topic: str) -> Sequence[TopicSegment]:
+        admin = admins.get(cluster) or admins.get("")
+        if admin is None:
+            raise ValueError(
+                f"cluster = {cluster}: no --admin-url of it names the segments of {topic}"
+            )
+        try:
+            return read_segments(admin, topic).segments
+        except UnknownTopic as error:
+            raise UnknownScalable(str(error)) from None
+        except BrokerError as error:
+            raise LookupFailed(str(error)) from None
+
+    return find_segments

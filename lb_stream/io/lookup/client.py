@@ -29,7 +29,12 @@ from lb_stream.access.roles import rights_of
 from lb_stream.contracts.base import LONGEST_NAMESPACE
 from lb_stream.contracts.commands import LONGEST_TOPIC, CommandOutcome
 from lb_stream.contracts.decisions import OwnershipState
-from lb_stream.core.model.topics import full_topic_name, namespace_of_topic, topic_hash
+from lb_stream.core.model.topics import (
+    full_topic_name,
+    is_scalable,
+    namespace_of_topic,
+    topic_hash,
+)
 from lb_stream.core.ownership.lookup import Route, Routes
 from lb_stream.io.kafka.clients import kafka_python_options
 from lb_stream.io.kafka.preflight import require_rights
@@ -247,8 +252,8 @@ class Lookup:
         """Find the broker that serves a topic; request an owner if none does.
 
         `cluster` may be None if there is only one. Raises ValueError for a text that is no topic's
-        name, an unknown cluster, or a cluster that must be named; StaleLookup if the records are
-        too old.
+        name, a scalable topic, an unknown cluster, or a cluster that must be named; StaleLookup if
+        the records are too old.
         """
         # The records must be recent.
         config, age_ms = self.config, self.age_ms
@@ -265,6 +270,12 @@ class Lookup:
                 f"topic = a name of {len(topic)} characters: expected {LONGEST_TOPIC} at most"
             )
         full_name, namespace = full_topic_name(topic), namespace_of_topic(topic)
+        if is_scalable(full_name):
+            raise ValueError(
+                f"topic = {full_name}: a scalable topic is in no bundle, its segments are: look up "
+                "segment://<tenant>/<namespace>/<topic>/<first hash>-<last hash>-<id>, or have the "
+                "server ask Pulsar for the segments (lbctl lookup-server --admin-url)"
+            )
         hashed = topic_hash(topic)
         if len(namespace) > LONGEST_NAMESPACE:
             raise ValueError(
@@ -273,8 +284,8 @@ class Lookup:
             )
 
         # The bundle whose range has the topic's hash, and its broker.
+        cluster = self.require_cluster(cluster)
         with self._lock:
-            cluster = self._require_cluster(cluster)
             route = self._routes.find(cluster, namespace, hashed)
         request = None
         if route is None or route.unowned:
@@ -296,9 +307,10 @@ class Lookup:
             request,
         )
 
-    def _require_cluster(self, named: str | None) -> str:
+    def require_cluster(self, named: str | None) -> str:
         """Return the cluster that is named, or the only one. Raises ValueError."""
-        known = self._routes.clusters
+        with self._lock:
+            known = self._routes.clusters
         if named in known or (named is None and len(known) == 1):
             return named or known[0]
         if not known:

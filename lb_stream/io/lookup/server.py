@@ -5,8 +5,10 @@
 - 200: `broker` serves the topic
 - 202: no broker serves it yet, ask again in a moment
 - 400: no topic's or cluster's name
-- 404: there is no such namespace or path
-- 503: the answer would be too old
+- 404: there is no such namespace, scalable topic or path
+- 503: the answer would be too old, or Pulsar doesn't name a scalable topic's segments
+
+For a scalable topic it is a `scalable.ScalableResult`, with an answer for each segment.
 
 `GET /health` says how old answers are: 200, or 503 if they are too old.
 """
@@ -18,18 +20,25 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from urllib.parse import parse_qs, urlsplit
 
+from lb_stream.core.model.topics import is_scalable
 from lb_stream.io.local.http_server import HttpAnswer, HttpServer
-from lb_stream.io.lookup.client import Lookup, LookupResult, StaleLookup
+from lb_stream.io.lookup.client import Lookup, LookupFailed, LookupResult
+from lb_stream.io.lookup.scalable import FindSegments, UnknownScalable, find_scalable
 
 PATHS = ("/lookup?topic=TOPIC&cluster=CLUSTER", "/health")
 
 
-def serve_lookups(address: str, lookup: Lookup) -> HttpServer:
-    """Answer lookups until stopped. `address`: host:port. Raises OSError if it is not available."""
-    return HttpServer(address, lambda path: _answer(lookup, path))
+def serve_lookups(
+    address: str, lookup: Lookup, find_segments: FindSegments | None = None
+) -> HttpServer:
+    """Answer lookups until stopped. `address`: host:port. Raises OSError if it is not available.
+
+    `find_segments` None: scalable topics are refused, their segments are not.
+    """
+    return HttpServer(address, lambda path: _answer(lookup, find_segments, path))
 
 
-def _answer(lookup: Lookup, path: str) -> HttpAnswer:
+def _answer(lookup: Lookup, find_segments: FindSegments | None, path: str) -> HttpAnswer:
     try:
         parts = urlsplit(path)
     except ValueError as error:  # an IPv6 address without its closing bracket
@@ -43,11 +52,17 @@ def _answer(lookup: Lookup, path: str) -> HttpAnswer:
     if "topic" not in given or not given.keys() <= {"topic", "cluster"}:
         expected = "topic=TOPIC and, if there are several clusters, cluster=CLUSTER"
         return _json(400, {"error": f"query = {parts.query!r}: expected {expected}"})
+    topic, cluster = given["topic"], given.get("cluster")
     try:
-        found = lookup.find(given["topic"], given.get("cluster"))
+        if is_scalable(topic) and find_segments is not None:
+            scalable = find_scalable(lookup, find_segments, topic, cluster)
+            return _json(200 if scalable.is_served else 202, asdict(scalable))
+        found = lookup.find(topic, cluster)
     except ValueError as error:
         return _json(400, {"error": str(error)})
-    except StaleLookup as error:
+    except UnknownScalable as error:
+        return _json(404, {"error": str(error)})
+    except LookupFailed as error:
         return _json(503, {"error": str(error)})
     return _json(_status(found), asdict(found))
 

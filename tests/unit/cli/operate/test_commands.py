@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from lb_stream.agent.pulsar import scalable
+from lb_stream.agent.pulsar.scalable import ScalableTopic, Segment
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import COMMANDS as MODELS
 from lb_stream.contracts.tables import (
@@ -23,7 +25,7 @@ from lb_stream.contracts.tables import (
 )
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
-from lb_stream.core.model.topics import topic_hash
+from lb_stream.core.model.topics import SegmentName, topic_hash
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.scripted_kafka import Broker
 from tests.support.table_rows import fill
@@ -485,6 +487,28 @@ def test_lookup_finds_the_bundle_of_a_topic_and_its_owner_in_each_cluster(
     )
     assert ask("lookup", "t/other/topic").code == 1
     assert ask("lookup", "t/n").code == 2
+
+
+def test_lookup_of_a_scalable_topic_finds_each_of_its_segments(
+    ask: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [SegmentName("topic://t/n/s", 0x8000 * at, 0x8000 * at + 0x7FFF, at) for at in (0, 1)]
+    segments = tuple(Segment(name, name.full, True, (), ()) for name in names)
+    monkeypatch.setattr(
+        scalable, "read_segments", lambda admin, topic: ScalableTopic(topic, 0, 2, segments)
+    )
+    refused = ask("lookup", "topic://t/n/s")
+    assert (refused.code, refused.out) == (2, "")
+    check_wording(refused.err)
+    given = ("lookup", "topic://t/n/s", "--cluster", "eu-1", "--admin-url", "http://broker-1:8080")
+    rows = ask(*given, "--json").objects
+    assert [(row["topic"], row["hash"]) for row in rows] == [
+        (name.full, topic_hash(name.full)) for name in names
+    ]
+    assert all(row["bundle"].startswith("t/n/0x") and row["owner"] for row in rows)
+    assert f"with {names[1].full} (" in ask(*given).out
+    one = ask("lookup", names[1].full, "--cluster", "eu-1", "--json").objects
+    assert one == [rows[1]], "a segment is looked up without Pulsar"
 
 
 def test_clusters_list_says_who_is_watched_and_who_is_live(ask: Callable[..., Result]) -> None:
