@@ -365,8 +365,10 @@ class FakeCluster:
             algorithm == "specified_positions_divide" and not call.body
         ):
             return 412, {"reason": f"Unsupported split algorithm or no positions: {algorithm}"}, {}
+        before_5 = self.version.startswith("4.")
         if (
-            algorithm
+            before_5
+            and algorithm
             == "flow_or_qps_equally_divide"
             != self.runtimes[call.broker]["defaultNamespaceBundleSplitAlgorithm"]
         ):
@@ -377,7 +379,8 @@ class FakeCluster:
         if algorithm != ALGORITHMS[0] and self.topics.get(bounds, 2) < 2:
             cuts = []
         if not cuts:
-            return (500, b"", {}) if self.manager == "extensible" else (204, b"", {})
+            fails = before_5 and self.manager == "extensible"
+            return (500, b"", {}) if fails else (204, b"", {})
         owner = self.owners.pop(bounds, None)
         self.boundaries = sorted({*self.boundaries, *cuts})
         self.owners |= {

@@ -373,24 +373,32 @@ def test_a_split_is_asked_for_so_that_pulsar_cuts_where_it_was_decided(
     assert set(boundaries or [0x20000000]) < set(cluster.boundaries)
 
 
-def test_a_split_that_is_answered_204_and_not_done_has_failed(cluster: FakeCluster) -> None:
-    cluster.topics[cluster.ranges[0]] = 1
+@pytest.mark.parametrize("manager", ["modular", "extensible"])
+@pytest.mark.parametrize("version", ["4.2.4", "5.0.1"])
+def test_a_split_that_does_nothing_is_refused_with_the_reason_that_pulsar_does_not_give(
+    manager: str, version: str
+) -> None:
+    """Pulsar answers 204 all the same; before 5.0 the extensible manager answers 500."""
     clock = Clock()
 
     def pass_time(call: Call) -> Reply | None:
         clock.now_s += 1
         return None
 
-    cluster.before = pass_time
-    with pytest.raises(BrokerError) as error:
-        cluster.adapter(0, clock=clock).split(cluster.bundle(0), [], "topic_count_equally_divide")
-    check_wording(error.value)
+    with fake_cluster(manager=manager, version=version, before=pass_time) as cluster:
+        cluster.topics[cluster.ranges[0]] = 1
+        with pytest.raises(Refused) as refused:
+            cluster.adapter(0, clock=clock).split(
+                cluster.bundle(0), [], "topic_count_equally_divide"
+            )
+        assert "lists 1 topics of it" in str(refused.value) and cluster.acts()
+        assert len(cluster.boundaries) == 5
 
 
-def test_a_split_of_one_topic_on_an_extensible_cluster_has_failed(extensible: FakeCluster) -> None:
-    extensible.topics[extensible.ranges[0]] = 1
+def test_a_split_that_fails_for_another_reason_has_failed(cluster: FakeCluster) -> None:
+    cluster.before = lambda call: (500, b"", {}) if call.method == "PUT" else None
     with pytest.raises(AdminError, match=r"/split answers 500"):
-        extensible.adapter(0).split(extensible.bundle(0), [], "topic_count_equally_divide")
+        cluster.adapter(0).split(cluster.bundle(0), [], "range_equally_divide")
 
 
 def test_a_bundle_that_was_split_meanwhile_is_refused(cluster: FakeCluster) -> None:
@@ -414,7 +422,10 @@ def test_a_split_whose_answer_is_lost_is_done_when_the_bundle_is_no_more(
     assert cluster.ranges[:2] == HALVES
 
 
-def test_a_split_by_flow_is_refused_where_that_is_not_pulsars_default(cluster: FakeCluster) -> None:
+def test_a_split_by_flow_is_refused_before_5_0_where_that_is_not_pulsars_default(
+    cluster: FakeCluster,
+) -> None:
+    cluster.version = "4.2.4"
     with pytest.raises(
         Refused, match="set defaultNamespaceBundleSplitAlgorithm=flow_or_qps_equally_divide"
     ):
@@ -422,6 +433,14 @@ def test_a_split_by_flow_is_refused_where_that_is_not_pulsars_default(cluster: F
     assert not cluster.acts()
     cluster.runtimes[0]["defaultNamespaceBundleSplitAlgorithm"] = "flow_or_qps_equally_divide"
     cluster.adapter(0).split(cluster.bundle(0), [], "flow_or_qps_equally_divide")
+
+
+def test_pulsar_5_0_splits_by_flow_whatever_the_default_is(cluster: FakeCluster) -> None:
+    cluster.adapter(0).split(cluster.bundle(0), [], "flow_or_qps_equally_divide")
+    assert cluster.acts()[-1].query["splitAlgorithmName"] == "flow_or_qps_equally_divide"
+    cluster.version = "no version at all"
+    with pytest.raises(Refused, match=r"before 5\.0"):
+        cluster.adapter(1).split(cluster.bundle(2), [], "flow_or_qps_equally_divide")
 
 
 def test_an_extensible_cluster_is_not_asked_for_more_than_one_cut(extensible: FakeCluster) -> None:

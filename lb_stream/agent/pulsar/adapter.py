@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from lb_stream.agent.adapter import BrokerError, Refused
 from lb_stream.agent.pulsar.admin import AdminClient, AdminError, AdminResponse
-from lb_stream.agent.pulsar.cuts import BundleCuts, middle_of
+from lb_stream.agent.pulsar.cuts import FLOW, POSITIONS, RANGE, BundleCuts, middle_of
 from lb_stream.agent.pulsar.guard import SettingsGuard
 from lb_stream.agent.pulsar.load_data import LoadDataCompleter
 from lb_stream.agent.pulsar.namespaces import bundle_boundaries, read_cluster
@@ -30,6 +30,7 @@ from lb_stream.contracts.balancer import MANAGER_CLASSES
 from lb_stream.contracts.namespaces import ClusterNamespaces
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.model.names import BundleRange, is_system_bundle, parse_bundle
+from lb_stream.core.model.releases import parse_version
 from lb_stream.core.splitting import Algorithms, Topics
 
 LOAD_REPORT = "/admin/v2/broker-stats/load-report"
@@ -46,11 +47,6 @@ RETURN_S = 1.0
 Pulsar's own placement usually gives the bundle back within a quarter of a second.
 """
 LOOK_INTERVAL_S = 0.1
-
-# Pulsar's names of split algorithms.
-RANGE = "range_equally_divide"
-POSITIONS = "specified_positions_divide"
-FLOW = "flow_or_qps_equally_divide"
 
 
 class LoadData(Protocol):
@@ -282,7 +278,8 @@ class PulsarAdapter:
         """Split a bundle at the boundaries, or by the algorithm if there are none.
 
         The extensible manager leaves the children where they are, whatever `unload_children` says.
-        Raises Refused, and BrokerError also if Pulsar reports success without a split.
+        Raises Refused also for a split that does nothing, which Pulsar answers with a success (204;
+        before 5.0 with 500 under the extensible manager); BrokerError after a failure.
         """
         parent = self._require_may_act(bundle)
         query, body = self._describe_cut(parent, list(boundaries), algorithm)
@@ -293,11 +290,13 @@ class PulsarAdapter:
             if error.status or not self._wait_until(lambda: self._is_split(parent)):
                 raise
             return  # the answer was lost, but the bundle is split
+        if answer.status >= 500 and (reason := self._cuts.explain_none(parent, query)):
+            raise Refused(f"{self.name} has not split {bundle}: {reason}")
         self._require_done(path, answer, bundle)
-        if not self._wait_until(lambda: self._is_split(parent)):  # Pulsar sends 204 all the same
-            raise BrokerError(
-                f"{self.name} answers {answer.status} to a split of {bundle} and has not split it; "
-                "has it only one topic?"
+        if not self._wait_until(lambda: self._is_split(parent)):
+            reason = self._cuts.explain_none(parent, query) or "it gives no reason"
+            raise Refused(
+                f"{self.name} answers {answer.status} and has not split {bundle}: {reason}"
             )
 
     # --- details ---
@@ -429,12 +428,16 @@ class PulsarAdapter:
         needs_topics = (algorithm or default) != RANGE
         if needs_topics and (found := self._cuts.find(parent, algorithm or default)):
             return self._describe_cut(parent, found, POSITIONS)
-        if algorithm == FLOW != default:
+        if algorithm == FLOW != default and not self._splits_by_any_algorithm():
             raise Refused(
-                f"Pulsar splits by {FLOW} only where that is the default: set "
+                f"Pulsar before 5.0 splits by {FLOW} only where that is the default: set "
                 f"defaultNamespaceBundleSplitAlgorithm={FLOW}"
             )
         return {"splitAlgorithmName": algorithm or default}, None
+
+    def _splits_by_any_algorithm(self) -> bool:
+        """Return whether each algorithm gets what it needs, also if another is the default."""
+        return parse_version(self.version or "").numbers[:2] >= (5, 0)
 
     def _is_split(self, parent: BundleRange) -> bool:
         return (parent.lower, parent.upper) not in pairwise(

@@ -7,15 +7,22 @@ than two topics are listed; so does a split at given positions. Only the middle 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from urllib.parse import quote
 
-from lb_stream.agent.adapter import Refused
+from lb_stream.agent.adapter import BrokerError, Refused
 from lb_stream.agent.pulsar.admin import AdminClient
 from lb_stream.agent.pulsar.stats import read_bundles
 from lb_stream.core.model.names import BundleRange, bundle_name
 from lb_stream.core.model.topics import SEGMENT
 from lb_stream.core.splitting import Algorithms, Topics
 from lb_stream.core.splitting.base import Range
+
+# Pulsar's names of split algorithms.
+RANGE = "range_equally_divide"
+POSITIONS = "specified_positions_divide"
+FLOW = "flow_or_qps_equally_divide"
 
 FEWEST_LISTED = 2
 """Listed topics without which Pulsar cuts a bundle only in its middle."""
@@ -68,6 +75,32 @@ class BundleCuts:
             why = (found.why or "nothing_to_separate").replace("_", " ")
             raise Refused(f"{algorithm} finds no position in {name}: {why}")
         return list(found.positions)
+
+    def explain_none(self, bundle: BundleRange, query: Mapping[str, str]) -> str | None:
+        """Explain why Pulsar found no position to cut at; None: that isn't known.
+
+        `query` is that of the split. Pulsar itself gives no reason.
+        """
+        algorithm = query["splitAlgorithmName"]
+        listed = None
+        with suppress(BrokerError):
+            listed = self._listed(bundle)
+        if listed is None or algorithm == RANGE:
+            return None
+        if len(listed) < FEWEST_LISTED:
+            return (
+                f"Pulsar lists {len(listed)} topics of it, and {algorithm} cuts between topics; "
+                f"{RANGE} cuts it all the same"
+            )
+        if algorithm == POSITIONS:
+            return "no position is inside of it"
+        if algorithm == FLOW:
+            return (
+                f"{algorithm} cuts between its {len(listed)} topics only where their traffic is "
+                "above Pulsar's own limits of a bundle (loadBalancerNamespaceBundleMaxMsgRate, "
+                "…MaxBandwidthMbytes)"
+            )
+        return f"{algorithm} finds no position between its {len(listed)} topics"
 
     def _listed(self, bundle: BundleRange) -> list[str] | None:
         """Return the topics of a bundle that Pulsar lists; None: the broker doesn't know."""
