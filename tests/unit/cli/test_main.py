@@ -212,6 +212,7 @@ A_VALUE = {
     "observe|approve|act": "act",
     "NAME": "eu-1",
     "FILE": __file__,
+    "ID": "7",
 }
 
 
