@@ -33,6 +33,9 @@ from lb_stream.contracts.reports import Heartbeat
 
 log = logging.getLogger(__name__)
 
+BALANCING_MAX_AGE_S = 60.0
+"""How long heartbeats repeat what was read last of a broker's own balancing, if a reading fails."""
+
 OnReport = Callable[[str, JsonReport], None]
 """Called with a broker and its report."""
 
@@ -67,8 +70,10 @@ class Reporter:
         self._forced: set[str] = set()
         # Brokers whose last record did not reach Kafka.
         self._unsent: set[str] = set()
-        # Broker → settings by which its own cluster balances, as last read.
-        self._own_balancing: dict[str, list[str]] = {}
+        # Broker → settings by which its own cluster balances, and when (s) they were read.
+        self._own_balancing: dict[str, tuple[list[str], float]] = {}
+        # Brokers that don't answer.
+        self._silent: set[str] = set()
 
     def force_next_report(self, brokers: Iterable[str]) -> None:
         """Send the next report of these brokers even if it says nothing new."""
@@ -127,15 +132,23 @@ class Reporter:
     def read_own_balancing(self, broker: str) -> None:
         """Read the settings with which a broker's own load manager balances.
 
-        Heartbeats carry them. They are read apart, because a leader may be slow to answer.
+        Heartbeats carry them. They are read apart, because a leader may be slow to answer. A broker
+        that gives no report may answer this question all the same.
         """
         adapter = self._adapters[broker]
-        if not isinstance(adapter, BalancedAdapter) or broker in self._troubles:
+        if not isinstance(adapter, BalancedAdapter) or broker in self._silent:
             return
         try:
-            self._own_balancing[broker] = list(adapter.balances())
-        except BrokerError as error:  # heartbeats repeat what was read last
+            self._own_balancing[broker] = list(adapter.balances()), time.monotonic()
+        except BrokerError as error:  # heartbeats repeat what was read last, for a while
             log.info("whether the load manager of %s balances is unknown: %s", broker, error)
+
+    def _recent_balancing(self, broker: str) -> list[str] | None:
+        """Return the settings with which a broker's own load manager balances; None: not known."""
+        if not isinstance(self._adapters[broker], BalancedAdapter):
+            return []
+        keys, read_at = self._own_balancing.get(broker, (None, 0.0))
+        return keys if time.monotonic() - read_at < BALANCING_MAX_AGE_S else None
 
     def send_heartbeat(self, broker: str) -> None:
         """Send a heartbeat of a broker, if the broker is alive."""
@@ -146,12 +159,14 @@ class Reporter:
             log.exception("whether %s is alive is unknown", broker)
             return
         if not alive:
+            self._silent.add(broker)
             self.note_trouble(broker, "does not answer: no heartbeat is sent for it")
             return
+        self._silent.discard(broker)
         sent_ms = wall_clock_ms()
         heartbeat = Heartbeat(
             sent_ms=sent_ms,
-            balances=self._own_balancing.get(broker, []),
+            balances=self._recent_balancing(broker),
             merges=isinstance(adapter, MergingAdapter),
         )
         future = self.send(broker, heartbeat.to_json(), "heartbeat")

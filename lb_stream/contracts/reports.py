@@ -179,10 +179,11 @@ class Heartbeat(OwnRecord):
     """
 
     sent_ms: Millis = 0
-    balances: list[Annotated[str, Field(max_length=100)]] = Field(
+    balances: (
+        Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=10)] | None
+    ) = Field(
         [],
-        max_length=10,
-        description="settings by which the broker's own cluster balances too",
+        description="settings by which the broker's own cluster balances too; null: not known",
     )
     merges: bool = Field(
         False,

@@ -24,6 +24,7 @@ from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.round.decide import Inbox
+from lb_stream.core.round.observe import list_self_balancing
 from lb_stream.settings.load_managers import CLASS_KEYS
 from lb_stream.settings.names import list_models, normalise_names, to_our_name
 from lb_stream.settings.resolve import (
@@ -55,7 +56,8 @@ def apply_setting_commands(own: GivenSettings, memory: Memory, inbox: Inbox) -> 
     about_settings = tuple(filter(_is_about_settings, inbox.commands))
     if about_settings:
         responder = CommandResponder(memory.operator_state, pending=memory.pending)
-        change = SettingsChange(responder, own, memory.balances)
+        balances = list_self_balancing(memory, inbox)
+        change = SettingsChange(responder, own, balances, inbox.caught_up)
         for received in responder.new(about_settings):
             responder.take(received, _effect(received.command, change))
         others = tuple(received for received in inbox.commands if not _is_about_settings(received))
@@ -81,12 +83,14 @@ class SettingsChange:
     """What a command that changes settings works with.
 
     `own`: the job's own settings for the cluster. `balances`: broker whose cluster also balances by
-    itself → the settings by which it does.
+    itself → the settings by which it does, by the heartbeats so far. `caught_up`: the heartbeats
+    from before the job's start are among them.
     """
 
     responder: CommandResponder
     own: GivenSettings
     balances: Mapping[str, Sequence[str]]
+    caught_up: bool
 
     @property
     def overrides(self) -> dict[str, object]:
@@ -133,9 +137,16 @@ class SettingsChange:
         if not self.balances:
             return ""
         keys = sorted({key for settings in self.balances.values() for key in settings})
+        where = f"{', '.join(keys)} on at {named(self.balances)}"
+        if not self.caught_up:
+            return (
+                "; whether the cluster also balances by itself is not known yet: it does by the "
+                f"heartbeats read so far ({where}), and later ones from before the job's start "
+                "have not been read"
+            )
         return (
-            f"; but the cluster also balances by itself ({', '.join(keys)} on at "
-            f"{named(self.balances)}): agents refuse to act until that is off"
+            "; but by the last heartbeats, which may be some seconds old, the cluster also "
+            f"balances by itself ({where}): agents refuse to act until that is off"
         )
 
 

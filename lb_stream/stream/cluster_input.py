@@ -94,10 +94,11 @@ class ClusterInput:
     def balances(self, memory: Memory) -> dict[str, tuple[str, ...]]:
         """Return broker → settings with which its own load manager balances, from heartbeats.
 
-        Only brokers that balance, or that are in the memory's `balances`.
+        Only brokers that balance, or that are in the memory's `balances`. Empty: the broker doesn't
+        balance, or its agent doesn't know.
         """
         return {
-            beat["broker"]: tuple(json.loads(beat["payload"]).get("balances", ()))
+            beat["broker"]: tuple(json.loads(beat["payload"]).get("balances") or ())
             for beat in _events_of_kind(self.events, "heartbeat")
             if beat["broker"] in memory.balances or '"balances":["' in beat["payload"]
         }

@@ -548,6 +548,19 @@ def test_a_cluster_without_load_balancing_balances_nothing_by_itself(cluster: Fa
     cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
 
 
+def test_a_look_for_pulsars_own_balancing_is_at_most_ten_seconds_old(cluster: FakeCluster) -> None:
+    """It took the broker's settings from another look, which may have been as old again."""
+    clock = Clock()
+    guard = cluster.adapter(0, clock=clock).guard
+    assert guard.active_balancers() == {}
+    clock.now_s += 9.5
+    guard.forget()
+    guard.runtime()
+    cluster.runtimes[0]["loadBalancerSheddingEnabled"] = "true"
+    clock.now_s += 0.5
+    assert list(guard.active_balancers()) == ["loadBalancerSheddingEnabled"]
+
+
 def test_settings_that_change_count_within_ten_seconds(cluster: FakeCluster) -> None:
     clock = Clock()
     adapter = cluster.adapter(0, clock=clock)

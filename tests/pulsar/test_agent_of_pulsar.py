@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from lb_stream.agent import Agent, AgentConfig, AgentVerdict, SplitWatch
+from lb_stream.agent.reporter import BALANCING_MAX_AGE_S
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.reports import Ack, Heartbeat, SplitAsk
 from lb_stream.core.model.memory import Memory
@@ -210,6 +212,53 @@ def test_heartbeats_tell_what_pulsar_balances_by_itself_as_it_was_when_the_last_
         told.agent.reporter.send_heartbeat(told.adapter.name)
         beats.append(json.loads(told.sent[-1][1])["balances"])
     assert beats == [[key], [key], []]
+
+
+def test_heartbeats_do_not_repeat_for_long_what_cannot_be_read_any_more(
+    cluster: FakeCluster, agent: Callable[[int], Told], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster counted as balancing by itself long after both keys were off."""
+    told, key = agent(0), "loadBalancerSheddingEnabled"
+    reporter, clock = told.agent.reporter, [100.0]
+    monkeypatch.setattr(
+        "lb_stream.agent.reporter.time", SimpleNamespace(monotonic=lambda: clock[0])
+    )
+    cluster.runtimes[0][key] = "true"
+    beats = []
+    reporter.send_heartbeat(told.adapter.name)  # nothing has been read yet
+    beats.append(json.loads(told.sent[-1][1])["balances"])
+    for later_s in (0, BALANCING_MAX_AGE_S - 1, 1):
+        clock[0] += later_s
+        reporter.read_own_balancing(told.adapter.name)
+        cluster.before = lambda call: (500, b"", {}) if call.path.endswith("runtime") else None
+        told.adapter.guard.forget()
+        reporter.send_heartbeat(told.adapter.name)
+        beats.append(json.loads(told.sent[-1][1])["balances"])
+    assert beats == [None, [key], [key], None]
+
+
+def test_a_broker_that_gives_no_report_is_still_asked_whether_pulsar_balances(
+    cluster: FakeCluster, agent: Callable[[int], Told]
+) -> None:
+    told, key = agent(0), "loadBalancerSheddingEnabled"
+    cluster.before = lambda call: (500, b"", {}) if call.path.endswith("load-report") else None
+    beats = []
+    for switched in ("true", "false"):
+        cluster.runtimes[0][key] = switched
+        told.adapter.guard.forget()
+        told.agent.reporter.send_report(told.adapter.name)
+        told.agent.reporter.read_own_balancing(told.adapter.name)
+        told.agent.reporter.send_heartbeat(told.adapter.name)
+        beats.append(json.loads(told.sent[-1][1])["balances"])
+    assert beats == [[key], []]
+
+
+def test_a_heartbeat_of_an_agent_that_does_not_know_ends_what_the_round_has_heard() -> None:
+    payload = parse_agent_record("heartbeat", Heartbeat(balances=None).to_json().encode())
+    event = {"kind": "heartbeat", "broker": "a:1", "append_ms": 1, "partition": 0, "offset": 1}
+    arrived = ClusterInput("eu-1", [], [event | {"payload": payload}], (), [], forgotten=False)
+    assert arrived.balances(Memory(balances={"a:1": ("key",)})) == {"a:1": ()}
+    assert arrived.balances(Memory()) == {}
 
 
 def test_the_round_hears_of_brokers_that_balance_by_themselves_and_of_those_that_did() -> None:

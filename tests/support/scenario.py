@@ -384,7 +384,9 @@ class Cluster:
             tuple(self.acks),
             self.caught_up,
             tuple(self.commands),
-            balances=self.balancing,
+            balances={
+                broker: keys for broker, keys in self.balancing.items() if broker not in self.silent
+            },
             merging=self.merging,
         )
         done = decide_with(view, self.memory, inbox, settings)

@@ -59,8 +59,12 @@ class SettingsGuard:
         """Return the broker's settings in force, at most MAX_AGE_S old. Raises AdminError."""
         runtime = self._runtime
         if runtime is None or self._clock() - self._read_at >= MAX_AGE_S:
-            self._runtime = runtime = _get_object(self._admin, RUNTIME)
-            self._read_at = self._clock()
+            return self._read_runtime()
+        return runtime
+
+    def _read_runtime(self) -> dict[str, object]:
+        self._runtime = runtime = _get_object(self._admin, RUNTIME)
+        self._read_at = self._clock()
         return runtime
 
     def dynamic_keys(self) -> frozenset[str]:
@@ -75,7 +79,8 @@ class SettingsGuard:
         self._runtime = self._active = None
 
     def active_balancers(self) -> dict[str, str]:
-        """Return key → a broker where it is on, of the keys that must be false.
+        """Return key → a broker where it is on, of the keys that must be false, by a look that is at
+        most MAX_AGE_S old.
 
         Raises AdminError.
         """
@@ -112,7 +117,7 @@ class SettingsGuard:
 
     def _read_active_balancers(self) -> dict[str, str]:
         broker = self._admin.settings.broker
-        active = {key: broker for key in find_active_balancers(self.runtime())}
+        active = {key: broker for key in find_active_balancers(self._read_runtime())}
         leader = self._leader()
         if leader is not None:
             active |= {

@@ -115,11 +115,20 @@ def _find_self_balancing(
 
     Their agents' last heartbeats have these settings.
     """
+    known = list_self_balancing(memory, inbox)
+    return {broker: keys for broker, keys in known.items() if broker in view.brokers.names}
+
+
+def list_self_balancing(memory: Memory, inbox: Inbox) -> dict[str, tuple[str, ...]]:
+    """Return the brokers that balance themselves → the settings that make it so, sorted.
+
+    A broker that has died or departed since its last heartbeat does not balance any more.
+    """
     known = {**memory.balances, **inbox.balances}
     return {
         broker: known[broker]
         for broker in sorted(known)
-        if known[broker] and broker in view.brokers.names
+        if known[broker] and (broker in inbox.balances or broker not in memory.dead)
     }
 
 
