@@ -220,7 +220,8 @@ class FakeCluster:
                 "brokerUrl": f"pulsar://x:{owner}",
                 "httpUrl": f"http://{self.names[owner]}",
                 "brokerUrlSsl": "",
-            },
+            }
+            | ({} if self.version.startswith("4.") else {"brokerId": self.names[owner]}),
             {},
         )
 
@@ -232,7 +233,11 @@ class FakeCluster:
             for name in self.reported[broker]
         }
         # Numbers as Java writes them, which no Python would.
-        head = b'{"webServiceUrl":"http://x:8080","cpu":{"usage":1.5214729790815713E-7,"limit":100.0},"lastUpdate":1795270116153,"lastStats":'
+        named = "" if self.version.startswith("4.") else f'"brokerId":"{self.names[broker]}",'
+        head = (
+            f"{{{named}".encode()
+            + b'"webServiceUrl":"http://x:8080","cpu":{"usage":1.5214729790815713E-7,"limit":100.0},"lastUpdate":1795270116153,"lastStats":'
+        )
         return (
             200,
             head

@@ -16,8 +16,9 @@ from lb_stream.agent import (
     SplittingAdapter,
     TransferringAdapter,
 )
-from lb_stream.agent.pulsar.admin import AdminError
+from lb_stream.agent.pulsar.admin import AdminClient, AdminError, AdminSettings
 from lb_stream.agent.pulsar.guard import SettingsGuard
+from lb_stream.agent.pulsar.report import find_broker_id
 from lb_stream.core.model.topics import topic_hash
 from tests.pulsar.fake_cluster import NAMESPACE, Call, FakeCluster, Reply, fake_cluster
 from tests.support.wordings import check_wording
@@ -344,6 +345,26 @@ def test_a_report_that_names_a_split_bundle_is_kept_back_too(cluster: FakeCluste
         *(f"{NAMESPACE}/{half}" for half in HALVES),
         cluster.bundle(4),
     ]
+
+
+@pytest.mark.parametrize("version", ["4.2.4", "5.0.1"])
+def test_the_brokers_id_is_read_from_its_report_where_that_gives_one(version: str) -> None:
+    with fake_cluster(version=version) as cluster:
+        admin = AdminClient(
+            AdminSettings(f"http://{cluster.names[1]}".replace("127.0.0.1", "[::1]"))
+        )
+        assert find_broker_id(admin) is None  # does not answer there
+        admin = AdminClient(AdminSettings(f"http://{cluster.names[1]}"))
+        assert find_broker_id(admin) == (cluster.names[1] if version == "5.0.1" else None)
+
+
+def test_the_report_of_another_broker_is_not_sent_under_this_ones_name(
+    cluster: FakeCluster,
+) -> None:
+    """As behind an address that leads to any broker."""
+    wrong = cluster.adapter(1, broker=cluster.names[0])
+    with pytest.raises(BrokerError, match=f"names {cluster.names[1]} as its broker"):
+        wrong.report()
 
 
 # --- splits ---

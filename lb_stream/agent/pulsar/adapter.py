@@ -24,7 +24,7 @@ from lb_stream.agent.pulsar.guard import SettingsGuard
 from lb_stream.agent.pulsar.load_data import LoadDataCompleter
 from lb_stream.agent.pulsar.namespaces import bundle_boundaries, read_cluster
 from lb_stream.agent.pulsar.peers import Peers, is_answering
-from lb_stream.agent.pulsar.report import ReportCheck
+from lb_stream.agent.pulsar.report import LOAD_REPORT, ReportCheck
 from lb_stream.agent.pulsar.stats import BundleTraffic, read_bundles
 from lb_stream.contracts.balancer import MANAGER_CLASSES
 from lb_stream.contracts.namespaces import ClusterNamespaces
@@ -33,7 +33,6 @@ from lb_stream.core.model.names import BundleRange, is_system_bundle, parse_bund
 from lb_stream.core.model.releases import parse_version
 from lb_stream.core.splitting import Algorithms, Topics
 
-LOAD_REPORT = "/admin/v2/broker-stats/load-report"
 VERSION = "/admin/v2/brokers/version"
 LONGEST_VERSION = 100
 SETTLE_S = 5.0
@@ -83,7 +82,7 @@ class PulsarAdapter:
         self.guard = SettingsGuard(admin, clock)
         self._peers = Peers(admin, self._broker)
         self._cuts = BundleCuts(admin, algorithms)
-        self._report_check = ReportCheck(clock)
+        self._report_check = ReportCheck(self._broker, clock)
         self._completer = LoadDataCompleter()
         self._is_verified = False  # whether the address is that of this broker
         self._traffic: dict[str, BundleTraffic] = {}  # by bundle, as `stats` last read it

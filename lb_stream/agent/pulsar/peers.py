@@ -59,6 +59,8 @@ class Peers:
         found = self._admin.parse("", answer)
         if not isinstance(found, dict):
             return None
+        if broker_id := found.get("brokerId"):  # since Pulsar 5.0
+            return str(broker_id)
         urls = [str(found.get(name) or "") for name in ("httpUrl", "httpUrlTls")]
         names = [urlsplit(url).netloc for url in urls if urlsplit(url).netloc]
         return self._broker if self._broker in names else next(iter(names), None)

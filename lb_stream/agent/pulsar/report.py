@@ -9,18 +9,37 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Set
 
-from lb_stream.agent.adapter import JsonReport
+from lb_stream.agent.adapter import BrokerError, JsonReport
+from lb_stream.agent.pulsar.admin import AdminClient, AdminError
 from lb_stream.core.model.names import is_system_bundle
 
 NAMING = ("lastStats", "bundleStats", "bundles")
 """Fields that name bundles: two with their statistics, one with a list of names."""
 
 
-class ReportCheck:
-    """Checks one broker's reports. `clock` gives seconds."""
+LOAD_REPORT = "/admin/v2/broker-stats/load-report"
+BROKER_ID = "brokerId"
+"""The field with the broker's id. Reports of Pulsar before 5.0 lack it."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+
+def find_broker_id(admin: AdminClient) -> str | None:
+    """Return the id in the report of the broker at an address; None: no report gives it.
+
+    Before 5.0 and under the extensible manager none does, nor while the broker doesn't answer.
+    """
+    try:
+        fields = admin.get_json(LOAD_REPORT)
+    except AdminError:
+        return None
+    found = fields.get(BROKER_ID) if isinstance(fields, dict) else None
+    return found if isinstance(found, str) and found else None
+
+
+class ReportCheck:
+    """Checks the reports of one broker, which has the id `broker`. `clock` gives seconds."""
+
+    def __init__(self, broker: str, clock: Callable[[], float]) -> None:
+        self._broker, self._clock = broker, clock
         self._held_since: float | None = None
         # Bundles that came by a decision, and that no report has named yet.
         self._taken: set[str] = set()
@@ -36,9 +55,16 @@ class ReportCheck:
         """Return the report if it names the owned bundles, else None, or a corrected report.
 
         It is held back (None) for `hold_s` seconds at most: new statistics may correct it, and its
-        load then includes the change. After that its bundles are corrected here.
+        load then includes the change. After that its bundles are corrected here. Raises BrokerError
+        for the report of another broker.
         """
         fields = json.loads(report)
+        broker = fields.get(BROKER_ID, self._broker)
+        if broker != self._broker:
+            raise BrokerError(
+                f"the report of {self._broker} names {broker} as its broker: give --admin-url an "
+                f"address of {self._broker} alone, or --broker {broker}"
+            )
         named = {
             name
             for field in NAMING

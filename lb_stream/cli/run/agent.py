@@ -163,7 +163,7 @@ def pulsar(
     clients = build_admin_clients(settings)
     load_data = _load_data(clients, service_url)
     algorithms = given.of_cluster(cluster).config.split_algorithms
-    adapters = _adapters(clients, broker, load_data, algorithms)
+    adapters = _adapters(clients, broker or _broker_ids(clients), load_data, algorithms)
     if len({adapter.name for adapter in adapters}) != len(adapters):
         raise CommandError("--admin-url or --broker: expected each broker once", 2)
     try:
@@ -214,7 +214,7 @@ def namespaces(
 
 def _adapters(
     clients: Sequence[AdminClient],
-    brokers: Sequence[str] | None = None,
+    brokers: Sequence[str | None] | None = None,
     load_data: LoadDataTopics | None = None,
     algorithms: Algorithms | None = None,
 ) -> list[PulsarAdapter]:
@@ -224,6 +224,13 @@ def _adapters(
         PulsarAdapter(client, name, load_data, algorithms=algorithms)
         for client, name in zip(clients, brokers or repeat(None, len(clients)), strict=True)
     ]
+
+
+def _broker_ids(clients: Sequence[AdminClient]) -> list[str | None]:
+    """Return the id of each broker as its report gives it; None: that of its address holds."""
+    from lb_stream.agent.pulsar.report import find_broker_id
+
+    return [find_broker_id(client) for client in clients]
 
 
 def _load_data(clients: Sequence[AdminClient], service_url: str | None) -> LoadDataTopics:

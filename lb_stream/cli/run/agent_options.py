@@ -21,7 +21,8 @@ BrokerIds = Annotated[
     typer.Option(
         "--broker",
         metavar="HOST:PORT",
-        help="The broker's id if it isn't HOST:PORT of its address; given once for each broker.",
+        help="The broker's id, given once for each broker. Default: the brokerId in its report "
+        "(since Pulsar 5.0), else HOST:PORT of its address.",
     ),
 ]
 ServiceUrl = Annotated[
