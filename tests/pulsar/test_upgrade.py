@@ -21,6 +21,7 @@ from tests.pulsar.real_cluster import (
     order,
     owners,
     rows,
+    unload,
 )
 from tests.pulsar.releases import RELEASE, Release
 from tests.pulsar.testbed import BROKERS, PATIENCE_S, PROJECT, Bed, started_bed
@@ -85,7 +86,7 @@ def test_each_broker_is_empty_when_it_stops_while_a_cluster_is_upgraded_or_taken
 def change(
     bed: Bed, pipeline: Pipeline, number: int, release: Release, tell: Callable[[str], None]
 ) -> None:
-    """Drain a broker, start it as another release, and end the drain."""
+    """Drain a broker, start it as another release, end the drain, and move a bundle to it."""
     name, asked = bed.names[number - 1], number % BROKERS + 1
     wait_until(
         lambda: {row["broker"] for row in rows(pipeline, "broker_loads")} >= set(bed.names),
@@ -102,4 +103,15 @@ def change(
     wait_until(lambda: bed.leader(asked) is not None, "a leader", PATIENCE_S)
     undrained = order(pipeline, "brokers", "undrain", name, *timeout)
     assert undrained.code == 0, (undrained, agent_log(pipeline))
-    tell(f"{name} runs {release.version}")
+    wait_until(lambda: is_alive(pipeline, name), f"{name} to count as alive", PATIENCE_S)
+    topic = next(topic for topic in TOPICS if bed.owner_of(topic, asked) not in (None, name))
+    moved = unload(pipeline, bed.bundle_of(topic, asked), name, *timeout)
+    assert moved.code == 0, (moved, agent_log(pipeline))
+    assert bed.owner_of(topic, asked) == name
+    tell(f"{name} runs {release.version}: {moved.out.strip()}")
+
+
+def is_alive(pipeline: Pipeline, broker: str) -> bool:
+    """Whether the last round counted the broker as running."""
+    loads = [row for row in rows(pipeline, "broker_loads") if row["broker"] == broker]
+    return bool(loads) and max(loads, key=lambda row: row["seq"])["alive"]
