@@ -306,6 +306,7 @@ def test_a_report_that_still_names_what_was_given_up_is_kept_back_until_the_stat
     cluster: FakeCluster,
 ) -> None:
     adapter = cluster.adapter(0)
+    adapter.report()
     adapter.transfer(cluster.bundle(0), cluster.names[1])
     assert adapter.report() == []
     cluster.take_statistics()
@@ -318,8 +319,9 @@ def test_a_report_that_still_names_what_was_given_up_is_kept_back_until_the_stat
 def test_a_report_that_does_not_name_yet_what_was_taken_is_kept_back_too(
     cluster: FakeCluster,
 ) -> None:
-    cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
     adapter = cluster.adapter(1)
+    adapter.report()
+    cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
     adapter.acquire(cluster.bundle(0))
     assert adapter.report() == []
     cluster.take_statistics()
@@ -336,6 +338,7 @@ def test_a_bundle_that_came_back_is_reported_again(cluster: FakeCluster) -> None
 
 def test_a_report_that_names_a_split_bundle_is_kept_back_too(cluster: FakeCluster) -> None:
     adapter = cluster.adapter(0)
+    adapter.report()
     adapter.split(cluster.bundle(0), [], "range_equally_divide")
     assert adapter.report() == []
     cluster.take_statistics()

@@ -41,6 +41,7 @@ class ReportCheck:
     def __init__(self, broker: str, clock: Callable[[], float]) -> None:
         self._broker, self._clock = broker, clock
         self._held_since: float | None = None
+        self._has_reported = False
         # Bundles that came by a decision, and that no report has named yet.
         self._taken: set[str] = set()
 
@@ -55,8 +56,9 @@ class ReportCheck:
         """Return the report if it names the owned bundles, else None, or a corrected report.
 
         It is held back (None) for `hold_s` seconds at most: new statistics may correct it, and its
-        load then includes the change. After that its bundles are corrected here. Raises BrokerError
-        for the report of another broker.
+        load then includes the change. After that its bundles are corrected here, and at once in the
+        first report: without it the balancer may not know the broker. Raises BrokerError for the
+        report of another broker.
         """
         fields = json.loads(report)
         broker = fields.get(BROKER_ID, self._broker)
@@ -73,14 +75,14 @@ class ReportCheck:
         }
         self._taken = (self._taken & owned) - named
         if named <= owned and not self._taken:
-            self._held_since = None
+            self._held_since, self._has_reported = None, True
             return report
         now = self._clock()
         if self._held_since is None:
             self._held_since = now
-        if now - self._held_since < hold_s:
+        if self._has_reported and now - self._held_since < hold_s:
             return None
-        self._held_since = None
+        self._held_since, self._has_reported = None, True
         return json.dumps(_correct(fields, named - owned, self._taken)).encode()
 
 
