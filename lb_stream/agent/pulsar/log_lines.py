@@ -138,9 +138,10 @@ def _parse_json(text: str) -> LogLine | None:
 
 
 def _flatten(fields: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Yield name and value of all fields that are no objects, at any depth."""
+    """Yield name and value of all fields at any depth, an object as Java writes a map, too."""
     for name, value in fields.items():
         if isinstance(value, dict):
+            yield name, "{" + ", ".join(f"{key}={value[key]}" for key in value) + "}"
             yield from _flatten(value)
         else:
             yield name, str(value)

@@ -146,3 +146,18 @@ def test_a_pair_whose_difference_is_too_small_to_move_is_read() -> None:
     )
     (only,) = parse_passes([(1_000, text)])
     assert (only.too_little, only.partners) == ({"a:1"}, {"a:1": "b:1"})
+
+
+def test_values_that_a_json_layout_writes_as_objects_are_read() -> None:
+    """As log4j's LogstashJsonEventLayoutV1 does."""
+    values = {"brokerHitCountForHigh": {}, "brokerHitCountForLow": {"a:1": 3, "b:1": 3}}
+    fields = {
+        "mdc": values,
+        "message": "Broker hit counts",
+        "@timestamp": "2026-11-27T16:22:13.963+0000",
+        "logger_name": "org.apache.pulsar.broker.loadbalance.impl.AvgShedder",
+    }
+    line = parse_line(json.dumps(fields))
+    assert line is not None and line.at_ms == 1795796533963
+    (only,) = parse_passes([(line.at_ms, line.text)])
+    assert only.hits == {"a:1": (3, 0), "b:1": (3, 0)}
