@@ -69,7 +69,7 @@ def compare(
     command: Sequence[str], kind: str, count: int, seed: int, profile: str = PULSAR_4_0
 ) -> tuple[int, list[tuple[Case, str]]]:
     """How many cases of a kind were tried, and those that differ with the first difference."""
-    asked = cases(kind, count, seed)
+    asked = cases(kind, count, seed, profile)
     found = []
     for case, wanted in zip(asked, reference_answers(command, asked), strict=True):
         laid = in_the_order_of(case, wanted)

@@ -3,7 +3,7 @@ cases have.
 
 Figures come from coarse grids, so that ties, zeros and exact limits are met often. Left out, as in
 the recorded cases: what Pulsar's own classes answer by chance (ties inside the quick-select of top
-bundles, AvgShedder's scores less than a point apart).
+bundles; of 4.0, AvgShedder's scores less than a point apart).
 """
 
 from __future__ import annotations
@@ -176,12 +176,13 @@ def rounds(one: st.SearchStrategy[Case], most: int = 3) -> st.SearchStrategy[lis
 # --- kinds ---
 
 
-def _shedder(
+def shedder_cases(
     kind: str,
     keys: Mapping[str, Sequence[Any]],
     broker: st.SearchStrategy[Case] | None = None,
     **more: Any,
 ) -> st.SearchStrategy[Case]:
+    """Cases of a modular shedder, with some of these keys."""
     given = load_data(resources(heap=False) if broker is None else broker)
     one = st.builds(
         lambda loads: loads | {"emitBundleOrder": True, "activeBrokers": [*loads["brokers"]]}, given
@@ -615,10 +616,10 @@ KINDS: dict[str, st.SearchStrategy[Case]] = {
             ),
         }
     ),
-    "overload": _shedder(
+    "overload": shedder_cases(
         "overload", {"loadBalancerBrokerOverloadedThresholdPercentage": [30, 60, 75, 80, 85, 95]}
     ),
-    "threshold": _shedder(
+    "threshold": shedder_cases(
         "threshold",
         {
             "loadBalancerBrokerThresholdShedderPercentage": [0, 5, 10, 20, 25],
@@ -627,7 +628,7 @@ KINDS: dict[str, st.SearchStrategy[Case]] = {
             "lowerBoundarySheddingEnabled": [True, False],
         },
     ),
-    "uniform": _shedder(
+    "uniform": shedder_cases(
         "uniform",
         {
             "loadBalancerMsgRateDifferenceShedderThreshold": [-1, 0, 10, 50, 1000],
@@ -638,8 +639,8 @@ KINDS: dict[str, st.SearchStrategy[Case]] = {
             "maxUnloadBundleNumPerShedding": [-1, 0, 1, 3],
         },
     ),
-    "avg": _shedder("avg", AVG_KEYS, whole_steps).map(_without_weights),
-    "place_avg": _shedder("place_avg", AVG_KEYS, whole_steps)
+    "avg": shedder_cases("avg", AVG_KEYS, whole_steps).map(_without_weights),
+    "place_avg": shedder_cases("place_avg", AVG_KEYS, whole_steps)
     .map(_without_weights)
     .flatmap(_placing),
     "place_least_long_term": _placement("place_least_long_term").flatmap(_preallocating),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -17,6 +17,7 @@ from tests.conformance.generated import (
     Draw,
     bundle_data,
     config,
+    counts,
     dealt,
     four,
     load_data,
@@ -26,38 +27,71 @@ from tests.conformance.generated import (
     percent,
     resources,
     session_stats,
+    shedder_cases,
     topics_of,
     whole_steps,
 )
+from tests.conformance.registry import PULSAR_4_0
 
-CLASSES = "org.apache.pulsar.broker.loadbalance.impl."
+PACKAGE = "org.apache.pulsar.broker.loadbalance."
+CLASSES = f"{PACKAGE}impl."
 SPACES = ["t/n0", "t/n1", "t/n2"]
+NEW = ["t/n0/0x08000000_0x0c000000"]
+"""A bundle that no report names."""
 
 
 @st.composite
 def _avg_plan(draw: Draw) -> Case:
-    """Rounds of AvgShedder, and placements between which loads change and brokers go."""
-    keys = AVG_KEYS | {"loadBalancerBrokerOverloadedThresholdPercentage": [30, 60, 85]}
+    """Rounds of AvgShedder, and placements between which loads change and brokers go.
+
+    Half of the steps are about bundles of the broker that sheds: without its partner, which the
+    plan names, without both, or with a partner that has become hot.
+    """
+    keys = AVG_KEYS | {
+        "loadBalancerBrokerOverloadedThresholdPercentage": [30, 60, 85],
+        "loadBalancerAvgShedderHitCountHighThreshold": [1, 1, 2],
+        "loadBalancerAvgShedderHitCountLowThreshold": [1, 2],
+        "minUnloadMessage": [0, 0, 100],
+        "minUnloadMessageThroughput": [0],
+    }
     given = []
     for _ in range(draw(st.integers(1, 3))):
         one = draw(load_data(whole_steps, 2))
-        names, bundles = [*one["brokers"]], [*one["bundleData"]]
+        brokers = one["brokers"]
+        names, bundles = (
+            sorted(brokers, key=lambda name: brokers[name]["cpu"][0]),
+            [*one["bundleData"]],
+        )
+        partner, hot = names[0], names[-1]
+        of_hot = [bundle for bundle in bundles if bundle in brokers[hot]["bundles"]]
         steps: list[Case] = []
-        for _ in range(draw(st.integers(0, 6)) if bundles else 0):
+        for _ in range(draw(st.integers(0, 8)) if bundles else 0):
+            gone = draw(st.sampled_from([[], [], [], [partner], [hot, partner], names[:-1]]))
             step: Case = {
-                "bundle": draw(st.sampled_from(bundles)),
-                "candidates": [name for name in names if draw(st.integers(0, 4))],
+                "bundle": draw(st.sampled_from(bundles + of_hot * 3)),
+                "candidates": [
+                    name for name in names if name not in gone and draw(st.integers(0, 7))
+                ],
             }
-            if draw(st.integers(0, 4)) == 0:
-                hot = draw(st.sampled_from(names))
-                step["brokers"] = {hot: one["brokers"][hot] | {"cpu": [draw(percent), 100]}}
+            if draw(st.integers(0, 2)) == 0:
+                heated = draw(st.sampled_from([partner, *names]))
+                step["brokers"] = {heated: brokers[heated] | {"cpu": [draw(percent), 100]}}
             if draw(st.integers(0, 6)) == 0:
-                step["gone"] = [draw(st.sampled_from(names))]
-            steps.append({"completed": True} if draw(st.integers(0, 9)) == 0 else step)
+                step["gone"] = [draw(st.sampled_from([partner, *names]))]
+            steps.append({"completed": True} if draw(st.integers(0, 11)) == 0 else step)
         shed = {} if draw(st.integers(0, 4)) else {"shed": False}
         given.append(one | {"steps": steps, "activeBrokers": names} | shed)
-    own = {name: value for name, value in draw(config(**keys)).items() if name not in WEIGHTS}
+    own = _pick(draw, keys, "loadBalancerBrokerOverloadedThresholdPercentage")
     return {"kind": "avg_plan", "config": own, "rounds": given}
+
+
+def _pick(draw: Draw, keys: Mapping[str, Sequence[Any]], *maybe: str) -> Case:
+    """Draw a value of each key; those of `maybe` may be left out."""
+    return {
+        name: draw(st.sampled_from(values))
+        for name, values in keys.items()
+        if name not in maybe or draw(st.booleans())
+    }
 
 
 @st.composite
@@ -100,7 +134,8 @@ def _manager_shed(draw: Draw) -> Case:
         given.append(
             {"brokers": reports, "leaderOwned": []}
             | ({"forgetUnloads": True} if draw(st.booleans()) else {})
-            | ({"leaderUnloads": 1} if draw(st.integers(0, 7)) == 0 else {})
+            | ({"leaderUnloads": draw(counts)} if draw(st.integers(0, 7)) == 0 else {})
+            | ({"assign": names[:2] + NEW} if draw(st.integers(0, 3)) == 0 else {})
         )
     everything = [
         bundle
@@ -149,6 +184,12 @@ def _manager_start(draw: Draw) -> Case:
         "RoundRobinBrokerSelector",
         "Nope",
     ]
+    managers = ["", "no.such.Manager", "java.lang.String", "NoopLoadManager"]
+    managers += [f"impl.{name}" for name in ("ModularLoadManagerImpl", "SimpleLoadManagerImpl")]
+    if draw(st.integers(0, 4)) == 0:
+        manager = draw(st.sampled_from(managers))
+        name = manager if "." in manager.removeprefix("impl.") or not manager else PACKAGE + manager
+        return {"kind": "manager_start", "config": {"loadManagerClassName": name}}
     chosen = {
         "loadBalancerLoadSheddingStrategy": draw(st.sampled_from([None, *shedders])),
         "loadBalancerLoadPlacementStrategy": draw(st.sampled_from([None, *placements])),
@@ -160,12 +201,13 @@ def _manager_start(draw: Draw) -> Case:
 @st.composite
 def _isolation(draw: Draw) -> Case:
     """Policies whose expressions name hosts, ports, both, or nothing that is there."""
-    hosts = ["broker-0.pulsar", "broker-1.pulsar", "10.0.0.1", "[2001:db8::6]"]
+    hosts = ["broker-0.pulsar", "broker-1.pulsar", "10.0.0.1", "[2001:db8::6]", "[::1]"]
     brokers = [f"{host}:{port}" for host in hosts for port in ("8080", "8081", "x")]
     pattern = st.sampled_from(
         [
             *("broker-0.*", "broker-.*", "10\\.0\\.0\\.\\d+", ".*:8080", "broker-0\\.pulsar:.*"),
             *("broker-1\\.pulsar", "nobody", ".*", "10\\.0\\.0\\.1:8081", ".*2001.*:8080"),
+            *("\\[::1\\]:.*", "\\[?::1\\]?:8080", "::1:8080", "\\[::1\\]"),
         ]
     )
     policies = {
@@ -238,6 +280,72 @@ def _system_namespaces(draw: Draw) -> Case:
     return {"kind": "system_namespaces", "namespaces": draw(st.lists(name, min_size=1, max_size=9))}
 
 
+# --- more of the kinds that 4.0 has, too ---
+
+
+@st.composite
+def _excluding(draw: Draw, case: Case) -> Case:
+    """The case with excluded namespaces, now and then."""
+    if draw(st.integers(0, 2)):
+        excluded = draw(st.lists(st.sampled_from(SPACES), min_size=1, max_size=2, unique=True))
+        case["config"]["loadBalancerSheddingExcludedNamespaces"] = excluded
+    return case
+
+
+@st.composite
+def _with_own_namespaces(draw: Draw, case: Case) -> Case:
+    """The case with heartbeat and SLA-monitor bundles, of two parts and of three."""
+    for given in case["rounds"]:
+        for name, broker in given["brokers"].items():
+            if draw(st.integers(0, 3)) == 0:
+                space = draw(
+                    st.sampled_from(["pulsar", "sla-monitor", "pulsar/c", "sla-monitor/c"])
+                )
+                bundle = f"{space}/{name}/0x00000000_0xffffffff"
+                broker["bundles"] = [*broker["bundles"], bundle]
+                given["bundleData"][bundle] = draw(bundle_data)
+    return case
+
+
+@st.composite
+def _saturating(draw: Draw, case: Case) -> Case:
+    """The case with so much traffic, now and then, that 32 bits don't hold the need."""
+    if draw(st.integers(0, 3)):
+        return case
+    for given in case["rounds"]:
+        for broker in given["brokers"].values():
+            broker |= {name: broker[name] * 100_000 for name in TOTALS if name in broker}
+        for data in given["bundleData"].values():
+            data["short"] = [value * 100_000 for value in data["short"]]
+    return case
+
+
+@st.composite
+def _names_of_topics(draw: Draw, case: Case) -> Case:
+    """The case with a single topic of any domain, whose name may be none."""
+    local = draw(st.sampled_from(["orders", "a/b", "a/b/c", "é/x", "", " "]))
+    number, ends = draw(st.integers(0, 99)), ["0-7FFF", "0000-7fff", "8000-ffff", "2-1", "0-10000"]
+    end = draw(st.sampled_from(["", *(f"/{hashes}-{number}" for hashes in ends), "/0-1-x"]))
+    begin = draw(
+        st.sampled_from(
+            [
+                *(f"{domain}://t/n0/" for domain in ("persistent", "topic", "segment", "bogus")),
+                *("segment://t/n0/", "persistent://t/c/n0/", "topic://t/c/n0/", "t/c/n0/", "t/n0/"),
+                *("persistent://t$/n0/", "t/", "", "/", "segment://t/n 0/"),
+            ]
+        )
+    )
+    return case | {"topics": [begin + local + (end if begin.startswith("segment") else "")]}
+
+
+TOTALS = ("msgThroughputIn", "msgThroughputOut", "msgRateIn", "msgRateOut")
+SHEDDERS = {
+    "overload": KINDS["overload"],
+    "threshold": KINDS["threshold"],
+    "uniform": KINDS["uniform"].flatmap(_saturating),
+    # since 4.2 scores less than a point apart are in their order
+    "avg": shedder_cases("avg", AVG_KEYS),
+}
 KINDS_OF_RELEASES: dict[str, st.SearchStrategy[Case]] = {
     "avg_plan": _avg_plan(),
     "isolation": _isolation(),
@@ -252,7 +360,20 @@ KINDS_OF_RELEASES: dict[str, st.SearchStrategy[Case]] = {
 
 ALL_KINDS = KINDS | KINDS_OF_RELEASES
 
+SINCE_4_2: dict[str, st.SearchStrategy[Case]] = {
+    **{kind: made.flatmap(_with_own_namespaces) for kind, made in SHEDDERS.items()},
+    **{
+        kind: ALL_KINDS[kind].flatmap(_excluding)
+        for kind in ("transfer", "manager", "manager_shed", "top_bundles", "place_ext_manager")
+    },
+    "topic_hash": KINDS["topic_hash"].flatmap(
+        lambda case: st.one_of(st.just(case), _names_of_topics(case))
+    ),
+}
+"""Kinds of which releases since 4.2 are asked more than 4.0 → the strategy that makes some."""
 
-def cases(kind: str, count: int, begin: int) -> list[Case]:
-    """Make so many different cases of any kind; the same for the same `begin`."""
-    return make_cases(kind, ALL_KINDS[kind], count, begin)
+
+def cases(kind: str, count: int, begin: int, profile: str = PULSAR_4_0) -> list[Case]:
+    """Make so many different cases of any kind for a release; the same for the same `begin`."""
+    made = ALL_KINDS[kind] if profile == PULSAR_4_0 else SINCE_4_2.get(kind, ALL_KINDS[kind])
+    return make_cases(kind, made, count, begin)

@@ -10,7 +10,7 @@ import pytest
 import tests.conformance.adapters  # noqa: F401  registers them
 from tests.conformance import differential
 from tests.conformance.differential import in_the_order_of
-from tests.conformance.generated_releases import ALL_KINDS, cases
+from tests.conformance.generated_releases import ALL_KINDS, SINCE_4_2, cases
 from tests.conformance.registry import ADAPTERS, answer
 
 FEW = 8
@@ -20,12 +20,20 @@ def test_every_kind_of_case_is_generated() -> None:
     assert sorted(ALL_KINDS) == sorted(ADAPTERS)
 
 
-@pytest.mark.parametrize("kind", sorted(ALL_KINDS))
-def test_generated_cases_are_answered_and_come_again_for_the_same_seed(kind: str) -> None:
-    made = cases(kind, FEW, 1)
-    assert made == cases(kind, FEW, 1)
-    assert made != cases(kind, FEW, 2)
-    assert any("result" in answer(json.loads(json.dumps(case))) for case in made)
+KINDS_AND_PROFILES = [
+    *((kind, "pulsar-4.0") for kind in sorted(ALL_KINDS)),
+    *((kind, "pulsar-5.0") for kind in sorted(SINCE_4_2)),
+]
+
+
+@pytest.mark.parametrize(("kind", "profile"), KINDS_AND_PROFILES)
+def test_generated_cases_are_answered_and_come_again_for_the_same_seed(
+    kind: str, profile: str
+) -> None:
+    made = cases(kind, FEW, 1, profile)
+    assert made == cases(kind, FEW, 1, profile)
+    assert made != cases(kind, FEW, 2, profile)
+    assert any("result" in answer(json.loads(json.dumps(case)), profile) for case in made)
 
 
 def test_the_rows_of_a_repeated_round_lie_as_the_reference_laid_them_first() -> None:
@@ -68,7 +76,7 @@ def test_a_reference_that_decides_otherwise_is_told_with_the_case(
     }
     script = tmp_path / "reference.py"
     script.write_text(f"import sys\nsys.stdin.read()\nprint({json.dumps(wanted)!r})\n")
-    monkeypatch.setattr(differential, "cases", lambda kind, count, seed: [case])
+    monkeypatch.setattr(differential, "cases", lambda kind, count, seed, profile: [case])
     monkeypatch.setattr(
         sys, "argv", ["differential", f"{sys.executable} {script}", "--kind", "message_average"]
     )
