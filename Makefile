@@ -89,7 +89,7 @@ test-cluster: setup-dev ## a Spark cluster on machines made of namespaces while 
 check-kubernetes: $(KUBERNETES_STAMP) ## conf/deploy/kubernetes.yaml against the published schemas of Kubernetes (ARGS="--version 1.34" for an older one)
 	PYTHONPATH=$(KUBERNETES) $(BIN)/python -m kubernetes_validate --strict conf/deploy/kubernetes.yaml $(ARGS)
 
-differential: setup-dev ## generated cases to the core and to Pulsar's own classes, by the command REFERENCE (ARGS="--cases 2000 --seed 1"); last line JSON
+differential: setup-dev ## generated cases to the core and to Pulsar's own classes, by the command REFERENCE (ARGS="--cases 2000 --seed 1"; of another release: ARGS="--profile pulsar-5.0", and its classes behind REFERENCE); last line JSON
 	@command -v "$(firstword $(REFERENCE))" >/dev/null || { echo "differential: no command $(REFERENCE): give it, make differential REFERENCE=COMMAND" >&2; exit 2; }
 	$(BIN)/python -m tests.conformance.differential $(REFERENCE) $(ARGS)
 

@@ -37,11 +37,13 @@ from lb_stream.sim.simulation.policy import NONE
 
 LARGE = ("big_1000",)
 """Scenarios that take minutes each: only when they are named."""
+RELEASE = "pulsar-5.0"
+"""The profile whose own strategy differs from those of the others: AvgShedder by a plan."""
 
 
 def pairs() -> list[str]:
     """Every pair there is: a shedder with each placement of its manager; one that is a placement,
-    too, and the extensible one alone."""
+    too, and the extensible one alone; and what a release runs when nothing is set."""
     found = [NONE]
     placements = {
         "modular": [name for name in placement.names if name not in shedder.names],
@@ -55,7 +57,7 @@ def pairs() -> list[str]:
             if alone
             else [f"{name}+{other}" for other in placements[traits_of(shedder[name]).manager]]
         )
-    return found
+    return [*found, RELEASE]
 
 
 def played(folder: Path, policy: str) -> dict[str, Any]:

@@ -16,7 +16,12 @@ def test_every_pair_is_a_policy_and_no_two_are_the_same() -> None:
     assert (
         len(
             {
-                (config.balancer.enabled, config.shedder.name, config.placement.name)
+                (
+                    config.balancer.enabled,
+                    config.balancer.profile,
+                    config.shedder.name,
+                    config.placement.name,
+                )
                 for config in configs
             }
         )

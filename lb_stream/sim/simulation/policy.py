@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from lb_stream.contracts.balancer import PROFILES
 from lb_stream.contracts.keys import GivenSettings, SettingError
 from lb_stream.core.model.registry import Registry, Strategy, UnknownStrategyError
 from lb_stream.core.placement import placement, simple_placement
@@ -44,7 +45,7 @@ class Policy:
 def read_policy(name_or_file: str) -> Policy:
     """Read a policy by name or from a file of settings. Raises PolicyError.
 
-    Names: `Shedder+Placement`, one name for both, `none`. Files: TOML, or Pulsar's broker.conf. In
+    Names: `Shedder+Placement`, one name for both, a profile, `none`. Files: TOML, or Pulsar's broker.conf. In
     a TOML file the section [balancer] counts, and that of a cluster if it is the only one.
     """
     file = Path(name_or_file)
@@ -70,6 +71,8 @@ def _read_file(file: Path) -> Policy:
 def _build_named(name: str) -> Policy:
     if name == NONE:
         return Policy(name, {"enabled": False})
+    if name in PROFILES:
+        return Policy(name, {"profile": name})
     first, plus, second = name.partition("+")
     settings = _shedder_settings(first) | (_placement_settings(second) if plus else {})
     if not plus and first in placement.names:
