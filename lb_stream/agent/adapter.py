@@ -97,8 +97,11 @@ class MergingAdapter(BrokerAdapter, Protocol):
 class TransferringAdapter(BrokerAdapter, Protocol):
     """A broker that hands a bundle over to its destination, without an assign."""
 
-    def transfer(self, bundle: str, destination: str) -> None:
-        """Stop serving a bundle that the broker owns, and have the destination serve it."""
+    def transfer(self, bundle: str, destination: str) -> str:
+        """Stop serving a bundle that the broker owns, and have the destination serve it.
+
+        Return the detour that the bundle made, as its acknowledgement and outcome give it; "": none.
+        """
         ...
 
 

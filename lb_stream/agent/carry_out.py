@@ -72,7 +72,10 @@ def _act(adapter: BrokerAdapter, verdict: AgentVerdict, decision: Decision) -> A
         and decision.destination is not None
         and isinstance(adapter, TransferringAdapter)
     ):
-        adapter.transfer(decision.bundle, decision.destination)
+        detour = adapter.transfer(decision.bundle, decision.destination)
+        if detour:
+            log.info("%s reached %s %s", decision.bundle, decision.destination, detour)
+        return AgentVerdict("release", detour)
     elif verdict.action == "release":
         adapter.release(decision.bundle)
     elif verdict.action == "acquire":

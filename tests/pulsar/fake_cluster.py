@@ -200,7 +200,8 @@ class FakeCluster:
     def _lookup(self, call: Call, topic: str) -> Reply:
         """It has the bundle placed when nobody serves it.
 
-        A modular broker sends it on to the owner, or to who is to be that.
+        A modular broker sends it on to the owner, or to who is to be that; asked with authority, it
+        takes the bundle itself and leaves the named destination waiting.
         """
         point = topic_hash(f"non-persistent://{NAMESPACE}/{topic}")
         bounds = next(
@@ -209,10 +210,13 @@ class FakeCluster:
             if low <= point < high
         )
         owner = self.owners.get(bounds)
+        has_authority = self.manager == "modular" and call.query.get("authoritative") == "true"
+        if owner is None and has_authority:
+            owner = self.owners[bounds] = call.broker
         if owner is None and (owner := self.affinity.get(bounds, call.broker)) == call.broker:
             self.owners[bounds] = owner
             self.affinity.pop(bounds, None)
-        if owner != call.broker and self.manager == "modular":
+        if self.owners.get(bounds) is None and owner != call.broker:
             return self._to(owner, call, authoritative="true")
         return (
             200,

@@ -17,7 +17,8 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.settings.resolve import cluster_config
 from lb_stream.stream.cluster_input import ClusterInput
 from lb_stream.stream.records import parse_agent_record
-from tests.pulsar.fake_cluster import FakeCluster, fake_cluster
+from tests.pulsar.fake_cluster import Call, FakeCluster, Reply, fake_cluster
+from tests.support.wordings import check_wording
 
 FAR_MS = 4_000_000_000_000
 
@@ -80,6 +81,21 @@ def test_an_unload_is_carried_out_by_pulsar_and_its_assignment_finds_it_done(
     assignment = decision(cluster, kind="assign", source=None, decision_id="eu-1:43:0")
     assert agent(1).take(assignment).outcome == "acquired"
     assert len(cluster.acts()) == 1  # the assignment only looks
+
+
+def test_a_move_that_took_two_unloads_is_acknowledged_once_and_says_so(
+    cluster: FakeCluster, agent: Callable[[int], Told]
+) -> None:
+    def elsewhere_first(call: Call) -> Reply | None:
+        if call.method != "PUT" or cluster.owners[cluster.ranges[0]] != 0:
+            return None
+        cluster.owners[cluster.ranges[0]] = 2
+        return 204, b"", {}
+
+    cluster.before = elsewhere_first
+    ack = agent(0).take(decision(cluster))
+    assert ack.outcome == "released" and cluster.owners[cluster.ranges[0]] == 1
+    check_wording(ack.reason)
 
 
 def test_an_unload_that_names_no_destination_and_comes_back_is_told_as_failed(

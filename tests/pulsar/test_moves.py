@@ -51,6 +51,15 @@ def hook(cluster: FakeCluster, owner: int | None, times: int = 1, dies: int | No
     cluster.before = unloaded
 
 
+def has_authority(call: Call) -> bool:
+    """Whether a broker is asked to take a bundle that has no owner, without asking the leader."""
+    return call.path.startswith("/lookup/") and call.query.get("authoritative") == "true"
+
+
+def asked_to_unload(cluster: FakeCluster) -> list[int]:
+    return [call.broker for call in cluster.acts()]
+
+
 def test_a_bundle_stays_where_it_is_when_its_destination_does_not_answer(
     cluster: FakeCluster,
 ) -> None:
@@ -94,8 +103,78 @@ def test_a_bundle_that_another_lookup_has_placed_elsewhere_is_asked_for_once_mor
     cluster: FakeCluster,
 ) -> None:
     hook(cluster, owner=2)
-    cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
+    detour = cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
+    assert cluster.owners[cluster.ranges[0]] == 1 and asked_to_unload(cluster) == [0, 0, 2]
+    check_wording(detour)
+
+
+def test_a_bundle_that_the_leader_has_given_back_to_its_source_is_asked_for_once_more(
+    cluster: FakeCluster,
+) -> None:
+    hook(cluster, owner=0)
+    assert cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
     assert cluster.owners[cluster.ranges[0]] == 1
+
+
+def test_a_destination_takes_its_bundle_though_another_lookup_has_used_its_name_up(
+    cluster: FakeCluster,
+) -> None:
+    """A client's first lookup got the destination's name and is on its way; for each further one
+    the leader would draw a broker."""
+
+    def name_used_up(call: Call) -> Reply | None:
+        if call.method == "PUT" and call.broker == 0:
+            cluster.owners[cluster.ranges[0]] = None
+            cluster.affinity.clear()
+            return 204, b"", {}
+        return None
+
+    cluster.before = name_used_up
+    assert cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1]) == ""
+    assert cluster.owners[cluster.ranges[0]] == 1 and asked_to_unload(cluster) == [0]
+
+
+def test_a_destination_that_loses_to_another_broker_has_not_taken_the_bundle(
+    cluster: FakeCluster,
+) -> None:
+    """It answers 500 then, before any broker's lookup names the other one."""
+    hook(cluster, owner=None)
+    unload, lost = cluster.before, list[int]()
+
+    def lose_once(call: Call) -> Reply | None:
+        bounds = cluster.ranges[0]
+        if cluster.owners[bounds] is None and has_authority(call) and not lost:
+            lost.append(call.broker)
+            cluster.owners[bounds] = 2
+            return 500, {"reason": "Failed to acquire ownership for namespace bundle"}, {}
+        return unload(call)
+
+    cluster.before = lose_once
+    assert cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
+    assert lost == [1] and cluster.owners[cluster.ranges[0]] == 1
+
+
+def test_a_destination_that_names_the_former_owner_for_a_moment_is_asked_again(
+    cluster: FakeCluster,
+) -> None:
+    hook(cluster, owner=None)
+    unload, outdated = cluster.before, list[int]()
+
+    def late_news(call: Call) -> Reply | None:
+        if cluster.owners[cluster.ranges[0]] is None and has_authority(call) and len(outdated) < 3:
+            outdated.append(call.broker)
+            return 200, {"httpUrl": f"http://{cluster.names[0]}"}, {}
+        return unload(call)
+
+    cluster.before = late_news
+    assert cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1]) == ""
+    assert outdated == [1] * 3 and asked_to_unload(cluster) == [0]
+
+
+def test_an_extensible_destination_is_not_asked_to_take_a_bundle(extensible: FakeCluster) -> None:
+    extensible.adapter(0).transfer(extensible.bundle(0), extensible.names[1])
+    assert extensible.owners[extensible.ranges[0]] == 1
+    assert not any(map(has_authority, extensible.calls))
 
 
 def test_a_bundle_that_is_placed_elsewhere_again_is_a_failure_that_says_where(

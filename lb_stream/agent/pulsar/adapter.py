@@ -46,6 +46,10 @@ RETURN_S = 1.0
 Pulsar's own placement usually gives the bundle back within a quarter of a second.
 """
 LOOK_INTERVAL_S = 0.1
+TAKE_INTERVAL_S = 0.01
+"""How long to wait before a destination is asked again to take a bundle."""
+OUTDATED_S = 0.5
+"""How long a destination may name the former owner, or none, after an unload."""
 
 
 class LoadData(Protocol):
@@ -215,13 +219,12 @@ class PulsarAdapter:
 
     # --- decisions ---
 
-    def transfer(self, bundle: str, destination: str) -> None:
-        """Unload a bundle so that the destination serves it.
+    def transfer(self, bundle: str, destination: str) -> str:
+        """Unload a bundle so that the destination serves it; return its detour, "" for none.
 
-        The destination must answer, before and after. Pulsar keeps a destination for one lookup
-        only: another lookup at the same time may place the bundle elsewhere (apache/pulsar#24884).
-        Then the bundle is unloaded once more. Raises Refused before anything is changed, and
-        BrokerError after a failure.
+        The destination must answer, before and after. If another lookup places the bundle elsewhere
+        meanwhile (apache/pulsar#24884), it is unloaded once more. Raises Refused before anything is
+        changed, and BrokerError after a failure.
         """
         # What must hold before.
         if destination == self.name:  # modular: the bundle would come back; extensible: status 500
@@ -231,11 +234,11 @@ class PulsarAdapter:
             raise Refused(f"{destination} does not answer: {bundle} stays at {self.name}")
 
         # The unload, and a second one if the bundle went elsewhere.
-        self._unload(bundle, {"destinationBroker": destination})
-        owner = self._check_arrival(bundle, destination)
+        detour = ""
+        owner = self._hand_over(bundle, destination, self.name)
         if owner not in (None, destination):
-            self._unload_again(bundle, destination, f"{owner} has it")
-            owner = self._check_arrival(bundle, destination)
+            detour = f"at the second unload: after the first Pulsar placed it at {owner}"
+            owner = self._hand_over(bundle, destination, owner)
 
         # What must hold afterwards.
         if owner not in (None, destination):
@@ -245,13 +248,14 @@ class PulsarAdapter:
                 f"{bundle} is still at {self.name} {SETTLE_S:.0f} s after it was unloaded to "
                 f"{destination}"
             )
+        return detour
 
     def release(self, bundle: str) -> None:
         """Unload a bundle; Pulsar places it at the next lookup.
 
         Raises BrokerError if Pulsar gives it back to this broker.
         """
-        self._unload(bundle, {})
+        self._unload(bundle)
         self._sleep(RETURN_S)
         if self.owns(bundle):
             raise BrokerError(
@@ -341,8 +345,9 @@ class PulsarAdapter:
         bounds = f"0x{bundle.lower:08x}_0x{bundle.upper:08x}"
         return f"/admin/v2/namespaces/{quote(bundle.namespace)}/{bounds}/{act}"
 
-    def _unload(self, bundle: str, query: dict[str, str]) -> None:
+    def _unload(self, bundle: str, destination: str | None = None) -> None:
         path = self._path(self._require_may_act(bundle), "unload")
+        query = {} if destination is None else {"destinationBroker": destination}
         try:
             answer = self._admin.put(path, query)
         except AdminError as error:
@@ -350,6 +355,37 @@ class PulsarAdapter:
                 raise
             return  # the answer was lost, but the bundle is unloaded
         self._require_done(path, answer, bundle)
+
+    def _hand_over(self, bundle: str, destination: str, holder: str) -> str | None:
+        """Unload a bundle from its holder to a destination; return its owner, None: not known.
+
+        Raises Refused and BrokerError as `_unload` does.
+        """
+        if holder == self.name:
+            self._unload(bundle, destination)
+        else:
+            self._unload_again(bundle, destination, f"{holder} has it")
+        if self.manager != "extensible":  # that one's channel keeps the destination until it serves
+            owner = self._have_taken(bundle, destination, holder)
+            if owner is not None:
+                return owner
+        return self._check_arrival(bundle, destination)
+
+    def _have_taken(self, bundle: str, destination: str, holder: str) -> str | None:
+        """Have the destination take a bundle that its holder has let go; return which broker has it.
+
+        A modular leader gives the named destination to the first lookup only. Until a broker has
+        taken the bundle it places it anew for each further lookup, and whichever broker is first
+        keeps it. So the destination is asked itself, before clients come back. None: not known.
+        """
+        parsed = parse_bundle(bundle)
+        end = self._clock() + OUTDATED_S
+        while True:
+            owner = self._peers.have_taken(parsed, destination)
+            is_back = owner == holder == self.name and self.owns(bundle)
+            if owner not in (None, holder) or is_back or self._clock() >= end:
+                return owner
+            self._sleep(TAKE_INTERVAL_S)
 
     def _check_arrival(self, bundle: str, destination: str) -> str | None:
         """Return the owner of a bundle that was unloaded; None: the lookup names no owner.
@@ -382,7 +418,7 @@ class PulsarAdapter:
         Raises BrokerError even where Pulsar refuses: the bundle has moved.
         """
         try:
-            self._unload(bundle, {"destinationBroker": destination})
+            self._unload(bundle, destination)
         except BrokerError as error:
             raise BrokerError(
                 f"{bundle} was unloaded, {reason}, and could not be unloaded to {destination}: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
 from lb_stream.agent.pulsar.admin import AdminClient, AdminError
@@ -48,12 +49,33 @@ class Peers:
         redirects the lookup to the owner, an extensible one names the owner, dead or alive. Raises
         AdminError when no broker answers.
         """
+        return self._look_up(self._admin, bundle, {})
+
+    def have_taken(self, bundle: BundleRange, destination: str) -> str | None:
+        """Have a modular broker take a bundle that has no owner; return which broker serves it.
+
+        The lookup is authoritative: the destination doesn't ask the leader, which may place the
+        bundle elsewhere. If another broker serves the bundle, it stays there. None: no broker has
+        it yet, another is just taking it, or the destination doesn't answer.
+        """
+        try:
+            client = self._client(destination)
+            return self._look_up(client, bundle, {"authoritative": "true"}, timeout_s=PROBE_S)
+        except (AdminError, ValueError):
+            return None
+
+    def _look_up(
+        self,
+        admin: AdminClient,
+        bundle: BundleRange,
+        query: dict[str, str],
+        timeout_s: float | None = None,
+    ) -> str | None:
         topic = _topic_in(bundle)
         if topic is None:
             return None
-        answer = self._admin.get(
-            f"/lookup/v2/topic/non-persistent/{quote(bundle.namespace)}/{topic}"
-        )
+        path = f"/lookup/v2/topic/non-persistent/{quote(bundle.namespace)}/{topic}"
+        answer = admin.get(path, query, timeout_s)
         if answer.status != 200:
             return None
         found = self._admin.parse("", answer)
@@ -83,6 +105,7 @@ class Peers:
         return self._clients[broker]
 
 
+@lru_cache(maxsize=128)
 def _topic_in(bundle: BundleRange) -> str | None:
     """Return a topic's name whose hash is in the bundle; None if none of the tried names is.
 

@@ -41,6 +41,7 @@ class Pending:
     neighbour: str | None = None  # of a merge: the other bundle
     start_ms: int = 0  # start of the asked broker's process, as known then; 0: not known
     released_ms: int | None = None  # of an assign: since when no broker serves the bundle
+    detour: str = ""  # of a move: where the bundle was on its way, as its source says
 
     @property
     def asked(self) -> str | None:
@@ -114,6 +115,7 @@ class MoveInProgress:
     issued_ms: int
     released_ms: int
     expires_ms: int
+    detour: str = ""  # where the bundle was on its way, as its source says
 
 
 @dataclass(frozen=True, slots=True)

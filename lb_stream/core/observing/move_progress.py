@@ -13,7 +13,7 @@ import numpy as np
 
 from lb_stream.core.model.memory import Memory, MoveInProgress
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.observing.outcomes import Ending, Outcome, Settled
+from lb_stream.core.observing.outcomes import Ending, Outcome, Settled, describe_arrival
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ def follow_moves(
                 issued_ms=pending.issued_ms,
                 released_ms=outcome.released_ms,
                 expires_ms=now_ms + timeout_ms,
+                detour=pending.detour,
             )
     # How the assignments stand that bring released bundles to their destinations.
     failed = {
@@ -88,7 +89,7 @@ def follow_moves(
 def _end_at_owner(move: MoveInProgress, owner: str) -> tuple[Ending, str]:
     """Return how a move has ended whose bundle has an owner again."""
     if owner == move.destination:
-        return "confirmed", f"reported by {owner}"
+        return "confirmed", describe_arrival(owner, move.detour)
     if owner == move.source:
         return "failed", f"{owner} has it again, not {move.destination}"
     return "superseded", f"reported by {owner} instead"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lb_stream.contracts.decisions import MOVES, RESHAPES
@@ -100,6 +100,7 @@ def settle_decisions(view: ClusterView, memory: Memory, acks: tuple[Ack, ...]) -
       is `released` while the bundle is unassigned, and then followed (`move_progress`).
     - A split is confirmed when the bundle is unassigned, and a bundle inside its range has an owner
       or was named since. A merge: when both bundles are, and the same holds of the merged one.
+    - A move whose source says that the bundle made a detour keeps that for its outcome.
     - What none of this ends has expired once the broker that was asked has been restarted.
 
     While the source is not known it may still serve the bundle: its decisions wait for its report.
@@ -110,6 +111,7 @@ def settle_decisions(view: ClusterView, memory: Memory, acks: tuple[Ack, ...]) -
     now_ms = view.now_ms
     # The evidence of the view, acknowledgements, deaths and restarts.
     refused = {ack.decision_id: ack for ack in acks if ack.outcome in ("refused", "failed")}
+    detours = {ack.decision_id: ack.reason for ack in acks if ack.outcome == "released"}
     dead, starts = find_dead(view), view.brokers.starts()
     reported = {*view.brokers.names, None}
     bundles = [bundle for pending in memory.pending for bundle in pending.bundles]
@@ -118,7 +120,9 @@ def settle_decisions(view: ClusterView, memory: Memory, acks: tuple[Ack, ...]) -
     ended: list[tuple[Pending, Outcome]] = []
     still_pending: list[Pending] = []
     restarted: set[str] = set()
-    for pending in memory.pending:
+    for known in memory.pending:
+        detour = detours.get(known.decision_id)
+        pending = replace(known, detour=detour) if detour else known
         refusal, heard = refused.get(pending.decision_id), pending.source in reported
         shown = _gather_evidence(view, pending, rows, heard, refusal)
         ending = _find_ending(pending, shown, now_ms) or _find_ending_by_death(pending, dead)
@@ -226,7 +230,7 @@ def _find_move_ending(pending: Pending, shown: _Evidence) -> tuple[Ending, str] 
         if shown.owner == pending.source:
             return None
         if pending.destination in (None, shown.owner):
-            return "confirmed", f"reported by {shown.owner}"
+            return "confirmed", describe_arrival(shown.owner, pending.detour)
         return "superseded", f"reported by {shown.owner} instead"
     # No broker has it.
     if not shown.heard:
@@ -236,6 +240,11 @@ def _find_move_ending(pending: Pending, shown: _Evidence) -> tuple[Ending, str] 
     if shown.refusal is not None and shown.refusal.outcome == "failed":
         return "failed", f"gone from its source: {shown.refusal.reason}"
     return "released", "gone from its source"
+
+
+def describe_arrival(owner: str, detour: str) -> str:
+    """Return the detail of a move that has arrived; `detour`: where it was on its way, or ""."""
+    return f"reported by {owner}, {detour}" if detour else f"reported by {owner}"
 
 
 def _find_ending_by_death(pending: Pending, dead: Collection[str]) -> tuple[Ending, str] | None:

@@ -9,8 +9,10 @@ from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import BackOff, Memory, Pending
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.liveness import judge_liveness
+from lb_stream.core.observing.move_progress import follow_moves
 from lb_stream.core.observing.outcomes import (
     Outcome,
+    Settled,
     retry_after_failure,
     select_valid_acks,
     settle_decisions,
@@ -119,6 +121,33 @@ def test_a_move_that_names_its_destination_is_confirmed_there(
         and (ended.outcome, ended.detail) == expected
         and ended.released_ms == (9_000 if owner else 8_000)
     )
+
+
+def test_a_moves_detour_is_kept_from_its_acknowledgement_until_its_outcome() -> None:
+    at_source = seen_at(6_000, Report("a:1", 1_000, {X: BundleStats()}))
+    ack = Ack(decision_id="c:1:0", outcome="released", reason="at the second unload")
+    still_pending = settle_decisions(at_source, pending("unload", "a:1", "b:1"), (ack,)).pending
+    arrived = seen_at(
+        9_000,
+        Report("a:1", 1_000, {X: BundleStats()}),
+        Report("a:1", 8_000),
+        Report("b:1", 9_000, {X: BundleStats()}),
+    )
+    ended = outcome(arrived, Memory(pending=still_pending))
+    assert ended is not None
+    assert ended.detail == "reported by b:1, at the second unload"
+
+
+def test_a_moves_detour_is_kept_while_no_broker_has_reported_the_bundle() -> None:
+    gone = seen_at(8_000, Report("a:1", 1_000, {X: BundleStats()}), Report("a:1", 8_000))
+    ack = Ack(decision_id="c:1:0", outcome="released", reason="at the second unload")
+    memory = pending("unload", "a:1", "b:1")
+    moves = follow_moves(gone, memory, settle_decisions(gone, memory, (ack,)), 8_000, TIMEOUT_MS)
+    arrived = seen_at(9_000, Report("b:1", 9_000, {X: BundleStats()}))
+    (ended,) = follow_moves(
+        arrived, Memory(moves=moves.moves), Settled((), ()), 9_000, TIMEOUT_MS
+    ).outcomes
+    assert (ended.outcome, ended.detail) == ("confirmed", "reported by b:1, at the second unload")
 
 
 @pytest.mark.parametrize(("how", "expected"), [("failed", "failed"), ("refused", "released")])
