@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
+from lb_stream.cli.run.lookup_server import segment_finder
+from lb_stream.cli.shared.admin_access import AdminAccess
+from lb_stream.cli.shared.output import CommandError
 from lb_stream.core.model.topics import Ring
+from lb_stream.io.lookup import LookupFailed
+from lb_stream.io.lookup.scalable import UnknownScalable
 from tests.pulsar.fake_cluster import NAMESPACE, FakeCluster, fake_cluster
 from tests.pulsar.fake_scalable import TOPIC, FakeScalable
 from tests.support.lbctl_runner import Result, lbctl
@@ -150,3 +155,47 @@ def test_a_cluster_without_scalable_topics_is_a_message(
     cluster.before = lambda call: (404, b"", {}) if "/scalable/" in call.path else None
     result = run(cluster, tmp_path, "list", NAMESPACE)
     assert result.code == 2 and "Pulsar has them since 5.0" in result.err
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"epoch": 0},
+        {"epoch": 0, "nextSegmentId": 1, "segments": {"0": {"segmentId": 0, "state": "ACTIVE"}}},
+        {
+            "epoch": 0,
+            "nextSegmentId": 1,
+            "segments": {
+                "0": {"segmentId": 0, "state": "ACTIVE", "hashRange": {"start": 9, "end": 70_000}}
+            },
+        },
+        [],
+    ],
+)
+def test_an_answer_that_describes_no_segments_is_a_message(
+    cluster: FakeCluster, tmp_path: Path, content: object
+) -> None:
+    cluster.before = lambda call: (200, content, {}) if "/scalable/" in call.path else None
+    result = run(cluster, tmp_path, "show", TOPIC)
+    assert (result.code, result.out) == (1, "")
+    assert "expected a scalable topic with its segments" in result.err
+
+
+def test_a_lookup_server_asks_the_cluster_that_a_client_names(cluster: FakeCluster) -> None:
+    FakeScalable(cluster)
+    access = AdminAccess({"attempts": 1})
+    find_segments = segment_finder(access, [f"eu=http://{cluster.names[0]}", "us=http://[::1]:1"])
+    assert find_segments is not None
+    assert [segment.name.range_text for segment in find_segments("eu", TOPIC)] == [
+        "0000-7fff",
+        "8000-ffff",
+    ]
+    with pytest.raises(UnknownScalable):
+        find_segments("eu", f"topic://{NAMESPACE}/other")
+    with pytest.raises(LookupFailed, match=r"::1"):
+        find_segments("us", TOPIC)
+    with pytest.raises(ValueError, match="cluster = asia: no --admin-url"):
+        find_segments("asia", TOPIC)
+    assert segment_finder(access, []) is None
+    with pytest.raises(CommandError, match="CLUSTER=URL once for each cluster"):
+        segment_finder(access, ["http://a:1", "eu=http://b:1"])

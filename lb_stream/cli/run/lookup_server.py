@@ -82,7 +82,7 @@ def lookup_server(
     from lb_stream.io.lookup.client import Lookup, LookupConfig, LookupFailed
     from lb_stream.io.lookup.server import serve_lookups
 
-    find_segments = _segment_finder(access, admin_url or ())
+    find_segments = segment_finder(access, admin_url or ())
     bootstrap, topics = given.bootstrap, given.settings.topics
     settings = LookupConfig(
         bootstrap_servers=bootstrap,
@@ -118,7 +118,7 @@ def lookup_server(
             raise CommandError(str(error), error.code) from None
 
 
-def _segment_finder(access: AdminAccess, urls: Sequence[str]) -> FindSegments | None:
+def segment_finder(access: AdminAccess, urls: Sequence[str]) -> FindSegments | None:
     """Return what asks Pulsar for a scalable topic's segments; None without addresses.
 
     `urls`: an address of each cluster, as CLUSTER=URL, or a single one without the cluster.
