@@ -303,9 +303,12 @@ def _profiles() -> str:
     return (
         "## Profiles\n\n`profile` says whose behaviour to follow: Pulsar 4.0's without what harms "
         "its operators\n"
-        "([what that is](strategies.md#profiles)), Pulsar 4.0's to the letter, or what its "
+        "([what that is](strategies.md#profiles)), a release's to the letter, or what Pulsar's "
         "documentation\n"
-        "says. A profile replaces defaults; any given value replaces the profile's.\n\n"
+        "says. Where no setting names one, it [follows the brokers'\n"
+        "version](strategies.md#which-profile-counts). A profile replaces defaults; any given "
+        "value\n"
+        "replaces the profile's.\n\n"
         f"| key | {' | '.join(f'`{profile}`' for profile in PROFILES)} "
         f"|\n|{'---|' * (1 + len(PROFILES))}\n" + "\n".join(lines) + "\n"
     )

@@ -83,6 +83,7 @@ def build_load_data(local: ModularLoadReport, load: BrokerLoad, now_ms: int) -> 
         updated_at=load.updated_ms,
         reported_at=now_ms,
         start_timestamp=local.start_timestamp,
+        broker_version_string=local.broker_version_string,
         bundles=sorted({*local.bundles, *local.last_stats}),
     )
 

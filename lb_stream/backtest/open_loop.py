@@ -116,7 +116,8 @@ class OpenTrial:
             config = resolve(
                 without_approval(
                     apply_overrides(start.own, operator_state.settings) | self.policy.values()
-                )
+                ),
+                followed=start.config.balancer.profile,
             ).config
             memory = replace(
                 start.memory,
@@ -159,9 +160,9 @@ def run_open_loop(
         )
         times.setdefault(row["cluster"], []).append(row["now_ms"])
         operator_state = Memory.from_json(row["memory"]).operator_state
-        then = RoundDecisions.select(
-            json.loads(row["decisions"]), resolve(start.own, operator_state.settings).config
-        )
+        followed = start.config.balancer.profile
+        config = resolve(start.own, operator_state.settings, followed).config
+        then = RoundDecisions.select(json.loads(row["decisions"]), config)
         for trial in trials.setdefault(row["cluster"], [OpenTrial(policy) for policy in policies]):
             trial.decide_round(start, operator_state, then)
     run = {"run": digest.hexdigest()}

@@ -62,7 +62,15 @@ class BalancerConfig(KeyModel):
     profile: Literal["default", "pulsar-4.0", "pulsar-4.2", "pulsar-5.0", "documented"] = key(
         "default",
         "Whose behaviour to follow: Pulsar's without what harms its operators (default), that of "
-        "a release exactly, or what Pulsar's documentation says.",
+        "a release exactly, or what Pulsar's documentation says. Unset: the release that the "
+        "brokers report; default where none is known.",
+    )
+    profile_change_delay_ms: int = key(
+        1_800_000,
+        "When the brokers' versions imply another profile, and no setting names one: how long it "
+        "is announced before it counts.",
+        unit="ms",
+        ge=0,
     )
     load_manager: Annotated[
         Literal["modular", "simple", "extensible"], BeforeValidator(_to_short_name)

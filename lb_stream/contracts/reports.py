@@ -152,6 +152,9 @@ class BrokerLoadReport(PulsarRecord):
     updated_at: Millis = 0
     reported_at: Millis = 0
     start_timestamp: Millis = Field(0, description="this project's own field")
+    broker_version_string: str | None = Field(
+        None, description="this project's own field: as modular brokers report it, such as 5.0.1"
+    )
     bundles: list[str] | None = Field(
         None,
         description="this project's own field: all bundles that the broker serves; Pulsar's "

@@ -39,6 +39,7 @@ Event = Literal[
     "budget_exhausted",
     "imbalance",
     "approval_wanted",
+    "profile_change",
 ]
 """Events that `lbctl notify` reports, the gravest first: of `query.health`, then of screens."""
 

@@ -49,9 +49,9 @@ class ClusterState:
 
         Raises SettingError for settings that contradict each other.
         """
-        from lb_stream.settings.resolve import resolve
+        from lb_stream.settings.overrides import resolve_in_force
 
-        return resolve(self.given, self.operator_state.settings).config
+        return resolve_in_force(self.given, self.memory)
 
 
 def require_cluster(lake: Lake, cluster: str | None) -> None:

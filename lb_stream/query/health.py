@@ -7,11 +7,13 @@ commands, the job's `/health`. Times are ms since the epoch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from lb_stream.contracts.settings import Event
+from lb_stream.io.messages.times import clock
 from lb_stream.query.lake import Row
+from lb_stream.query.profiles import ProfileFacts, describe_next
 
 State = Literal["healthy", "ended", "degraded", "down"]
 EXIT_CODES: dict[State, int] = {"healthy": 0, "ended": 0, "degraded": 1, "down": 2}
@@ -85,6 +87,7 @@ class ClusterFacts:
     isolated: tuple[str, ...] = ()  # isolation policies that match no live broker at all
     bundles: int = 0
     pending: int = 0
+    profile: ProfileFacts = field(default_factory=ProfileFacts)
 
     @property
     def dry_run(self) -> bool:
@@ -357,6 +360,7 @@ def _cluster_notes(cluster: ClusterFacts) -> Iterator[Finding]:
         text = f"{name}: warning: no live broker matches {_count_and_name(cluster.unmatched)}"
         advice = "correct it: lbctl namespaces set-policies --isolation"
         yield Finding("healthy", text, advice, name)
+    yield from _profile_notes(cluster)
     if cluster.gone:
         text = f"{name}: {_count_and_name(cluster.gone)} brokers gone"
         yield Finding("healthy", text, "the job forgets them after broker_retention_ms", name)
@@ -393,6 +397,21 @@ def _cluster_notes(cluster: ClusterFacts) -> Iterator[Finding]:
             f"to end the drain: lbctl brokers undrain {broker} --cluster {name}",
             name,
         )
+
+
+def _profile_notes(cluster: ClusterFacts) -> Iterator[Finding]:
+    """Yield what is to be known of a cluster's profile: a change to come, doubtful versions."""
+    name, profile = cluster.cluster, cluster.profile
+    if profile.next:
+        advice = (
+            f"all changes: lbctl config explain --cluster {name}; to stay: lbctl config set "
+            f"profile {profile.name} --cluster {name}"
+        )
+        text = describe_next(name, profile, clock(profile.next_ms))
+        yield Finding("healthy", text, advice, name, "profile_change")
+    for doubt in profile.doubts:
+        advice = f"to choose the profile: lbctl config set profile NAME --cluster {name}"
+        yield Finding("healthy", f"{name}: {doubt}", advice, name)
 
 
 def _count_and_name(names: tuple[str, ...]) -> str:

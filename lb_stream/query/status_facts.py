@@ -33,6 +33,7 @@ from lb_stream.query.health import (
     explain_staleness,
 )
 from lb_stream.query.lake import Row, open_lake, records, run
+from lb_stream.query.profiles import build_profile_facts
 from lb_stream.query.wording import explain_closed
 
 if TYPE_CHECKING:
@@ -301,6 +302,7 @@ def _build_cluster_facts(
         isolated=isolated,
         bundles=sum(row["bundles"] or 0 for row in brokers),
         pending=len(memory.pending),
+        profile=build_profile_facts(state),
     )
 
 

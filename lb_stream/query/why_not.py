@@ -288,14 +288,14 @@ def _load_bundle(lake: Lake, bundle: str, cluster: str | None) -> Row:
 
 def load_situation(lake: Lake, cluster: str) -> Situation:
     """Return the state of a cluster for its checks. Raises QueryError where it had no round."""
-    from lb_stream.settings.resolve import resolve
+    from lb_stream.settings.overrides import resolve_in_force
 
     rounds = records(run(lake, _ROUND, [cluster]))
     if not rounds:
         raise QueryError(f"no round of {cluster} is in the log: nothing has been decided there yet")
     last = rounds[0]
     memory = Memory.from_json(last["memory"])
-    config = resolve(json.loads(last["inputs"])["settings"], memory.operator_state.settings).config
+    config = resolve_in_force(json.loads(last["inputs"])["settings"], memory)
     (batch,) = records(run(lake, _BATCH))
     query = _LOADS.format(rows=build_last_loads_query(lake, cluster))
     loads = records(run(lake, query, [cluster]))

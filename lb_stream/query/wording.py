@@ -71,6 +71,7 @@ EVENT_HEADLINES: Mapping[Event, str] = {
     "budget_exhausted": "budgets of moves are exhausted",
     "imbalance": "clusters are uneven",
     "approval_wanted": "proposals wait for approval",
+    "profile_change": "profiles will change",
 }
 """Name of an event → its headline."""
 

@@ -11,6 +11,7 @@ from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, NamespaceCo
 from lb_stream.contracts.keys import GivenSettings, KeyModel, key_metadata
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.config.cluster_config import ClusterConfig
+from lb_stream.core.model.followed_profile import FollowedProfile
 from lb_stream.settings.layers import KeyPath
 from lb_stream.settings.names import list_models
 from lb_stream.settings.resolve import ResolvedSettings, resolve
@@ -27,6 +28,9 @@ from lb_stream.settings.usage import (
 Origins = Mapping[KeyPath, str]
 """Path of a key → where it was given. A key that is missing has its default."""
 
+NONE_FOLLOWED = FollowedProfile()
+"""The profile of a cluster whose brokers' versions are not known."""
+
 READERS = {"upkeep": "lbctl tables maintain", "notify": "lbctl notify", "hooks": "lbctl agent"}
 """Section → its reader; the job reads all other sections."""
 
@@ -35,7 +39,7 @@ READERS = {"upkeep": "lbctl tables maintain", "notify": "lbctl notify", "hooks":
 class ExplainedSetting:
     """One setting in force.
 
-    `given_by`: "default", "profile NAME", or where it was given. `readers`: who reads it under some
+    `given_by`: "default", "profile NAME" and whose it is, or where it was given. `readers`: who reads it under some
     settings; `read_by`: under these. `why_unread`: empty when something reads it.
     """
 
@@ -60,11 +64,12 @@ class ExplainedSetting:
 
 
 def explain_settings(
-    settings: Settings, origins: Origins, cluster: str
+    settings: Settings, origins: Origins, cluster: str, followed: FollowedProfile = NONE_FOLLOWED
 ) -> Iterator[ExplainedSetting]:
     """Explain every setting, section by section.
 
     The balancer's settings are those of `cluster`; "": of clusters without a section of their own.
+    `followed`: the profile where no setting names one.
     """
     for section, model in list_job_sections().items():
         values = hide_section(section, getattr(settings, section).model_dump())
@@ -82,7 +87,7 @@ def explain_settings(
                 readers=reader,
                 read_by=reader,
             )
-    yield from _explain_balancer(settings, origins, cluster)
+    yield from _explain_balancer(settings, origins, cluster, followed)
 
 
 def list_job_sections() -> dict[str, type[KeyModel]]:
@@ -131,20 +136,24 @@ def _explain(
 
 
 def _explain_balancer(
-    settings: Settings, origins: Origins, cluster: str
+    settings: Settings, origins: Origins, cluster: str, followed: FollowedProfile
 ) -> Iterator[ExplainedSetting]:
     """Explain the balancer's settings of one cluster."""
     own = settings.of_cluster(cluster)
-    resolved = resolve(own)
+    resolved = resolve(own, followed=followed.profile)
     config, values = resolved.config, resolved.values
     profile = config.balancer.profile
     of_profile = PROFILES[profile] | SHEDDER_PROFILES.get(profile, {}).get(config.shedder.name, {})
+    origin = "" if "profile" in own else followed.origin
+    by_profile = f"profile {profile}, {origin}" if origin else f"profile {profile}"
     for name, model in _choose_models(list_models(), config).items():
         default = model.model_fields[name].default
         # where it was given
         given_by = _find_origin(origins, cluster, name)
         if not given_by:
-            given_by = f"profile {profile}" if name in of_profile else "default"
+            given_by = by_profile if name in of_profile else "default"
+        if name == "profile" and origin:
+            given_by = origin
         if name == "report_timeout_ms" and given_by == "default" and values[name] != default:
             given_by = "two report_max_interval_ms"
         # its value, and who reads it

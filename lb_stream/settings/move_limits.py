@@ -20,6 +20,7 @@ class MoveLimits:
     freeze: str
     max_moves_in_flight_per_broker: int
     shedding_excluded_namespaces: tuple[str, ...]
+    profile_change_delay_ms: int
 
 
 _KEYS = frozenset(field.name for field in fields(MoveLimits))
@@ -33,6 +34,12 @@ def resolve_move_limits(own: GivenSettings, overrides: GivenSettings) -> MoveLim
     layers = _select_limits(own), _select_limits(overrides)
     checked = build_settings(BalancerConfig, lay_over(*layers, overrides))
     return MoveLimits(**{name: getattr(checked, name) for name in _KEYS})
+
+
+def find_set_profile(own: GivenSettings, overrides: GivenSettings) -> str | None:
+    """Return the profile that a setting names; None: it follows the brokers' versions."""
+    profile = overrides.get("profile", own.get("profile"))
+    return None if profile is None else str(profile)
 
 
 def _select_limits(values: GivenSettings) -> dict[str, object]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
@@ -21,6 +22,7 @@ from lb_stream.contracts.keys import (
 from lb_stream.core.commands.base import Effect, Operation, SettingsCommand, make, named, refused
 from lb_stream.core.commands.responder import CommandResponder, Received
 from lb_stream.core.config.cluster_config import ClusterConfig
+from lb_stream.core.model.followed_profile import FollowedProfile, describe_doubts
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.round.decide import Inbox
@@ -57,13 +59,24 @@ def apply_setting_commands(own: GivenSettings, memory: Memory, inbox: Inbox) -> 
     if about_settings:
         responder = CommandResponder(memory.operator_state, pending=memory.pending)
         balances = list_self_balancing(memory, inbox)
-        change = SettingsChange(responder, own, balances, inbox.caught_up)
+        change = SettingsChange(responder, own, balances, inbox.caught_up, memory.followed)
         for received in responder.new(about_settings):
             responder.take(received, _effect(received.command, change))
         others = tuple(received for received in inbox.commands if not _is_about_settings(received))
         inbox = replace(inbox, commands=others, answers=tuple(responder.answers))
         memory = replace(memory, operator_state=responder.operator_state)
-    return RoundArguments(resolve(own, memory.operator_state.settings).config, memory, inbox)
+    return RoundArguments(resolve_in_force(own, memory), memory, inbox)
+
+
+def resolve_in_force(own: GivenSettings, memory: Memory) -> ClusterConfig:
+    """Resolve the settings under the followed profile; where they don't go with it, without it.
+
+    `own`: the job's own settings for the cluster. Raises SettingError when they don't go with each other.
+    """
+    overrides = memory.operator_state.settings
+    with suppress(SettingError):
+        return resolve(own, overrides, memory.followed.profile).config
+    return resolve(own, overrides).config
 
 
 def _is_about_settings(received: Received) -> bool:
@@ -84,13 +97,14 @@ class SettingsChange:
 
     `own`: the job's own settings for the cluster. `balances`: broker whose cluster also balances by
     itself → the settings by which it does, by the heartbeats so far. `caught_up`: the heartbeats
-    from before the job's start are among them.
+    from before the job's start are among them. `followed`: the profile where no setting names one.
     """
 
     responder: CommandResponder
     own: GivenSettings
     balances: Mapping[str, Sequence[str]]
     caught_up: bool
+    followed: FollowedProfile
 
     @property
     def overrides(self) -> dict[str, object]:
@@ -99,14 +113,14 @@ class SettingsChange:
 
     def with_values(self, values: GivenSettings) -> tuple[dict[str, object], str]:
         """Return the overrides with these values, and the answer. Raises SettingError."""
-        return _set_values(self.overrides, values, self.own)
+        return _set_values(self, values)
 
     def without_key(self, key: str) -> dict[str, object]:
         """Return the overrides without a key. Raises SettingError."""
         before = self.overrides
         after = _remove_keys(before, [to_our_name(key, "")])
         if len(after) < len(before):
-            resolve(self.own, after)
+            resolve(self.own, after, self.followed.profile)
         return after
 
     def with_dry_run(self, on: bool) -> dict[str, object]:
@@ -173,16 +187,17 @@ def dynamic_keys() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _set_values(
-    before: GivenSettings, values: GivenSettings, own: GivenSettings
-) -> tuple[dict[str, object], str]:
+def _set_values(change: SettingsChange, values: GivenSettings) -> tuple[dict[str, object], str]:
     """Return the overrides with these values, and the answer. Raises SettingError."""
+    before, own, followed = change.overrides, change.own, change.followed.profile
     # the overrides afterwards, checked together with the job's own settings
     ours = [_require_dynamic(name, value) for name, value in values.items()]
     after = _remove_keys(before, ours) | dict(values)
     try:
         resolved = resolve_uncached(
-            apply_overrides(own, after), dynamic=not set(ours).isdisjoint(CLASS_KEYS.values())
+            apply_overrides(own, after),
+            dynamic=not set(ours).isdisjoint(CLASS_KEYS.values()),
+            followed=followed,
         )
     except SettingError as error:
         name = dict(zip(ours, values, strict=True)).get(error.key, error.key)
@@ -193,8 +208,10 @@ def _set_values(
         f"{name} = {value!r}{_describe_former(name, our_name, former)}"
         for our_name, (name, value) in zip(ours, values.items(), strict=True)
     ]
-    known = _find_warnings(own, before)
+    known = _find_warnings(own, before, followed)
     parts += [warning for warning in resolved.warnings if warning not in known]
+    if "profile" in ours:
+        parts += describe_doubts(change.followed, resolved.config.balancer.profile)
     return after, "; ".join(parts)
 
 
@@ -209,10 +226,10 @@ def _describe_former(name: str, ours: str, values: GivenSettings) -> str:
     return f" (was {key}{values[ours]!r})"
 
 
-def _find_warnings(own: GivenSettings, overrides: GivenSettings) -> tuple[str, ...]:
+def _find_warnings(own: GivenSettings, overrides: GivenSettings, followed: str) -> tuple[str, ...]:
     """Find the warnings about these settings; none when the settings exclude each other."""
     try:
-        return resolve(own, overrides).warnings
+        return resolve(own, overrides, followed).warnings
     except SettingError:
         return ()
 

@@ -14,6 +14,7 @@ from lb_stream.contracts.unread import UnreadKeys, describe_unread
 from lb_stream.core.config.auto_approve import check_auto_approve
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.config.windows import check_windows
+from lb_stream.core.model.followed_profile import UNKNOWN
 from lb_stream.core.model.registry import Strategy, UnknownStrategyError
 from lb_stream.core.placement import extensible_placement, placement, simple_placement
 from lb_stream.core.placement.base import Placement
@@ -65,18 +66,20 @@ def apply_overrides(own: GivenSettings, overrides: GivenSettings) -> dict[str, o
     return lay_over(normalise_names(own), normalise_names(overrides), overrides)
 
 
-def resolve(own: GivenSettings, overrides: GivenSettings = NONE) -> ResolvedSettings:
+def resolve(
+    own: GivenSettings, overrides: GivenSettings = NONE, followed: str = UNKNOWN
+) -> ResolvedSettings:
     """Resolve one cluster's own settings with operators' overrides on top.
 
-    Names are ours or Pulsar's. Results are cached: most of a thousand clusters have the same
-    settings, in each round. Raises SettingError, which names the key, its value and what was
-    expected.
+    Names are ours or Pulsar's. `followed`: the profile where no setting names one. Results are
+    cached: most of a thousand clusters have the same settings, in each round. Raises SettingError,
+    which names the key, its value and what was expected.
     """
     try:
-        return _resolve_cached(_to_hashable(own), _to_hashable(overrides))
+        return _resolve_cached(_to_hashable(own), _to_hashable(overrides), followed)
     except (TypeError, SettingError):
         # Unhashable values have no place in the cache, and an error shows the value as given.
-        return resolve_uncached(apply_overrides(own, overrides))
+        return resolve_uncached(apply_overrides(own, overrides), followed=followed)
 
 
 def cluster_config(values: GivenSettings) -> ClusterConfig:
@@ -86,9 +89,11 @@ def cluster_config(values: GivenSettings) -> ClusterConfig:
 
 @lru_cache(maxsize=256)
 def _resolve_cached(
-    own: tuple[tuple[str, object], ...], overrides: tuple[tuple[str, object], ...]
+    own: tuple[tuple[str, object], ...],
+    overrides: tuple[tuple[str, object], ...],
+    followed: str,
 ) -> ResolvedSettings:
-    return resolve_uncached(apply_overrides(dict(own), dict(overrides)))
+    return resolve_uncached(apply_overrides(dict(own), dict(overrides)), followed=followed)
 
 
 def _to_hashable(layer: GivenSettings) -> tuple[tuple[str, object], ...]:
@@ -99,16 +104,18 @@ def _to_hashable(layer: GivenSettings) -> tuple[tuple[str, object], ...]:
     )
 
 
-def resolve_uncached(values: GivenSettings, *, dynamic: bool = False) -> ResolvedSettings:
+def resolve_uncached(
+    values: GivenSettings, *, dynamic: bool = False, followed: str = UNKNOWN
+) -> ResolvedSettings:
     """Resolve settings under our names or Pulsar's, without the cache.
 
     An unknown load manager or strategy in Pulsar's form leads to the manager that Pulsar falls back
     to, and a warning (see `settings.load_managers`). `dynamic`: a command changes the settings of a
-    running cluster. Raises SettingError.
+    running cluster. `followed`: as for `resolve`. Raises SettingError.
     """
-    given = normalise_names(values)
+    given = {"profile": followed} | normalise_names(values)
     # Layers: the given values, over the shedder's part of the profile, over the profile.
-    profile = given.get("profile", BalancerConfig.model_fields["profile"].default)
+    profile = given["profile"]
     given = (PROFILES.get(profile, {}) if isinstance(profile, str) else {}) | given
     chosen = choose_load_manager(given, dynamic)
     given = SHEDDER_PROFILES.get(str(profile), {}).get(chosen.shedder.name, {}) | given

@@ -7,6 +7,7 @@ import re
 from lb_stream.contracts.keys import GivenSettings, SettingError
 from lb_stream.contracts.reports import ReportConfig
 from lb_stream.core.config.cluster_config import ClusterConfig
+from lb_stream.core.model.followed_profile import UNKNOWN
 from lb_stream.core.shadow.evaluate import REAL
 from lb_stream.core.splitting import SplittingConfig
 from lb_stream.settings.names import normalise_names
@@ -57,17 +58,21 @@ def check_shadow(name: str, own: GivenSettings) -> None:
 
 
 def resolve_shadow(
-    cluster: GivenSettings, overrides: GivenSettings, own: GivenSettings
+    cluster: GivenSettings,
+    overrides: GivenSettings,
+    own: GivenSettings,
+    followed: str = UNKNOWN,
 ) -> ResolvedSettings:
     """Resolve a shadow's own settings, over operators' overrides, over its cluster's settings.
 
-    Raises SettingError.
+    `followed`: the cluster's profile where no setting names one. Raises SettingError.
     """
-    return resolve(apply_overrides(cluster, overrides) | normalise_names(own) | FORCED)
+    given = apply_overrides(cluster, overrides) | normalise_names(own) | FORCED
+    return resolve(given, followed=followed)
 
 
 def resolve_shadow_config(
-    cluster: GivenSettings, overrides: GivenSettings, own: GivenSettings
+    cluster: GivenSettings, overrides: GivenSettings, followed: str, own: GivenSettings
 ) -> ClusterConfig:
     """Return the config with which a shadow's rounds run; see `resolve_shadow`."""
-    return resolve_shadow(cluster, overrides, own).config
+    return resolve_shadow(cluster, overrides, own, followed).config

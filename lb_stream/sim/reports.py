@@ -27,7 +27,6 @@ from lb_stream.sim.scenario.scenario import ScenarioBrokers
 
 ReportForm = Literal["modular", "simple", "extensible"]
 
-VERSION = "4.0.7"
 MANAGERS: dict[ReportForm, str] = {
     "modular": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
     "simple": "org.apache.pulsar.broker.loadbalance.impl.SimpleLoadManagerImpl",
@@ -120,7 +119,6 @@ def _measure(cluster: SimCluster, broker: str, now_ms: int, form: ReportForm) ->
     common = {
         "web_service_url": f"http://{broker}",
         "pulsar_service_url": f"pulsar://{broker.rpartition(':')[0]}:6650",
-        "broker_version_string": VERSION,
         "load_manager_class_name": MANAGERS[form],
         "start_timestamp": cluster.start_ms,
         "num_topics": sum(bundle.topics for bundle in stats.values()),

@@ -32,6 +32,7 @@ from lb_stream.core.observing.outcomes import select_valid_acks
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shadow.evaluate import ShadowInput
 from lb_stream.core.splitting.merging import withdraw_advice
+from lb_stream.settings.follow import follow_brokers
 from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.shadows import resolve_shadow_config
 from lb_stream.store import Store, checkpoint_of
@@ -180,6 +181,7 @@ def _make_round(
     own = settings.of_cluster(cluster)
     begin = apply_setting_commands(own, memory, inbox)
     view = _complete_view(cluster_input, begin.config, settings.topics.reports, blocks)
+    begin = follow_brokers(begin, own, view)
     row.bundles = len(view.bundles)
     if not len(view.brokers):
         text = f"no broker of a cluster {cluster} has reported: is its name right?"
@@ -195,7 +197,8 @@ def _make_round(
     row.seq, row.memory = made.seq, made.memory.to_json()
     for name, entries in encode_entries(made).items():
         setattr(row, name, entries)
-    of_shadow = partial(resolve_shadow_config, own, begin.memory.operator_state.settings)
+    overrides, profile = begin.memory.operator_state.settings, begin.config.balancer.profile
+    of_shadow = partial(resolve_shadow_config, own, overrides, profile)
     hold_ms = settings.stream.shadow_hold_ms
     return ShadowInput(view, made, begin.config, of_shadow, context.caught_up, hold_ms)
 

@@ -309,6 +309,7 @@ def _broker_load(report: BrokerLoadReport, broker: str) -> ReportRecord:
         "latest_rate_out_msgs_per_s": report.msg_rate_out,
         "topics": report.topics,
         "bundles": report.bundle_count,
+        "version": report.broker_version_string,
         "load_manager": EXTENSIBLE,
         "load_ema": report.weighted_max_ema,
         "throughput_ema_bytes_per_s": report.msg_throughput_ema,

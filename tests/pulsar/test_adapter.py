@@ -125,7 +125,8 @@ def test_an_extensible_brokers_reports_come_from_its_load_data_and_name_all_of_i
     )
     load, *others = adapter.report()
     assert json.loads(load) == json.loads(LOAD) | {
-        "bundles": [extensible.bundle(0), extensible.bundle(3)]
+        "brokerVersionString": "5.0.1",
+        "bundles": [extensible.bundle(0), extensible.bundle(3)],
     }
     assert others == [top_bundles(extensible.bundle(0)), b"no JSON"], "as the broker wrote them"
     assert adapter.report() == [], "nothing is new"
@@ -144,9 +145,49 @@ def test_an_extensible_brokers_load_is_told_again_when_it_has_other_bundles(
     adapter.report()
     adapter.transfer(extensible.bundle(0), extensible.names[1])
     (load,) = adapter.report()
-    assert json.loads(load) == json.loads(LOAD) | {"bundles": [extensible.bundle(3)]}
+    assert json.loads(load)["bundles"] == [extensible.bundle(3)]
     fresh = extensible.adapter(1, load_data=Waiting())
     assert fresh.report() == [], "nothing is said of a broker of which no load is known"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        (404, {"reason": "HTTP 404 Not Found"}, {}),
+        (401, b"", {}),
+        (200, b"<html> a proxy's page </html>", {}),
+        (200, b"", {}),
+    ],
+)
+def test_an_extensible_broker_that_does_not_give_its_version_reports_without_it(
+    extensible: FakeCluster, reply: Reply
+) -> None:
+    extensible.before = lambda call: reply if call.path.endswith("/version") else None
+    (load,) = extensible.adapter(0, load_data=Waiting(LOAD)).report()
+    assert "brokerVersionString" not in json.loads(load) and json.loads(load)["bundles"]
+
+
+def test_a_version_is_read_again_after_the_broker_did_not_answer_and_after_a_minute(
+    extensible: FakeCluster,
+) -> None:
+    clock, waiting = Clock(), Waiting()
+    adapter = extensible.adapter(0, load_data=waiting, clock=clock)
+
+    def version() -> str:
+        waiting.records.append(LOAD)
+        (load,) = adapter.report()
+        return str(json.loads(load)["brokerVersionString"])
+
+    assert version() == "5.0.1"
+    extensible.version = "5.0.2"
+    assert version() == "5.0.1", "it is not read for each report"
+    clock.now_s += 60
+    assert version() == "5.0.2"
+    extensible.version = "5.1.0"
+    extensible.before = lambda call: (503, b"", {}) if call.path.endswith("/ready") else None
+    assert not adapter.alive()
+    extensible.before = lambda call: None
+    assert version() == "5.1.0"
 
 
 def test_top_bundles_that_have_gone_are_not_told(extensible: FakeCluster) -> None:

@@ -36,6 +36,7 @@ class Report:
     offset: int | None = None  # None: the append time
     last_update_ms: int | None = None  # None: the append time
     start_timestamp_ms: int = 0
+    version: str = ""
     content: str | None = None  # equal content: no new sample; None: always new
 
     @property
@@ -121,7 +122,7 @@ def _report_row(report: Report) -> dict[str, Any]:
         "bundles": len(report.bundles),
         "persistent_topics": True,
         "non_persistent_topics": True,
-        "version": "",
+        "version": report.version,
         "load_manager": "",
     }
     for name, (usage, limit) in (IDLE | dict(report.resources)).items():

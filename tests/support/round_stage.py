@@ -43,6 +43,7 @@ class Stage:
         )
         self.shard, self.batch = Shard.empty(), -1
         self.owned: Mapping[str, Sequence[str]] = HOT
+        self.versions: Mapping[str, str] = {}  # broker → the version that it reports
         self.events: list[Event] = []  # of the next batch
 
     def restart(self) -> None:
@@ -88,6 +89,7 @@ class Stage:
                 dict.fromkeys(names, STATS),
                 {"cpu": (15.0 * len(names), 100.0)},
                 offset=now_ms + place,
+                version=self.versions.get(name, ""),
             )
             for place, (name, names) in enumerate(self.owned.items())
         ]

@@ -68,7 +68,7 @@ def batch_of(
             "bundle_losses": len(report["lastBundleLosses"]),
             "persistent_topics": True,
             "non_persistent_topics": True,
-            "version": report["brokerVersionString"],
+            "version": report.get("brokerVersionString", ""),
             "load_manager": report["loadManagerClassName"],
         }
         for resource in RESOURCES:

@@ -34,6 +34,8 @@ from lb_stream.core.model.releases import parse_version
 from lb_stream.core.splitting import Algorithms, Topics
 
 VERSION = "/admin/v2/brokers/version"
+VERSION_MAX_AGE_S = 60.0
+"""How long a version that was read is used. A restart that is noticed ends it at once."""
 LONGEST_VERSION = 100
 SETTLE_S = 5.0
 """How long after its answer the effect of a call may take. Measured: 0.4 s at most."""
@@ -88,6 +90,8 @@ class PulsarAdapter:
         self._cuts = BundleCuts(admin, algorithms)
         self._report_check = ReportCheck(self._broker, clock)
         self._completer = LoadDataCompleter()
+        self._version: str | None = None  # None: not read yet; empty: the broker gives none
+        self._version_read_at = 0.0
         self._is_verified = False  # whether the address is that of this broker
         self._traffic: dict[str, BundleTraffic] = {}  # by bundle, as `stats` last read it
 
@@ -160,7 +164,8 @@ class PulsarAdapter:
                 )
             # Read the owned bundles first: if that fails, no load data has been taken and is lost.
             owned = self._owned()
-            return self._completer.complete(self._load_data.take(self.name), owned)
+            version = self._find_version()
+            return self._completer.complete(self._load_data.take(self.name), owned, version)
         answer = self._admin.get(LOAD_REPORT)
         if answer.status != 200:
             self._forget()
@@ -316,7 +321,20 @@ class PulsarAdapter:
             if (state or {}).get("is_active", True) and not is_system_bundle(bundle)
         }
 
+    def _find_version(self) -> str | None:
+        """Return the broker's version, a minute old at most; None: it does not give it.
+
+        A modular broker's report has it already.
+        """
+        if self._version is None or self._clock() - self._version_read_at >= VERSION_MAX_AGE_S:
+            self._version = ""
+            with suppress(AdminError):
+                self._version = self.version or ""
+            self._version_read_at = self._clock()
+        return self._version or None
+
     def _forget(self) -> None:
+        self._version = None
         self.guard.forget()
         self._is_verified = False
 

@@ -1,7 +1,7 @@
-"""An extensible Pulsar broker's load data, completed with the names of all its bundles.
+"""An extensible Pulsar broker's load data, completed with its version and all its bundles.
 
-Its own records name ten bundles at most, none of namespaces with policies, and for a while bundles
-that it has given up.
+Its own records have no version, name ten bundles at most, none of namespaces with policies, and for
+a while bundles that it has given up.
 """
 
 from __future__ import annotations
@@ -18,17 +18,22 @@ LEFT_OUT = f"{SYSTEM_NAMESPACE}/"
 
 
 class LoadDataCompleter:
-    """Adds the names of all bundles to one broker's load data."""
+    """Adds the names of all bundles, and the version, to one broker's load data."""
 
     def __init__(self) -> None:
         self._load: dict[str, object] | None = None  # the last load data
         self._bundles: list[str] = []  # the bundles that were sent with it
+        self._version: str | None = None
 
-    def complete(self, written: Iterable[bytes], owned: Set[str]) -> list[bytes]:
+    def complete(
+        self, written: Iterable[bytes], owned: Set[str], version: str | None = None
+    ) -> list[bytes]:
         """Return what to send for the records that the broker has written.
 
         If it owns other bundles than were sent last, its last load data is sent again first.
+        `version`: the broker's; None: not known.
         """
+        self._version = version
         bundles = sorted(bundle for bundle in owned if not bundle.startswith(LEFT_OUT))
         completed: list[bytes] = []
         if self._load is not None and bundles != self._bundles:
@@ -47,7 +52,8 @@ class LoadDataCompleter:
 
     def _with_bundles(self, load: dict[str, object], bundles: list[str]) -> bytes:
         self._bundles = bundles
-        return canonical_json({**load, "bundles": bundles}).encode()
+        version = {} if self._version is None else {"brokerVersionString": self._version}
+        return canonical_json({**load, **version, "bundles": bundles}).encode()
 
 
 def _keep_owned(record: bytes, fields: dict[str, object], owned: Set[str]) -> bytes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json as json_
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +21,9 @@ from lb_stream.cli.shared.options import (
 )
 from lb_stream.cli.shared.output import emit, emit_json
 from lb_stream.cli.shared.settings_text import format_key, format_toml
+
+if TYPE_CHECKING:
+    from lb_stream.query.cluster_state import ClusterState
 
 app = typer.Typer(
     name="config",
@@ -55,12 +59,16 @@ def show(
 ) -> None:
     """Print all settings in force as TOML for --config; secrets are hidden.
 
-    Files, the environment (LB_SECTION__KEY) and --set are applied.
+    Files, the environment (LB_SECTION__KEY) and --set are applied. Profiles that follow the
+    brokers' versions come last, as comments.
     """
     from lb_stream.contracts.settings import SHADOW
+    from lb_stream.query.profiles import build_profile_facts, load_states_if_any
 
     given = load_cli_settings(config, broker_conf, set_)
     sections = _collect_sections(given)
+    states = load_states_if_any(given.tables)
+    profiles = {state.cluster: build_profile_facts(state) for state in states}
     if json:
         clusters = {
             name.partition(".")[2]: keys
@@ -73,13 +81,15 @@ def show(
         }
         origins = {".".join(path): origin for path, origin in given.origins.items()}
         general = {name: keys for name, keys in sections.items() if not name.startswith("cluster.")}
-        emit_json(general | {"cluster": clusters, "origins": origins})
+        own = {name: asdict(facts) for name, facts in profiles.items()}
+        emit_json(general | {"cluster": clusters, "origins": origins, "profiles": own})
         return
     emit(
         "\n".join(
             [
                 *(_format_section(name, keys, given, explain) for name, keys in sections.items()),
                 *_format_shadows(given),
+                *_format_profiles(states),
             ]
         )
     )
@@ -117,6 +127,25 @@ def _format_shadows(given: CliSettings) -> Iterator[str]:
             yield "\n".join([heading, *lines]) + "\n"
 
 
+def _format_profiles(states: Sequence[ClusterState]) -> Iterator[str]:
+    """Yield comments: the profiles that follow the brokers' versions, and what they set."""
+    from lb_stream.contracts.balancer import PROFILES
+    from lb_stream.settings.move_limits import find_set_profile
+
+    for state in states:
+        followed = state.memory.followed
+        chosen = find_set_profile(state.given, state.operator_state.settings)
+        if chosen is not None or not followed.origin:
+            continue
+        lines = [
+            f"# {format_key(key)} = {format_toml(value)}"
+            for key, value in PROFILES[followed.profile].items()
+            if key not in state.given
+        ]
+        heading = f"# {state.cluster}: profile {followed.profile}, {followed.origin}"
+        yield "\n".join([heading, *lines]) + "\n"
+
+
 def _format_section(
     section: str, keys: Mapping[str, object], given: CliSettings, explain: bool
 ) -> str:
@@ -129,7 +158,10 @@ def _format_section(
             continue  # inherited from [balancer]
         lines += [f"# {line}" for line in _explain_key(prefix[0], name)] if explain else []
         text = f"# {name} is not set"
-        if value is not None:
+        follows = name == "profile" and origin is None
+        if follows:
+            text += ": it follows the brokers' versions"
+        elif value is not None:
             text = f"{format_key(name)} = {format_toml(value)}"
         lines.append(f"{text}  # {origin}" if origin else text)
     return "\n".join(lines) + "\n"

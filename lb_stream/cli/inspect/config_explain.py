@@ -18,10 +18,12 @@ from lb_stream.cli.shared.options import (
 )
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_rich, note, table
 from lb_stream.cli.shared.settings_text import format_toml
+from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from lb_stream.query.profiles import ProfileFacts
     from lb_stream.settings.explain import ExplainedSetting
 
 Keys = Annotated[
@@ -54,12 +56,19 @@ def explain(
     A setting is given by --set, a variable LB_SECTION__KEY, the TOML file, the broker.conf (with
     Pulsar's name), or the profile; otherwise it has its default. A setting that is given and not
     read causes a warning. Operators' overrides precede all of these, and are not shown here.
+
+    Where no setting names a profile, it follows the brokers' versions, which the tables have. A
+    change of it is listed before it counts: the settings with their old and new values.
     """
     given = load_cli_settings(config, broker_conf, set_)
-    from lb_stream.settings.explain import explain_settings
+    from lb_stream.query.profiles import build_profile_facts, load_states_if_any
+    from lb_stream.settings.explain import NONE_FOLLOWED, explain_settings
     from lb_stream.settings.usage import NONE_READS
 
-    found = list(explain_settings(given.settings, given.origins, cluster or ""))
+    states = load_states_if_any(given.tables, cluster)
+    followed = states[0].memory.followed if len(states) == 1 else NONE_FOLLOWED
+    profiles = {state.cluster: build_profile_facts(state) for state in states}
+    found = list(explain_settings(given.settings, given.origins, cluster or "", followed))
     chosen = (
         _choose(found, keys)
         if keys
@@ -72,6 +81,7 @@ def explain(
                 "cluster": cluster,
                 "settings": [asdict(setting) for setting in chosen],
                 "ineffective": [setting.key for setting in ineffective],
+                "profiles": {name: asdict(facts) for name, facts in profiles.items()},
             }
         )
         return
@@ -82,12 +92,29 @@ def explain(
         built = cast("Table", table(columns, list(_list_cells(chosen))))
         built.columns[0].no_wrap = True
         emit_rich(built)
+    for name, facts in profiles.items():
+        emit("".join(f"{line}\n" for line in _describe_profile(name, facts)))
     for setting in ineffective:
         if setting.readers != (NONE_READS,):  # loading the settings has warned of these already
             note(
                 f"warning: {setting.section}.{setting.key} ({setting.given_by}) is not read: "
                 f"{setting.why_unread}"
             )
+
+
+def _describe_profile(cluster: str, facts: ProfileFacts) -> Iterator[str]:
+    """Yield lines about doubtful versions, and about the profile that is to follow."""
+    for doubt in facts.doubts:
+        yield f"{cluster}: {doubt}"
+    if not facts.next:
+        return
+    yield (
+        f"{cluster}: at {clock(facts.next_ms)} profile {facts.next} follows {facts.name}, as its "
+        f"brokers run {facts.next_version}:"
+    )
+    for change in facts.changes:
+        yield f"  {change.text}"
+    yield f"  to stay: lbctl config set profile {facts.name} --cluster {cluster}"
 
 
 def _choose(found: Sequence[ExplainedSetting], keys: Sequence[str]) -> list[ExplainedSetting]:

@@ -109,11 +109,12 @@ def describe_standbys(standbys: Iterable[StandbyFacts]) -> str:
 
 def clusters_table(clusters: tuple[ClusterFacts, ...]) -> RenderableType:
     """Build a table with a row for each cluster."""
-    columns = ("cluster", "state", "brokers", "bundles", "pending", "last round")
+    columns = ("cluster", "state", "profile", "brokers", "bundles", "pending", "last round")
     rows = [
         (
             cluster.cluster,
             describe_state(cluster),
+            cluster.profile.text,
             describe_brokers(cluster),
             cluster.bundles,
             cluster.pending,
@@ -121,7 +122,7 @@ def clusters_table(clusters: tuple[ClusterFacts, ...]) -> RenderableType:
         )
         for cluster in clusters
     ]
-    return table(columns, rows, right=columns[3:5])
+    return table(columns, rows, right=columns[4:6])
 
 
 def describe_state(cluster: ClusterFacts) -> Text:

@@ -19,6 +19,7 @@ from lb_stream.cli.shared.options import (
     load_cli_settings,
 )
 from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, table
+from lb_stream.core.model.followed_profile import describe_versions
 from lb_stream.io.messages.times import ago
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def show(
     for name, group in groupby(rows, key=lambda row: row["cluster"]):
         members = list(group)
         emit_rich(
-            _summary(name, members),
+            _summary(name, members, clusters.get(name)),
             table(_COLUMNS, [_cells(row) for row in members], right=_COLUMNS[2:6]),
             "",
         )
@@ -127,7 +128,7 @@ def _cells(row: Row) -> tuple[str | Text, ...]:
     return (row["broker"], alive, *figures, ago(row["seen_ms"]))
 
 
-def _summary(cluster: str, rows: list[Row]) -> Text:
+def _summary(cluster: str, rows: list[Row], facts: ClusterFacts | None) -> Text:
     """Return how many brokers are alive, and how even the active ones' loads are (1.00: even)."""
     alive = [row for row in rows if row["alive"] and row["state"] != "silent"]
     rates = [row["bytes_per_s"] or 0.0 for row in alive if row["active"]]
@@ -135,4 +136,7 @@ def _summary(cluster: str, rows: list[Row]) -> Text:
     evenness = f", busiest ÷ mean {max(rates) / mean:.2f} by throughput" if mean else ""
     bundles = sum(row["bundles"] or 0 for row in rows)
     counts = f": {len(alive)} of {len(rows)} brokers alive, {bundles} bundles{evenness}"
+    versions = "" if facts is None else describe_versions(facts.profile.versions)
+    if versions:
+        counts += f"; versions: {versions}"
     return styled((cluster, "bold")).append(counts)

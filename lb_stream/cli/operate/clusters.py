@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
@@ -91,4 +92,5 @@ def _rows(
             "pending": facts.pending,
             "proposals": facts.proposals,
             "last_round_ms": facts.last_round_ms,
+            "profile": asdict(facts.profile),
         }

@@ -20,6 +20,7 @@ from lb_stream.contracts.decisions import (
     DecisionKind,
     expiry,
 )
+from lb_stream.core.model.followed_profile import FollowedProfile
 from lb_stream.core.model.operator_state import OperatorState
 
 
@@ -208,6 +209,8 @@ class Memory:
     dead: tuple[str, ...] = ()  # brokers declared dead
     suspension: Suspension | None = None
     unsteady_ms: int | None = None  # last doubt about silent brokers (extensible manager)
+
+    followed: FollowedProfile = field(default_factory=FollowedProfile)
 
     # Failed rounds.
     errors: int = 0  # in a row

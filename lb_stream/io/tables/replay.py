@@ -28,6 +28,7 @@ from lb_stream.core.shadow.evaluate import REAL, ShadowInput
 from lb_stream.core.shadow.evaluate_all import replay_shadows
 from lb_stream.io.kafka.checkpoint import checkpoint_uuid
 from lb_stream.io.tables.delta import dataset, open_table
+from lb_stream.settings.follow import follow_brokers
 from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.shadows import resolve_shadow_config
 from lb_stream.store import Store, checkpoint_of, tables_of
@@ -225,6 +226,7 @@ def _load_start(row: Row, remembered: Remembered, checkpoint: Store) -> RoundSta
     shards = read_shards(checkpoint, blocks)
     weights = begin.config.balancer.weights
     view = cluster_view(row["cluster"], shards, blocks, row["now_ms"], weights, times)
+    begin = follow_brokers(begin, own, view)
     return RoundStart(view, begin.memory, begin.inbox, begin.config, own, inputs)
 
 
@@ -243,7 +245,8 @@ def _decide(row: Row, remembered: Remembered, checkpoint: Store) -> dict[str, st
     columns = encode_entries(result) | {"memory": result.memory.to_json()}
     if any(entry["policy"] == REAL for entry in json.loads(row["shadows"])):
         overrides = start.memory.operator_state.settings
-        config_of = partial(resolve_shadow_config, start.own, overrides)
+        profile = start.config.balancer.profile
+        config_of = partial(resolve_shadow_config, start.own, overrides, profile)
         hold_ms = start.inputs["shadow_hold_ms"]
         given = ShadowInput(
             start.view, result, start.config, config_of, start.inbox.caught_up, hold_ms

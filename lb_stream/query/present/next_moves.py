@@ -148,7 +148,8 @@ def _resolve_trial(here: ClusterState, tried: Mapping[str, object]) -> tuple[Clu
             "shedding_strategy": wanted,
         }
     )
-    config = resolve({**settings, **tried}).config
+    followed = here.memory.followed.profile
+    config = resolve({**settings, **tried}, followed=followed).config
     if config.shedder.name != wanted.rpartition(".")[2]:
         raise QueryError(
             f"{wanted} does not run under the {config.balancer.load_manager} manager of "
@@ -167,7 +168,8 @@ def _resolve_trial(here: ClusterState, tried: Mapping[str, object]) -> tuple[Clu
     if here.config.shedder.name != config.shedder.name:
         remembered.pop(config.shedder.name, None)
     if config.shedder.name not in remembered:
-        config = resolve({**settings, **traits.no_wait_settings, **tried}).config
+        given = {**settings, **traits.no_wait_settings, **tried}
+        config = resolve(given, followed=followed).config
     operator_state = replace(here.operator_state, settings={}, paused=False)
     return config, replace(
         here.memory, operator_state=operator_state, strategies=remembered, last_shed_ms=None

@@ -110,15 +110,22 @@ def predict_change(
 
 def _load_operator_state(history: LoadHistory) -> OperatorState:
     """Return the operators' state now."""
-    return (Memory.from_json(history.memory) if history.memory else Memory()).operator_state
+    return _load_memory(history).operator_state
+
+
+def _load_memory(history: LoadHistory) -> Memory:
+    return Memory.from_json(history.memory) if history.memory else Memory()
 
 
 def _build_variants(history: LoadHistory, change: WhatIf) -> dict[str, _Variant]:
     # settings without and with the change
     operator_state = _load_operator_state(history)
     overrides, paused = operator_state.settings, operator_state.paused
-    before = apply_overrides(history.settings, overrides)
-    after = apply_overrides(history.settings, _change_overrides(overrides, change.settings))
+    # Simulated brokers have no version: the profile of the real ones is set.
+    followed: dict[str, object] = {"profile": _load_memory(history).followed.profile}
+    before = followed | apply_overrides(history.settings, overrides)
+    changed = _change_overrides(overrides, change.settings)
+    after = followed | apply_overrides(history.settings, changed)
     # changes that can't be simulated
     modes = [resolve_move_limits(values, NONE).mode for values in (before, after)]
     if modes[0] != modes[1] and modes[1] == "approve":

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch
 from lb_stream.sim.model import BrokerMeasurements, ClusterModel
-from lb_stream.sim.reports import BITS_PER_KBIT, MANAGERS, MIB, VERSION, ReportForm
+from lb_stream.sim.reports import BITS_PER_KBIT, MANAGERS, MIB, ReportForm
 from lb_stream.sim.scenario.scenario import Bools, Floats, Ints
 
 Column: TypeAlias = NDArray[np.generic] | pa.Array | Sequence[object]
@@ -133,7 +133,7 @@ class SimulatedReporter:
             "bundle_losses": np.zeros(count, np.int64),
             "persistent_topics": [True] * count,
             "non_persistent_topics": [True] * count,
-            "version": [VERSION] * count,
+            "version": [None] * count,
             "load_manager": [MANAGERS[self.manager]] * count,
             **{name: column.astype(np.int64) for name, column in counted.items()},
         }

@@ -25,6 +25,7 @@ from lb_stream.core.commands.responder import CommandAnswer, Received
 from lb_stream.core.model.blocks import Batch, Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Inbox, Round, decide
+from lb_stream.settings.follow import follow_brokers
 from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.resolve import resolve
 from lb_stream.sim.measures.trace import TraceLine
@@ -371,6 +372,7 @@ class SimulatedBalancer:
             raise RuntimeError(f"a report was rejected as old: {rejected.to_pylist()[0]}")
         begin = apply_setting_commands(self.settings, self.memory, inbox)
         view = view_of(self.cluster, [self.shard], now_ms, begin.config.balancer.weights)
+        begin = follow_brokers(begin, self.settings, view)
         made = decide(view, begin.memory, begin.inbox, begin.config)
         self.memory = made.memory
         return made

@@ -25,6 +25,7 @@ from lb_stream.query.health import (
     explain_staleness,
     judge,
 )
+from lb_stream.query.profiles import ProfileFacts, SettingChange
 from lb_stream.store import Store
 from tests.support.job_facts import JOB, NOW
 from tests.support.lbctl_runner import Result, lbctl
@@ -112,6 +113,23 @@ def test_every_trouble_has_its_state_and_says_what_to_do(
     assert all(
         (finding.event is None) == (finding.state == "healthy") for finding in found.findings
     ), "people are told of all that isn't well"
+
+
+def test_a_profile_that_is_to_change_is_healthy_and_people_are_told_of_it() -> None:
+    profile = ProfileFacts(
+        "pulsar-4.0",
+        version="4.0.7",
+        doubts=("brokers differ",),
+        next="pulsar-5.0",
+        next_version="5.0.1",
+        next_ms=NOW + 60_000,
+        changes=tuple(SettingChange(f"key_{at}", "1", "2") for at in range(6)),
+    )
+    found = judge(with_cluster(profile=profile))
+    assert found.state == "healthy"
+    assert [finding.event for finding in found.findings] == ["profile_change", None]
+    assert all(words in found.findings[0].description for words in ("key_3: 1 → 2", "2 more"))
+    assert "key_4" not in found.findings[0].description
 
 
 def test_what_was_stepped_over_is_worth_knowing() -> None:

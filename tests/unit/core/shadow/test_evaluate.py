@@ -66,7 +66,8 @@ class Watched:
         view = view_of("c", [self.shard], self.now_ms, config.balancer.weights)
         begin = apply_setting_commands(settings, self.memory, Inbox())
         made = decide(view, begin.memory, begin.inbox, begin.config)
-        of_shadow = partial(resolve_shadow_config, settings, made.memory.operator_state.settings)
+        overrides, profile = made.memory.operator_state.settings, begin.config.balancer.profile
+        of_shadow = partial(resolve_shadow_config, settings, overrides, profile)
         shadow_input = ShadowInput(view, made, begin.config, of_shadow, True, self.hold_ms)
         before = self.shadow or ShadowMemory.begin(self.own, self.memory)
         after, entry = evaluate_shadow(shadow_input, before.without_moves_of(shadow_input))
