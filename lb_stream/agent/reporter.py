@@ -33,7 +33,7 @@ from lb_stream.contracts.reports import Heartbeat
 
 log = logging.getLogger(__name__)
 
-BALANCING_MAX_AGE_S = 60.0
+BALANCING_MAX_AGE_S = 30.0
 """How long heartbeats repeat what was read last of a broker's own balancing, if a reading fails."""
 
 OnReport = Callable[[str, JsonReport], None]

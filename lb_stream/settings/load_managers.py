@@ -107,7 +107,7 @@ def choose_load_manager(given: GivenSettings, dynamic: bool = False) -> ChosenLo
         if chosen.name == BOTH and isinstance(place, Strategy) and place.name != BOTH:
             warnings.append(
                 f"shedding_strategy = {BOTH!r} without placement_strategy = {BOTH!r}: {place.name} "
-                "chooses the destinations"
+                f"chooses the destinations, not {BOTH}'s plan"
             )
         return ChosenLoadManager(manager, chosen, tuple(warnings), replaced)
     if (
@@ -209,7 +209,7 @@ def _find_pulsar_error(
     if place != BOTH or shed == BOTH:
         return None
     others = ", ".join(name for name in placement.names if name != BOTH)
-    expected = f"shedding_strategy = {BOTH!r} with it, which is {shed!r}, or one of {others}"
+    expected = f"one of {others}, or shedding_strategy = {BOTH!r} too (it is {shed!r})"
     if "." not in names["placement_strategy"] and "." not in names["shedding_strategy"]:
         raise SettingError("placement_strategy", place, expected)
     return SettingError("placement_strategy", names["placement_strategy"], expected)

@@ -108,7 +108,7 @@ def test_each_manager_runs_its_own_strategies(
         (
             {"loadBalancerLoadPlacementStrategy": f"{IMPL}AvgShedder"},
             SIMPLE_RUNS,
-            "expected shedding_strategy = 'AvgShedder' with it",
+            "or shedding_strategy = 'AvgShedder' too",
         ),
         (
             {"loadBalancerLoadSheddingStrategy": f"{EXTENSIONS}scheduler.TransferShedder"},
@@ -185,7 +185,7 @@ def test_what_pulsar_answers_with_another_manager_is_done_with_a_warning(
             {"placement_strategy": "AvgShedder"},
             "placement_strategy",
             "AvgShedder",
-            "shedding_strategy = 'AvgShedder' with it",
+            "or shedding_strategy = 'AvgShedder' too",
         ),
         (
             {"load_manager": "simple", "shedding_strategy": "NoShedder"},
