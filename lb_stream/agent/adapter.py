@@ -140,6 +140,15 @@ class LimitedCutsAdapter(Protocol):
 
 
 @runtime_checkable
+class ComparedAdapter(Protocol):
+    """A broker with settings of its own, which may differ from the balancer's."""
+
+    def differing(self) -> Sequence[str]:
+        """Return the broker's keys that have other values than the agent was given."""
+        ...
+
+
+@runtime_checkable
 class BalancedAdapter(BrokerAdapter, Protocol):
     """A broker whose own cluster may balance beside the balancer.
 

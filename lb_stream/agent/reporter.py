@@ -18,6 +18,7 @@ from lb_stream.agent.adapter import (
     BalancedAdapter,
     BrokerAdapter,
     BrokerError,
+    ComparedAdapter,
     JsonReport,
     MeasuringAdapter,
     MergingAdapter,
@@ -72,6 +73,8 @@ class Reporter:
         self._unsent: set[str] = set()
         # Broker → settings by which its own cluster balances, and when (s) they were read.
         self._own_balancing: dict[str, tuple[list[str], float]] = {}
+        # Broker → its settings that differ from the balancer's, as last read.
+        self._differing: dict[str, list[str]] = {}
         # Brokers that don't answer.
         self._silent: set[str] = set()
 
@@ -130,7 +133,7 @@ class Reporter:
             self.send(adapter.name, stamped.to_json(), "ask")
 
     def read_own_balancing(self, broker: str) -> None:
-        """Read the settings with which a broker's own load manager balances.
+        """Read the settings with which a broker's own load manager balances, and those that differ.
 
         Heartbeats carry them. They are read apart, because a leader may be slow to answer. A broker
         that gives no report may answer this question all the same.
@@ -140,6 +143,8 @@ class Reporter:
             return
         try:
             self._own_balancing[broker] = list(adapter.balances()), time.monotonic()
+            if isinstance(adapter, ComparedAdapter):
+                self._differing[broker] = list(adapter.differing())
         except BrokerError as error:  # heartbeats repeat what was read last, for a while
             log.info("whether the load manager of %s balances is unknown: %s", broker, error)
 
@@ -167,6 +172,7 @@ class Reporter:
         heartbeat = Heartbeat(
             sent_ms=sent_ms,
             balances=self._recent_balancing(broker),
+            differing=self._differing.get(broker, []),
             merges=isinstance(adapter, MergingAdapter),
         )
         future = self.send(broker, heartbeat.to_json(), "heartbeat")

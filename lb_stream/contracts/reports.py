@@ -188,6 +188,12 @@ class Heartbeat(OwnRecord):
         [],
         description="settings by which the broker's own cluster balances too; null: not known",
     )
+    differing: list[Annotated[str, Field(max_length=100)]] = Field(
+        [],
+        max_length=100,
+        description="Pulsar's keys that have other values in the broker than its agent was given",
+        exclude_if=lambda keys: not keys,
+    )
     merges: bool = Field(
         False,
         description="whether the broker can merge bundles; only such brokers get merges",

@@ -74,7 +74,7 @@ class DryRun(SettingsCommand):
         text = "decisions are published from now on"
         if change.mode_after(after) == "approve":
             text += "; moves and splits of balancing wait for approval (mode = approve)"
-        return done(text + change.describe_own_balancing(), settings=after)
+        return done(text + change.describe_brokers(), settings=after)
 
     def preview(self, present: Present) -> WhatIf:
         return WhatIf({"dry_run": self.on})

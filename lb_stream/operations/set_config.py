@@ -177,7 +177,7 @@ class SetConfig(SettingsCommand):
         after, text = change.with_values(self.values)
         values = change.normalise_names(self.values)
         if values.get("mode", "observe") != "observe":
-            text += change.describe_own_balancing()
+            text += change.describe_brokers()
         if _stops_decisions(values):
             text += change.describe_pending()
         return done(text, settings=after)

@@ -25,6 +25,7 @@ from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.followed_profile import FollowedProfile, describe_doubts
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.core.observing.differing_settings import Grouped, update_differing
 from lb_stream.core.round.decide import Inbox
 from lb_stream.core.round.observe import list_self_balancing
 from lb_stream.settings.load_managers import CLASS_KEYS
@@ -59,7 +60,10 @@ def apply_setting_commands(own: GivenSettings, memory: Memory, inbox: Inbox) -> 
     if about_settings:
         responder = CommandResponder(memory.operator_state, pending=memory.pending)
         balances = list_self_balancing(memory, inbox)
-        change = SettingsChange(responder, own, balances, inbox.caught_up, memory.followed)
+        differing = update_differing(memory.differing, inbox.differing, memory.dead)
+        change = SettingsChange(
+            responder, own, balances, inbox.caught_up, memory.followed, differing
+        )
         for received in responder.new(about_settings):
             responder.take(received, _effect(received.command, change))
         others = tuple(received for received in inbox.commands if not _is_about_settings(received))
@@ -98,6 +102,7 @@ class SettingsChange:
     `own`: the job's own settings for the cluster. `balances`: broker whose cluster also balances by
     itself → the settings by which it does, by the heartbeats so far. `caught_up`: the heartbeats
     from before the job's start are among them. `followed`: the profile where no setting names one.
+    `differing`: keys of Pulsar's → brokers whose values of these differ from those here.
     """
 
     responder: CommandResponder
@@ -105,6 +110,7 @@ class SettingsChange:
     balances: Mapping[str, Sequence[str]]
     caught_up: bool
     followed: FollowedProfile
+    differing: Grouped
 
     @property
     def overrides(self) -> dict[str, object]:
@@ -146,7 +152,22 @@ class SettingsChange:
         """Describe how many earlier decisions go on, as the end of a sentence."""
         return self.responder.describe_pending()
 
-    def describe_own_balancing(self) -> str:
+    def describe_brokers(self) -> str:
+        """Describe what of the brokers' settings doesn't fit, as the end of a sentence."""
+        return self._describe_own_balancing() + self._describe_differing()
+
+    def _describe_differing(self) -> str:
+        """Describe that brokers run with other settings, as the end of a sentence; empty: no."""
+        if not self.differing:
+            return ""
+        keys = sorted({key for keys in self.differing for key in keys.split(",")})
+        brokers = sorted({broker for brokers in self.differing.values() for broker in brokers})
+        return (
+            f"; {named(brokers)} run with other settings than the balancer ({named(keys)}): lbctl "
+            "agent pulsar --check names the values"
+        )
+
+    def _describe_own_balancing(self) -> str:
         """Describe that brokers' own cluster balances too, as the end of a sentence; empty: no."""
         if not self.balances:
             return ""

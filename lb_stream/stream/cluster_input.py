@@ -11,6 +11,7 @@ from lb_stream.contracts.reports import Ack, SplitAsk
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.model.blocks import EVENT_SCHEMA, from_bytes, to_bytes
 from lb_stream.core.model.memory import Memory
+from lb_stream.core.observing.differing_settings import update_differing
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.rows import ClusterEvent, PartitionClock, ShardRow
 from lb_stream.stream.shards.block_files import BlockRefs
@@ -102,6 +103,21 @@ class ClusterInput:
             for beat in _events_of_kind(self.events, "heartbeat")
             if beat["broker"] in memory.balances or '"balances":["' in beat["payload"]
         }
+
+    def differing(self, memory: Memory) -> dict[str, tuple[str, ...]]:
+        """Return broker → its settings that differ from the balancer's, from heartbeats.
+
+        Empty when the memory has them all.
+        """
+        known = {broker for brokers in memory.differing.values() for broker in brokers}
+        reported = {
+            beat["broker"]: tuple(json.loads(beat["payload"]).get("differing", ()))
+            for beat in _events_of_kind(self.events, "heartbeat")
+            if beat["broker"] in known or '"differing":["' in beat["payload"]
+        }
+        if update_differing(memory.differing, reported, ()) == memory.differing:
+            return {}
+        return reported
 
     def merging(self, memory: Memory) -> dict[str, bool]:
         """Return broker → whether its agent can merge, if its heartbeat differs from the memory."""

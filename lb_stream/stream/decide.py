@@ -157,9 +157,18 @@ def _open_inbox(
     inputs["balances"] = balances
     if merging:
         inputs["merging"] = merging
+    differing = cluster_input.differing(memory)
+    if differing:
+        inputs["differing"] = differing
     row.inputs = canonical_json(inputs)
     return Inbox(
-        acks, context.caught_up, cluster_input.commands, cluster_input.asks, balances, merging
+        acks,
+        context.caught_up,
+        cluster_input.commands,
+        cluster_input.asks,
+        balances,
+        merging,
+        differing,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 
 import pytest
@@ -276,6 +276,39 @@ def test_a_heartbeat_of_an_agent_that_does_not_know_ends_what_the_round_has_hear
     arrived = ClusterInput("eu-1", [], [event | {"payload": payload}], (), [], forgotten=False)
     assert arrived.balances(Memory(balances={"a:1": ("key",)})) == {"a:1": ()}
     assert arrived.balances(Memory()) == {}
+
+
+def test_heartbeats_name_the_settings_that_differ_and_compare_only_what_has_changed(
+    cluster: FakeCluster, agent: Callable[[int], Told]
+) -> None:
+    told, compared = agent(0), []
+    key = "loadBalancerBrokerMaxTopics"
+
+    def compare(runtime: Mapping[str, object], version: str | None) -> list[str]:
+        compared.append(version)
+        return [key] if runtime.get(key) else []
+
+    told.adapter._compare = compare
+    beats = []
+    for value in ("7", "7", ""):
+        cluster.runtimes[0][key] = value
+        told.adapter.guard.forget()
+        told.agent.reporter.read_own_balancing(told.adapter.name)
+        told.agent.reporter.send_heartbeat(told.adapter.name)
+        beats.append(json.loads(told.sent[-1][1]).get("differing"))
+    assert (beats, compared) == ([[key], [key], None], ["5.0.1", "5.0.1"])
+
+
+def test_the_round_hears_of_settings_that_differ_when_its_memory_has_others() -> None:
+    beats = {"a:1": ["k1"], "b:1": [], "c:1": []}
+    events = [
+        {"kind": "heartbeat", "broker": broker, "append_ms": 1, "partition": 0, "offset": at}
+        | {"payload": parse_agent_record("heartbeat", Heartbeat(differing=keys).to_json().encode())}
+        for at, (broker, keys) in enumerate(beats.items())
+    ]
+    arrived = ClusterInput("eu-1", [], events, (), [], forgotten=False)
+    assert arrived.differing(Memory(differing={"k2": ("b:1",)})) == {"a:1": ("k1",), "b:1": ()}
+    assert arrived.differing(Memory(differing={"k1": ("a:1",)})) == {}
 
 
 def test_the_round_hears_of_brokers_that_balance_by_themselves_and_of_those_that_did() -> None:

@@ -11,7 +11,7 @@ balancer follows what is reported (`assign_unowned = "on_lookup"`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from typing import Protocol
@@ -54,6 +54,10 @@ OUTDATED_S = 0.5
 """How long a destination may name the former owner, or none, after an unload."""
 
 
+CompareSettings = Callable[[Mapping[str, object], str | None], Iterable[str]]
+"""Finds the keys that differ from the balancer's, of a broker's settings and its version."""
+
+
 class LoadData(Protocol):
     """The source of load data of an extensible cluster's brokers (`load_topics.LoadDataTopics`)."""
 
@@ -73,18 +77,22 @@ class PulsarAdapter:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         algorithms: Algorithms | None = None,
+        compare: CompareSettings | None = None,
     ) -> None:
         """Connect to nothing yet.
 
         `broker` is the broker's id where that isn't host:port of the admin address. `load_data` is
         needed on an extensible cluster. `clock` and `sleep` are in seconds. `algorithms` cut
-        bundles with segments, which Pulsar's own don't count.
+        bundles with segments, which Pulsar's own don't count. `compare` finds the settings that
+        differ from the balancer's; None: they are not compared.
         """
         self._admin = admin
         self._broker = broker or admin.settings.broker
         self._load_data = load_data
         self._clock = clock
         self._sleep = sleep
+        self._compare = compare
+        self._compared: tuple[Mapping[str, object], list[str]] = ({}, [])
         self.guard = SettingsGuard(admin, clock)
         self._peers = Peers(admin, self._broker)
         self._cuts = BundleCuts(admin, algorithms)
@@ -217,6 +225,18 @@ class PulsarAdapter:
         Raises BrokerError.
         """
         return list(self.guard.active_balancers())
+
+    def differing(self) -> list[str]:
+        """Return Pulsar's keys with other values in force than the balancer's. Raises BrokerError.
+
+        They are compared again when the broker's settings have changed.
+        """
+        if self._compare is None:
+            return []
+        runtime = self._runtime()
+        if runtime != self._compared[0]:
+            self._compared = runtime, list(self._compare(runtime, self.version))
+        return self._compared[1]
 
     def namespaces(self) -> ClusterNamespaces:
         """Return namespaces, bundles and policies of the broker's cluster. Raises BrokerError."""

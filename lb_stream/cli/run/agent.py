@@ -55,7 +55,7 @@ from lb_stream.cli.shared.output import (
 if TYPE_CHECKING:
     from lb_stream.agent.agent import Agent
     from lb_stream.agent.obey import AgentVerdict
-    from lb_stream.agent.pulsar.adapter import PulsarAdapter
+    from lb_stream.agent.pulsar.adapter import CompareSettings, PulsarAdapter
     from lb_stream.agent.pulsar.admin import AdminClient
     from lb_stream.agent.pulsar.load_topics import LoadDataTopics
     from lb_stream.contracts.decisions import Decision
@@ -130,6 +130,8 @@ def pulsar(
     turns them off. It sends no heartbeat for a broker that doesn't answer. With --check the exit
     code is 1 if something must be changed first.
     """
+    from lb_stream.cli.run.agent_settings import find_differing_keys
+
     given = load_cli_settings(
         config,
         broker_conf,
@@ -163,7 +165,9 @@ def pulsar(
     clients = build_admin_clients(settings)
     load_data = _load_data(clients, service_url)
     algorithms = given.of_cluster(cluster).config.split_algorithms
-    adapters = _adapters(clients, broker or _broker_ids(clients), load_data, algorithms)
+    compare = partial(find_differing_keys, given, cluster)
+    ids = broker or _broker_ids(clients)
+    adapters = _adapters(clients, ids, load_data, algorithms, compare)
     if len({adapter.name for adapter in adapters}) != len(adapters):
         raise CommandError("--admin-url or --broker: expected each broker once", 2)
     try:
@@ -217,11 +221,12 @@ def _adapters(
     brokers: Sequence[str | None] | None = None,
     load_data: LoadDataTopics | None = None,
     algorithms: Algorithms | None = None,
+    compare: CompareSettings | None = None,
 ) -> list[PulsarAdapter]:
     from lb_stream.agent.pulsar.adapter import PulsarAdapter
 
     return [
-        PulsarAdapter(client, name, load_data, algorithms=algorithms)
+        PulsarAdapter(client, name, load_data, algorithms=algorithms, compare=compare)
         for client, name in zip(clients, brokers or repeat(None, len(clients)), strict=True)
     ]
 

@@ -78,6 +78,13 @@ def check_settings(
     )
 
 
+def find_differing_keys(
+    given: CliSettings, cluster: str, runtime: Mapping[str, object], version: str | None
+) -> list[str]:
+    """Return Pulsar's keys with other values in a broker than here."""
+    return sorted(check_settings(runtime, (), version, given, cluster).settings)
+
+
 def _advise(differing: Collection[str], dynamic: Container[str], cluster: str) -> tuple[str, ...]:
     """Return what to do about settings that differ, given by Pulsar's keys."""
     if not differing:

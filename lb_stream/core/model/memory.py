@@ -205,6 +205,8 @@ class Memory:
     # Broker → settings with which its own load manager still balances.
     balances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     clashing: int = 0  # number of brokers in `balances` while decisions are published
+    # Keys of Pulsar's, with commas between → brokers whose values of these differ from ours.
+    differing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     merging: tuple[str, ...] = ()  # brokers whose agents can merge bundles
     dead: tuple[str, ...] = ()  # brokers declared dead
     suspension: Suspension | None = None

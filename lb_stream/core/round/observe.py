@@ -19,6 +19,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.view import ClusterView
+from lb_stream.core.observing.differing_settings import update_differing
 from lb_stream.core.observing.gone import clear_gone_bundles
 from lb_stream.core.observing.known_bundles import add_unassigned_bundles
 from lb_stream.core.observing.liveness import Liveness, judge_liveness
@@ -36,6 +37,8 @@ class Inbox:
     balances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Broker → whether its agent can merge bundles; only brokers for which this has changed.
     merging: Mapping[str, bool] = field(default_factory=dict)
+    # Broker → its settings that differ from the balancer's; none where the memory has them all.
+    differing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     answers: tuple[CommandAnswer, ...] = ()  # to commands about settings, which are applied already
 
 
@@ -70,14 +73,16 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
     known = add_unassigned_bundles(known, _find_forgotten(known, memory))
     balances = _find_self_balancing(memory, inbox, known)
     merging = _find_merging(memory, inbox, known)
+    differing = update_differing(memory.differing, inbox.differing, memory.dead)
+    found = (responder.operator_state, balances, merging, differing)
     after = memory
-    if (responder.operator_state, balances, merging) != (
-        memory.operator_state,
-        memory.balances,
-        memory.merging,
-    ):
+    if found != (memory.operator_state, memory.balances, memory.merging, memory.differing):
         after = replace(
-            memory, operator_state=responder.operator_state, balances=balances, merging=merging
+            memory,
+            operator_state=responder.operator_state,
+            balances=balances,
+            merging=merging,
+            differing=differing,
         )
     # The brokers that are alive.
     alive = judge_liveness(known, after, config.balancer, inbox.caught_up, responder.declared)

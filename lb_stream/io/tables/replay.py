@@ -215,6 +215,7 @@ def _load_start(row: Row, remembered: Remembered, checkpoint: Store) -> RoundSta
         parse_asks(inputs.get("asks", ())),
         {broker: tuple(keys) for broker, keys in inputs["balances"].items()},
         inputs.get("merging", {}),
+        {broker: tuple(keys) for broker, keys in inputs.get("differing", {}).items()},
     )
     memory = without_failures(replace(Memory.from_json(remembered[0]), epoch=row["epoch"]))
     own = inputs["settings"]
