@@ -158,6 +158,8 @@ def _explain_balancer(
             given_by = "two report_max_interval_ms"
         # its value, and who reads it
         unread = own.get(name, of_profile.get(name, default))
+        if name == "placement_strategy" and config.balancer.bad_strategies == "replace":
+            given_by = _name_replaced(str(unread), config.balancer.placement_strategy, given_by)
         read_by = find_readers(name, config)
         yield _explain(
             model,
@@ -169,6 +171,14 @@ def _explain_balancer(
             why_unread="" if read_by else explain_unread(name, config),
         )
     yield from _explain_namespaces(own, resolved, origins, cluster)
+
+
+def _name_replaced(given: str, value: str, given_by: str) -> str:
+    """Return where a strategy comes from that may have taken another's place."""
+    given = given.rpartition(".")[2]
+    if given == value.rpartition(".")[2]:
+        return given_by
+    return f"bad_strategies, in place of {given} ({given_by})"
 
 
 def _explain_namespaces(

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.keys import SettingError
+from lb_stream.contracts.settings import Settings
+from lb_stream.settings.explain import explain_settings
 from lb_stream.settings.load import load
 from lb_stream.settings.resolve import cluster_config, resolve, resolve_uncached
 from tests.support.documented import runs
@@ -273,3 +275,24 @@ def test_every_key_of_the_transfer_shedder_has_pulsars_default() -> None:
         "debug_mode": False,
         "transfer_swap_gain": "debug_only",
     }
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "profile pulsar-5.0"),
+        (
+            {"shedding_strategy": "ThresholdShedder"},
+            "bad_strategies, in place of AvgShedder (profile pulsar-5.0)",
+        ),
+        ({"placement_strategy": f"{IMPL}LeastLongTermMessageRate"}, "lb.toml"),
+    ],
+)
+def test_what_takes_a_placements_place_is_explained_as_that(
+    given: dict[str, Any], expected: str
+) -> None:
+    settings = Settings(balancer={"profile": "pulsar-5.0", **given})
+    origins = {("balancer", name): "lb.toml" for name in given}
+    explained = {setting.key: setting for setting in explain_settings(settings, origins, "")}
+    found = explained["placement_strategy"]
+    assert found.given_by == expected
