@@ -50,8 +50,24 @@ def answered(release: str, kind: str) -> list[tuple[dict[str, Any], dict[str, An
 KINDS = sorted({path.name.partition(".")[0] for path in DATA.rglob("*.cases.jsonl.gz")})
 
 
-@pytest.mark.parametrize("release", PROFILES)
-@pytest.mark.parametrize("kind", KINDS)
+def _is_repeat(kind: str, release: str) -> bool:
+    """Whether the release in the middle is asked what 4.0.7 is, and answers as it does."""
+    asked_anew = (DATA / f"since-4.2/{kind}.cases.jsonl.gz").exists()
+    return (
+        release == "4.2.4"
+        and not asked_anew
+        and not lines_of(f"{release}/{kind}.decisions.jsonl.gz")
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "release"),
+    [
+        pytest.param(kind, release, marks=[pytest.mark.slow] if _is_repeat(kind, release) else [])
+        for kind in KINDS
+        for release in PROFILES
+    ],
+)
 def test_every_case_of_a_kind_is_decided_as_the_release_did(kind: str, release: str) -> None:
     different = []
     for case, wanted in answered(release, kind):
