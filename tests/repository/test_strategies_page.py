@@ -135,7 +135,7 @@ def test_constants_are_those_of_the_code() -> None:
     said = {
         "threshold + 0.05)": threshold.MARGIN == overload.MARGIN == 0.05,
         "threshold · 0.5": threshold.LOWER_BOUNDARY_FACTOR == 0.5,
-        "`uniform_need_allowance`: 1 000": PROFILES["pulsar-4.0"]["uniform_need_allowance"]
+        "`uniform_need_allowance` | 0 | 1 000 |": PROFILES["pulsar-4.0"]["uniform_need_allowance"]
         == 1_000,
         "below 75 %": transfer_cycle.SWAP_LEAVES == 0.75,
         "within 5 points": simple.POINTS == 5,
