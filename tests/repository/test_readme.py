@@ -127,8 +127,9 @@ def test_every_path_in_a_page_is_one_of_a_file() -> None:
     named = {(page.name, path) for page in PAGES for path in PATH.findall(page.read_text())}
     others = {
         "docs/decisions/NNNN",
+        "tests/data/scenarios/NAME",
         "lb_stream/recorded",
-    }  # a pattern, and the name of an application in an answer
+    }  # patterns, and the name of an application in an answer
     assert (
         sorted(
             (page, path)
