@@ -100,7 +100,7 @@ class TransferringAdapter(BrokerAdapter, Protocol):
     def transfer(self, bundle: str, destination: str) -> str:
         """Stop serving a bundle that the broker owns, and have the destination serve it.
 
-        Return the detour that the bundle made, as its acknowledgement and outcome give it; "": none.
+        Returns the detour that the bundle made, as acknowledgement and outcome give it; "": none.
         """
         ...
 

@@ -76,7 +76,7 @@ def _act(adapter: BrokerAdapter, verdict: AgentVerdict, decision: Decision) -> A
         if detour:
             log.info("%s reached %s %s", decision.bundle, decision.destination, detour)
         return AgentVerdict("release", detour)
-    elif verdict.action == "release":
+    if verdict.action == "release":
         adapter.release(decision.bundle)
     elif verdict.action == "acquire":
         adapter.acquire(decision.bundle)

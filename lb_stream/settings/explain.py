@@ -39,8 +39,9 @@ READERS = {"upkeep": "lbctl tables maintain", "notify": "lbctl notify", "hooks":
 class ExplainedSetting:
     """One setting in force.
 
-    `given_by`: "default", "profile NAME" and whose it is, or where it was given. `readers`: who reads it under some
-    settings; `read_by`: under these. `why_unread`: empty when something reads it.
+    `given_by`: "default", "profile NAME" and why it is that one, or where it was given. `readers`:
+    who reads it under some settings; `read_by`: under these. `why_unread`: empty when something
+    reads it.
     """
 
     section: str

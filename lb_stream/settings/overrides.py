@@ -73,9 +73,10 @@ def apply_setting_commands(own: GivenSettings, memory: Memory, inbox: Inbox) -> 
 
 
 def resolve_in_force(own: GivenSettings, memory: Memory) -> ClusterConfig:
-    """Resolve the settings under the followed profile; where they don't go with it, without it.
+    """Resolve the settings under the followed profile, or without it if they don't go with it.
 
-    `own`: the job's own settings for the cluster. Raises SettingError when they don't go with each other.
+    `own`: the job's own settings for the cluster. Raises SettingError when they don't go with each
+    other.
     """
     overrides = memory.operator_state.settings
     with suppress(SettingError):

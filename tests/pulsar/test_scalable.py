@@ -106,8 +106,21 @@ def test_an_explanation_names_how_to_take_it_back_and_that_pulsar_may_change_it_
 ) -> None:
     FakeScalable(cluster)
     result = run(cluster, tmp_path, "split", TOPIC, "--segment", "1", "--preview")
-    assert f"lbctl scalable merge {TOPIC} --segment 2 --segment 3" in result.out
-    check_wording(result.out.partition("Keys that")[2])
+    url = f"http://{cluster.names[0]}"
+    assert f"scalable merge {TOPIC} --segment 2 --segment 3 --admin-url {url}" in result.out
+    check_wording(result.out.partition("Keys that")[2].replace(url, "http://HOST:PORT"))
+
+
+@pytest.mark.parametrize(("ids", "is_exact"), [((2, 3), True), ((0, 2), False)])
+def test_a_merge_says_when_a_split_would_not_give_the_same_segments_again(
+    cluster: FakeCluster, tmp_path: Path, ids: tuple[int, int], is_exact: bool
+) -> None:
+    FakeScalable(cluster)
+    assert run(cluster, tmp_path, "split", TOPIC, "--segment", "1").code == 0
+    given = [text for segment in ids for text in ("--segment", str(segment))]
+    result = run(cluster, tmp_path, "merge", TOPIC, *given, "--preview")
+    assert result.code == 0, result.err
+    assert ("A split cuts in the middle" not in result.out) == is_exact
 
 
 def test_a_lost_answer_to_a_split_that_was_made_is_no_failure(

@@ -404,22 +404,22 @@ class PulsarAdapter:
         else:
             self._unload_again(bundle, destination, f"{holder} has it")
         if self.manager != "extensible":  # that one's channel keeps the destination until it serves
-            owner = self._have_taken(bundle, destination, holder)
+            owner = self._ask_to_take(bundle, destination, holder)
             if owner is not None:
                 return owner
         return self._check_arrival(bundle, destination)
 
-    def _have_taken(self, bundle: str, destination: str, holder: str) -> str | None:
-        """Have the destination take a bundle that its holder has let go; return which broker has it.
+    def _ask_to_take(self, bundle: str, destination: str, holder: str) -> str | None:
+        """Ask the destination to take a bundle; return which broker has it, None: not known.
 
         A modular leader gives the named destination to the first lookup only. Until a broker has
         taken the bundle it places it anew for each further lookup, and whichever broker is first
-        keeps it. So the destination is asked itself, before clients come back. None: not known.
+        keeps it. So the destination is asked itself, before clients come back.
         """
         parsed = parse_bundle(bundle)
         end = self._clock() + OUTDATED_S
         while True:
-            owner = self._peers.have_taken(parsed, destination)
+            owner = self._peers.ask_to_take(parsed, destination)
             is_back = owner == holder == self.name and self.owns(bundle)
             if owner not in (None, holder) or is_back or self._clock() >= end:
                 return owner

@@ -79,10 +79,9 @@ class SettingsGuard:
         self._runtime = self._active = None
 
     def active_balancers(self) -> dict[str, str]:
-        """Return key → a broker where it is on, of the keys that must be false, by a look that is at
-        most MAX_AGE_S old.
+        """Return key → a broker where it is on, of the keys that must be false.
 
-        Raises AdminError.
+        They were read at most MAX_AGE_S ago. Raises AdminError.
         """
         active = self._active
         if active is None or self._clock() - self._checked_at >= MAX_AGE_S:
@@ -104,7 +103,7 @@ class SettingsGuard:
     def check(self) -> None:
         """Raise Refused while Pulsar's own balancing is on, with keys and commands.
 
-        Raise it too while settings can't be read: a killed leader is replaced after half a minute.
+        Refused also while settings can't be read: a killed leader is replaced after half a minute.
         """
         try:
             conflicts = self.explain_conflicts()

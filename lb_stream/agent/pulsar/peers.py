@@ -51,8 +51,8 @@ class Peers:
         """
         return self._look_up(self._admin, bundle, {})
 
-    def have_taken(self, bundle: BundleRange, destination: str) -> str | None:
-        """Have a modular broker take a bundle that has no owner; return which broker serves it.
+    def ask_to_take(self, bundle: BundleRange, destination: str) -> str | None:
+        """Ask a modular broker to take a bundle that has no owner; return which broker serves it.
 
         The lookup is authoritative: the destination doesn't ask the leader, which may place the
         bundle elsewhere. If another broker serves the bundle, it stays there. None: no broker has

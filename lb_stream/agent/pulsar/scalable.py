@@ -167,8 +167,8 @@ def read_segments(admin: AdminClient, topic: str) -> ScalableTopic:
     answer = admin.get(path)
     if answer.status == 404:
         raise UnknownTopic(
-            f"{admin.settings.url} has no scalable topic {topic}: `lbctl scalable list "
-            f"{namespace_of_topic(topic)}` shows those that it has"
+            f"{admin.settings.url} has no scalable topic {topic}; lbctl scalable list "
+            f"{namespace_of_topic(topic)} --admin-url {admin.settings.url} shows those that it has"
         )
     found = admin.parse(path, answer)
     try:

@@ -232,20 +232,21 @@ def _apply(survey: ClusterSurvey, change: SegmentChange, preview: bool, json: bo
         return
     past = {"split": "split", "merge": "merged"}[change.kind]
     ids = " and ".join(str(segment.id) for segment in change.parents)
-    verb = "would be" if preview else "is" if len(change.parents) == 1 else "are"
-    emit_line(f"{change.topic.topic}: segment {ids} {verb} {past}")
+    noun, now = ("segment", "is") if len(change.parents) == 1 else ("segments", "are")
+    verb = "would be" if preview else now
+    emit_line(f"{change.topic.topic}: {noun} {ids} {verb} {past}")
     rows = [
         (word, *_cells(segment))
         for word, segments in (("from", change.parents), ("to", children))
         for segment in segments
     ]
     emit_rich(table(("", *_COLUMNS), rows, right=_RIGHT))
-    for line in _explain(change, children, scaling):
+    for line in _explain(change, children, scaling, survey.admin.settings.url):
         emit_line(line)
 
 
 def _explain(
-    change: SegmentChange, children: Sequence[Segment], scaling: AutoScaling | None
+    change: SegmentChange, children: Sequence[Segment], scaling: AutoScaling | None, url: str
 ) -> Iterator[str]:
     """Yield what a change means: where the load goes, what remains, how it is taken back."""
     before = {segment.place for segment in change.parents}
@@ -265,13 +266,21 @@ def _explain(
     )
     back = " ".join(f"--segment {segment.id}" for segment in children)
     other = "merge" if change.kind == "split" else "split"
-    yield f"To take it back: lbctl scalable {other} {change.topic.topic} {back}"
+    yield (f"To take it back: lbctl scalable {other} {change.topic.topic} {back} --admin-url {url}")
+    if change.kind == "merge" and not _are_halves(change.parents, children):
+        yield "A split cuts in the middle: its halves will not be the segments that were merged."
     if scaling is not None and scaling.enabled:
         yield (
             f"Pulsar splits and merges this topic too: it merges segments below "
             f"{scaling.merge_msgs_per_s:g} msg/s in after {scaling.merge_after_s:g} s, and splits "
             f"them above {scaling.split_msgs_per_s:g} msg/s in (autoScalePolicy)."
         )
+
+
+def _are_halves(parents: Sequence[Segment], children: Sequence[Segment]) -> bool:
+    """Return whether a split of the merged segment would give its parents' hashes again."""
+    halves = children[0].name.halves(next_id=0)
+    return {half.range_text for half in halves} == {each.name.range_text for each in parents}
 
 
 def _row(segment: Segment) -> dict[str, object]:

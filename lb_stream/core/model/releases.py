@@ -31,7 +31,7 @@ class NameRules:
     part: str = r"[-=:.\w]+"
 
     def is_namespace(self, name: str) -> bool:
-        """Whether the name is that of a namespace."""
+        """Return whether the name is that of a namespace."""
         cluster = rf"({self.part}/)?" if self.with_cluster else ""
         return re.fullmatch(rf"{self.part}/{cluster}{self.part}", name, re.ASCII) is not None
 

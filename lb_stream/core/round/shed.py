@@ -303,7 +303,7 @@ def _takers(state: RoundState) -> Callable[[int], Rows]:
 
 
 def _passes_over_later(state: RoundState) -> bool:
-    """Whether the shedder may choose bundles of excluded namespaces, which then stay."""
+    """Return whether the shedder may choose bundles of excluded namespaces, which then stay."""
     strategy = state.config.shedder
     return state.config.balancer.excluded_still_count and traits_of(strategy).manager == "modular"
 

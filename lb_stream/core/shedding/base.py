@@ -217,10 +217,10 @@ class PlanForgetter(Protocol):
 
 
 class PassEnder(Protocol):
-    """Called in the round of a pass, once its moves have been decided."""
+    """A function that is called after each pass, once its moves have been decided."""
 
-    def __call__(self, config: Any, memory: Any, /) -> Any:
-        """What it remembers from now on."""
+    def __call__(self, config: Any, memory: Any, /) -> object:
+        """Return the new memory, without what counts in the pass only."""
         ...
 
 
@@ -246,8 +246,7 @@ class Traits:
     paces_itself: bool = False
     observe: ReportObserver | None = None
     learn_moves: MoveLearner | None = None
-    # Called once a pass's moves have been decided: what of its memory counts in the pass only.
-    end_pass: PassEnder | None = None
+    end_pass: PassEnder | None = None  # None: nothing of the memory counts in a pass only
     forget_plan: PlanForgetter | None = None  # None: the memory holds nothing of decisions
     # Memory → smoothed usage of each broker, which placement reads.
     loads: Callable[[Any], Mapping[str, float]] | None = None

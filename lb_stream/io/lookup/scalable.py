@@ -61,7 +61,7 @@ class ScalableResult:
     @property
     def is_served(self) -> bool:
         """Whether every segment to which producers send has a broker."""
-        return all(one.lookup.broker is not None for one in self.segments if one.active)
+        return all(segment.lookup.broker is not None for segment in self.segments if segment.active)
 
 
 def find_scalable(

@@ -45,8 +45,9 @@ class Policy:
 def read_policy(name_or_file: str) -> Policy:
     """Read a policy by name or from a file of settings. Raises PolicyError.
 
-    Names: `Shedder+Placement`, one name for both, a profile, `none`. Files: TOML, or Pulsar's broker.conf. In
-    a TOML file the section [balancer] counts, and that of a cluster if it is the only one.
+    Names: `Shedder+Placement`, one name for both, a profile, `none`. Files: TOML, or Pulsar's
+    broker.conf. In a TOML file the section [balancer] counts, and that of a cluster if it is the
+    only one.
     """
     file = Path(name_or_file)
     try:
