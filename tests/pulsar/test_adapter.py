@@ -456,8 +456,17 @@ def test_a_split_that_does_nothing_is_refused_with_the_reason_that_pulsar_does_n
             cluster.adapter(0, clock=clock).split(
                 cluster.bundle(0), [], "topic_count_equally_divide"
             )
-        assert "lists 1 topics of it" in str(refused.value) and cluster.acts()
+        assert "lists only 1 of its topics" in str(refused.value) and cluster.acts()
         assert len(cluster.boundaries) == 5
+
+
+def test_what_pulsar_answers_to_a_split_is_not_hidden_by_a_reason_that_is_likely(
+    cluster: FakeCluster,
+) -> None:
+    answer = {"reason": "the metadata store is gone"}
+    cluster.before = lambda call: (500, answer, {}) if call.method == "PUT" else None
+    with pytest.raises(Refused, match=r"finds no position .*the metadata store is gone"):
+        cluster.adapter(0).split(cluster.bundle(0), [], "topic_count_equally_divide")
 
 
 def test_a_split_that_fails_for_another_reason_has_failed(cluster: FakeCluster) -> None:

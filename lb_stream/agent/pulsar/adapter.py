@@ -319,7 +319,10 @@ class PulsarAdapter:
                 raise
             return  # the answer was lost, but the bundle is split
         if answer.status >= 500 and (reason := self._cuts.explain_none(parent, query)):
-            raise Refused(f"{self.name} has not split {bundle}: {reason}")
+            also = f" (its answer: {answer.reason})" if answer.reason else ""
+            raise Refused(
+                f"{self.name} answers {answer.status} and has not split {bundle}: {reason}{also}"
+            )
         self._require_done(path, answer, bundle)
         if not self._wait_until(lambda: self._is_split(parent)):
             reason = self._cuts.explain_none(parent, query) or "it gives no reason"

@@ -89,7 +89,7 @@ class BundleCuts:
             return None
         if len(listed) < FEWEST_LISTED:
             return (
-                f"Pulsar lists {len(listed)} topics of it, and {algorithm} cuts between topics; "
+                f"Pulsar lists only {len(listed)} of its topics, and {algorithm} cuts between topics; "
                 f"{RANGE} cuts it all the same"
             )
         if algorithm == POSITIONS:
