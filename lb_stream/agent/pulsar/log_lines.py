@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 
 SENTENCES = {
@@ -115,7 +116,7 @@ def _parse_json(text: str) -> LogLine | None:
     """
     try:
         fields = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     message = next((fields[name] for name in _MESSAGES if name in fields), None)
     at_ms = _find_json_ms(fields)
@@ -157,16 +158,22 @@ def _find_json_ms(fields: Mapping[str, object]) -> int | None:
         value = fields.get(name)
         if isinstance(value, str):
             return _find_ms(value)
-        if isinstance(value, float):  # of GELF, in seconds
+        if isinstance(value, float) and isfinite(value):  # of GELF, in seconds
             return round(value * 1000)
     return None
 
 
 def _find_ms(text: str) -> int | None:
-    """Return ms since the epoch. A time without a zone is local, as log4j writes it."""
+    """Return the time in a text, ms since the epoch; None for none, or one that can't be.
+
+    A time without a zone is local, as log4j writes it.
+    """
     if (found := _TIME.search(text)) is None:
         return None
     seconds, millis, zone = found.groups()
-    at = datetime.fromisoformat(seconds + (zone or ""))
-    at = at.astimezone(UTC) if zone else at.astimezone()
-    return int(at.timestamp()) * 1000 + int(millis)
+    try:
+        at = datetime.fromisoformat(seconds + (zone or ""))
+        at = at.astimezone(UTC) if zone else at.astimezone()
+        return int(at.timestamp()) * 1000 + int(millis)
+    except (ValueError, OverflowError):
+        return None

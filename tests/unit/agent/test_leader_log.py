@@ -161,3 +161,22 @@ def test_values_that_a_json_layout_writes_as_objects_are_read() -> None:
     assert line is not None and line.at_ms == 1795796533963
     (only,) = parse_passes([(line.at_ms, line.text)])
     assert only.hits == {"a:1": (3, 0), "b:1": (3, 0)}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-02-30T10:00:00.000Z a day that isn't",
+        "2026-11-27T16:10:00,383+2500 a zone that isn't",
+        '{"@timestamp":"2026-13-01T10:00:00.000Z","message":"m"}',
+        '{"timestamp":1e999,"short_message":"m"}',
+        '{"timestamp":NaN,"short_message":"m"}',
+        '{"timestamp":' + "[" * 100_000 + "]" * 100_000 + "}",
+    ],
+    ids=lambda line: line[:40],
+)
+def test_a_line_with_an_impossible_time_is_passed_over_like_one_without(
+    tmp_path: Path, line: str
+) -> None:
+    assert parse_line(line) is None
+    assert read(tmp_path, line, f"{TIME} a line of the broker's").files[0].timed_lines == 1
