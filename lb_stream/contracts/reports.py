@@ -209,7 +209,11 @@ class Ack(OwnRecord):
 
     decision_id: str
     outcome: Literal["released", "acquired", "split", "merged", "refused", "failed"]
-    reason: str = ""
+    reason: str = Field(
+        "",
+        description="why it was refused or has failed; with released: the detour that the bundle "
+        "made to its destination, which the decision's outcome repeats",
+    )
     bundle: str | None = Field(
         None,
         description="the bundle whose owner changes with this record (released, acquired); null: "

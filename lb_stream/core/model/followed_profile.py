@@ -67,14 +67,19 @@ def _order(text: str) -> tuple[bool, tuple[int, ...], str]:
 
 
 def describe_versions(versions: Mapping[str, int]) -> str:
-    """Describe how many brokers run which version: `2 of 4.0.7, 1 of 5.0.1`; empty: not known."""
+    """Describe how many brokers run which version: `2 of 4.0.7, 1 of 5.0.1`; empty: not known.
+
+    The oldest comes first, whatever the order in a memory that was read from the log.
+    """
     if not versions:
         return ""
-    return ", ".join(
-        f"{count} of {version!r}" if not parse_version(version).numbers else f"{count} of {version}"
-        for version, count in versions.items()
-        if version
-    ) + (f", {versions['']} without a version" if "" in versions else "")
+    shown = [
+        f"{versions[version]} of {version if parse_version(version).numbers else repr(version)}"
+        for version in sorted(filter(None, versions), key=_order)
+    ]
+    if "" in versions:
+        shown.append(f"{versions['']} without a version")
+    return ", ".join(shown)
 
 
 def describe_doubts(followed: FollowedProfile, chosen: str | None) -> list[str]:

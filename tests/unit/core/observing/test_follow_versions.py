@@ -133,6 +133,7 @@ def test_what_is_doubtful_is_said_with_versions_and_profiles() -> None:
     (misfit,) = describe_doubts(ON_4_0, "pulsar-5.0")
     assert all(word in misfit for word in ("pulsar-5.0", "4.0.7", "pulsar-4.0"))
     assert describe_versions({}) == ""
+    assert describe_versions({"4.10.0": 1, "4.2.4": 2}) == "2 of 4.2.4, 1 of 4.10.0", "as in a log"
 
 
 @given(st.lists(st.one_of(st.text(), st.from_regex(r"[0-9]{1,3}\.[0-9]{1,3}", fullmatch=True))))
