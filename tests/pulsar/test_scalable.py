@@ -162,6 +162,14 @@ def test_a_segment_that_pulsar_splits_meanwhile_is_a_refusal_that_names_its_chil
     assert result.code == 1 and "segment 1 of" in result.err and "2, 3" in result.err
 
 
+@pytest.mark.parametrize("topic", ["topic://../../brokers", "topic://shop/../x", "shop/orders/.."])
+def test_a_name_never_leads_to_another_path_of_pulsars(
+    cluster: FakeCluster, tmp_path: Path, topic: str
+) -> None:
+    result = run(cluster, tmp_path, "show", topic)
+    assert (result.code, cluster.calls) == (2, []) and "other than . and .." in result.err
+
+
 def test_a_cluster_without_scalable_topics_is_a_message(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:

@@ -367,6 +367,9 @@ def find_children(now: ScalableTopic, change: SegmentChange) -> tuple[Segment, .
 
 
 def _path(topic: str) -> str:
+    """Return the path of a scalable topic. Raises UnknownTopic for a name that leads elsewhere."""
     namespace = namespace_of_topic(topic)
     own = topic.removeprefix(f"{SCALABLE}{namespace}/")
+    if not {".", ".."}.isdisjoint((*namespace.split("/"), own)):
+        raise UnknownTopic(f"topic = {topic}: expected names other than . and ..")
     return f"{ROUTE}/{quote(namespace)}/{quote(own, safe='')}"
