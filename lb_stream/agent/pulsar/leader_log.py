@@ -89,29 +89,34 @@ class LeaderLog:
         return sum(len(leader_pass.moves) for leader_pass in self.passes)
 
 
+# Lines may be of any program, and of any length: no pattern takes quadratic time.
+_NUMBER = r"(-?[0-9]+(?:\.[0-9]+)?(?:E-?[0-9]+)?)"
+"""A number as Java writes it, such as 1.0E-4."""
 _CALM = re.compile(r"Shedder - \[(\S+)\] broker is not overloaded")
 _TOO_LITTLE = re.compile(
-    r"Shedder - \[(\S+)\] broker is planning to shed throughput .* less than "
+    r"Shedder - \[(\S+)\] broker is planning to shed throughput .{0,200} less than "
     r"minimumThroughputThreshold"
 )
 _HOT = re.compile(
-    r"Attempting to shed load on (\S+), which has .*? ([\d.]+)% > ([\d.]+)% \+ [\d.]+%"
+    r"Attempting to shed load on (\S+), which has .{0,200}? "
+    rf"{_NUMBER}% > {_NUMBER}% \+ {_NUMBER}%"
 )
-_RATE = re.compile(r"Broker (?:https?://)?(\S+) has long term message rate ([\d.E]+)")
-_PLACING = re.compile(r"\d+ brokers being considered for assignment of ")
+_RATE = re.compile(rf"Broker (?:https?://)?(\S+) has long term message rate {_NUMBER}")
+_PLACING = re.compile(r"\d brokers being considered for assignment of ")
 _UNLOAD = re.compile(
-    r"\[\w+\] Unloading bundle: (\S+) from broker (\S+?)(?: to dest broker (\S+))?\s*$"
+    r"\[\w+\] Unloading bundle: (\S+) from broker (\S+?)(?: to dest broker (\S+?))?"
+    r"(?:\s+\{\w+=.*\})?\s*$"
 )
 _TRANSFERS = re.compile(r"Unload decision result(?:: | \{(?:.*, )?result=)\[")
 _TRANSFER = re.compile(
-    r"Unload\[sourceBroker=([^,]+), serviceUnit=([^,]+), "
+    r"Unload\[sourceBroker=([^,]{1,300}), serviceUnit=([^,]{1,600}), "
     r"destBroker=Optional(?:\[([^\]]+)\]|\.empty)"
 )
 _REPORT = re.compile(r"Writing local data to metadata store because ")
 _SPLIT = re.compile(r"The bundle (\S+) is considered to be unload")
-_SCORE = re.compile(r"Shedder - broker:(\S+), scores:([\d.E-]+), throughput:")
-_HITS = re.compile(r"brokerHitCountForHigh:\{(.*?)\}, brokerHitCountForLow:\{(.*?)\}")
-_HIT = re.compile(r"([^\s,=]+)=(\d+)")
+_SCORE = re.compile(rf"Shedder - broker:(\S+), scores:{_NUMBER}, throughput:")
+_HITS = re.compile(r"brokerHitCountForHigh:\{([^{}]*)\}, brokerHitCountForLow:\{([^{}]*)\}")
+_HIT = re.compile(r"(?<![^\s,])([^\s,=]+)=([0-9]{1,9})")
 _PAIR = re.compile(
     r"Shedder - broker:\[(\S+)\] is planning to shed bundles to broker:\[([^\]\s]+)\](,but)?"
 )
@@ -121,7 +126,7 @@ def read_leader_log(paths: Iterable[Path]) -> LeaderLog:
     """Read plain or gzipped log files; text and JSON may stand side by side.
 
     Give the logs of all brokers if the leader has changed. Raises OSError, and ValueError for a
-    file without a line that has a time.
+    file without a line that has a time, and for a gzipped file that is not whole.
     """
     lines: list[tuple[int, str]] = []
     files: list[LogFile] = []

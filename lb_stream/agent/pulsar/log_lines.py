@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import isfinite
 from pathlib import Path
 
 SENTENCES = {
@@ -40,6 +41,7 @@ SENTENCES = {
 }
 """Message of 5.0 → the sentence of 4.x, with names of 5.0's values."""
 
+_YEAR_10000_MS = 253_402_300_800_000
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)[.,](\d{3})\d*(Z|[+-]\d\d:?\d\d)?")
 _CONTEXT = re.compile(r"\s\{(\w+=.*)?\}\s*$")
 """Context data at the end of a line. Without any the pattern writes {}."""
@@ -66,13 +68,18 @@ class LogLine:
 
 
 def read_timed_lines(path: Path) -> Iterator[LogLine]:
-    """Yield the lines with a time of a plain or gzipped file. Raises OSError."""
+    """Yield the lines with a time of a plain or gzipped file.
+
+    Raises OSError, and ValueError for a gzipped file that is not whole.
+    """
     opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8", errors="replace") as file:
-        for line in file:
-            parsed = parse_line(line)
-            if parsed is not None:
-                yield parsed
+    try:
+        with opened(path, "rt", encoding="utf-8", errors="replace") as file:
+            yield from filter(None, map(parse_line, file))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(
+            f"{path}: expected a whole gzip file: {error}; copy it again, or unpack what it has"
+        ) from None
 
 
 def parse_line(line: str) -> LogLine | None:
@@ -83,7 +90,8 @@ def parse_line(line: str) -> LogLine | None:
     if at_ms is None:
         return None
     text, beside = line.rstrip(), ""
-    if context := _CONTEXT.search(text):
+    # Without the brace at the end, each brace before it would be tried against the whole line.
+    if text.endswith("}") and (context := _CONTEXT.search(text)):
         text, beside = text[: context.start()], context[1] or ""
     head, separator, message = text.rpartition(" - ")
     if message in SENTENCES:
@@ -153,20 +161,25 @@ def _find_json_ms(fields: Mapping[str, object]) -> int | None:
     if isinstance(instant, dict):
         seconds, nanos = instant.get("epochSecond"), instant.get("nanoOfSecond", 0)
         if isinstance(seconds, int) and isinstance(nanos, int):
-            return seconds * 1000 + nanos // 1_000_000
+            return _require_date(seconds * 1000 + nanos // 1_000_000)
     for name in _TIMES:
         value = fields.get(name)
         if isinstance(value, str):
             return _find_ms(value)
-        if isinstance(value, float) and isfinite(value):  # of GELF, in seconds
-            return round(value * 1000)
+        if isinstance(value, float):  # of GELF, in seconds
+            return _require_date(round(value * 1000)) if math.isfinite(value) else None
     return None
 
 
-def _find_ms(text: str) -> int | None:
-    """Return the time in a text, ms since the epoch; None for none, or one that can't be.
+def _require_date(at_ms: int) -> int | None:
+    """Return the ms since the epoch; None where they are no date of this calendar."""
+    return at_ms if 0 <= at_ms < _YEAR_10000_MS else None
 
-    A time without a zone is local, as log4j writes it.
+
+def _find_ms(text: str) -> int | None:
+    """Return ms since the epoch. A time without a zone is local, as log4j writes it.
+
+    None for a text without a time, and for what only looks like one, such as a 13th month.
     """
     if (found := _TIME.search(text)) is None:
         return None
@@ -174,6 +187,6 @@ def _find_ms(text: str) -> int | None:
     try:
         at = datetime.fromisoformat(seconds + (zone or ""))
         at = at.astimezone(UTC) if zone else at.astimezone()
-        return int(at.timestamp()) * 1000 + int(millis)
     except (ValueError, OverflowError):
         return None
+    return _require_date(int(at.timestamp()) * 1000 + int(millis))

@@ -1,6 +1,8 @@
 """The leader's log in the forms in which releases of Pulsar write it."""
 
+import gzip
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -180,3 +182,62 @@ def test_a_line_with_an_impossible_time_is_passed_over_like_one_without(
 ) -> None:
     assert parse_line(line) is None
     assert read(tmp_path, line, f"{TIME} a line of the broker's").files[0].timed_lines == 1
+
+
+MOVE = f"[Shedder] Unloading bundle: {MOVED[0]} from broker b0:8080 to dest broker b1:8080"
+HOSTILE = (
+    '{"instant":{"epochSecond":1e99},"message":"x"}',
+    f'{{"instant":{{"epochSecond":{"9" * 40}}},"message":"x"}}',
+    "0000-01-01T00:00:00.000Z before the calendar",
+    f"{TIME} INFO M - Shedder - broker:b0:8080, scores:--, throughput:",
+    f"{TIME} INFO M - Shedder - Attempting to shed load on b0, which has 1.2.3% > 1% + 1%",
+)
+
+
+def test_lines_of_other_programs_are_passed_over(tmp_path: Path) -> None:
+    log = read(tmp_path, *HOSTILE, f"{TIME} INFO M - {MOVE}")
+    assert log.moves == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{TIME} INFO M - {MOVE} {{cluster=eu-1, note=a b}}",
+        f'{{"@timestamp":"{TIME}","level":"INFO","thread":"t","message":"{MOVE}"}}',
+    ],
+)
+def test_a_move_of_4_x_is_read_with_context_data_behind_it(tmp_path: Path, line: str) -> None:
+    (only,) = read(tmp_path, line).passes[0].moves
+    assert (only.bundle, only.source, only.destination) == (MOVED[0], "b0:8080", "b1:8080")
+
+
+def test_small_rates_are_read_as_java_writes_them(tmp_path: Path) -> None:
+    rates = [
+        f"{TIME} DEBUG M - Broker b{n}:8080 has long term message rate {n}.5E-4" for n in (0, 1)
+    ]
+    log = read(tmp_path, *rates, f"{TIME} INFO M - {MOVE}")
+    assert log.passes[0].moves[0].rates == {"b0:8080": 0.00005, "b1:8080": 0.00015}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " {a=" * 25_000,
+        "1" * 100_000,
+        f"Shedder - brokerHitCountForHigh:{{{'a' * 100_000}}}, brokerHitCountForLow:{{}}",
+        "Shedder - " + "brokerHitCountForHigh:{" * 5_000,
+        "Shedder - " + "Attempting to shed load on b, which has " * 2_500,
+    ],
+)
+def test_the_time_for_a_line_grows_with_its_length_only(tmp_path: Path, text: str) -> None:
+    began = time.process_time()
+    read(tmp_path, f"{TIME} INFO M - {text}")
+    assert time.process_time() - began < 1  # a quadratic pattern takes 2 to 100 s
+
+
+def test_a_gzipped_log_that_is_not_whole_is_named(tmp_path: Path) -> None:
+    path, whole = tmp_path / "broker.log.gz", gzip.compress(f"{TIME} INFO M - {MOVE}\n".encode())
+    for content in (whole[:-10], b"no gzip", whole[:12] + b"\xff" * 20):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"broker\.log\.gz: expected a whole gzip file"):
+            read_leader_log([path])
