@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from lb_stream.contracts.keys import GivenSettings, SettingError
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.followed_profile import FollowedProfile
-from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.follow_versions import (
     FollowingRule,
@@ -44,21 +43,23 @@ def follow_brokers(begin: RoundArguments, own: GivenSettings, view: ClusterView)
 def _lay_under(
     begin: RoundArguments, own: GivenSettings, after: FollowedProfile
 ) -> tuple[ClusterConfig, FollowedProfile]:
-    """Return the settings under the followed profile, and it; with a problem, those of before."""
-    before: Memory = begin.memory
+    """Return the settings under the profile `after`, and that profile.
+
+    If they don't go together: the settings and the profile of before, with the problem.
+    """
+    before = begin.memory.followed
     try:
-        config = resolve(own, before.operator_state.settings, after.profile).config
+        config = resolve(own, begin.memory.operator_state.settings, after.profile).config
     except SettingError as error:
         problem = f"profile {after.profile} does not count: {error}"
-        if after.profile == before.followed.profile:
+        if after.profile == before.profile:
             return begin.config, replace(after, problem=problem)
         # It is due in every round until the settings go with it.
         kept = replace(
-            before.followed,
+            before,
             versions=after.versions,
             next_profile=after.profile,
             next_version=after.version,
-            since_ms=before.followed.since_ms,
             problem=problem,
         )
         return begin.config, kept

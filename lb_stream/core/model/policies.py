@@ -98,9 +98,8 @@ def describe_matches(
         else:
             named = f" ({shown})" if live else ""
             found.append(f"warning: {text} matches none of {there}{named}")
-    if not by_port:
-        patterns = (*policy.primary, *policy.secondary)
-        found[-1:] = [f"{text}{_describe_ports(patterns, live)}" for text in found[-1:]]
+    if found and not by_port:
+        found[-1] += _describe_ports((*policy.primary, *policy.secondary), live)
     return found
 
 

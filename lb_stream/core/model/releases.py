@@ -76,7 +76,8 @@ class PulsarVersion:
     """A broker's version, and the release whose profile fits it.
 
     `numbers`: the version's own, for comparison; empty where it can't be read. `release`: None
-    where it can't be read. `note`: why the profile is not that of the very release; empty: it is.
+    where it can't be read. `note`: why the profile is another release's; empty: it is the
+    version's own.
     """
 
     text: str
@@ -110,5 +111,5 @@ def parse_version(text: str) -> PulsarVersion:
         return PulsarVersion(text, numbers, release, "")
     is_older = numbers[:2] < tuple(map(int, KNOWN_RELEASES[0].split(".")))
     nearest = "oldest release with a profile" if is_older else "nearest older release with one"
-    note = f"no profile is that of {shown!r}: {release} is the {nearest}"
+    note = f"{shown!r} has no profile of its own: {release} is the {nearest}"
     return PulsarVersion(text, numbers, release, note)

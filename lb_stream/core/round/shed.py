@@ -309,10 +309,7 @@ def _passes_over_later(state: RoundState) -> bool:
 
 
 def _without_excluded(state: RoundState, proposals: Sequence[Unload]) -> Sequence[Unload]:
-    """Leave out bundles of excluded namespaces, which the shedder has chosen all the same.
-
-    Each broker's are a refusal.
-    """
+    """Return the proposals without those about excluded namespaces; add a refusal per source."""
     excluded = state.config.balancer.shedding_excluded_namespaces
     if not excluded or not _passes_over_later(state):
         return proposals
