@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from lb_stream.agent.adapter import BrokerError, Refused
 from lb_stream.agent.pulsar.admin import AdminClient, AdminError, AdminResponse
-from lb_stream.agent.pulsar.cuts import FLOW, POSITIONS, RANGE, BundleCuts, middle_of
+from lb_stream.agent.pulsar.cuts import BundleCuts, middle_of
 from lb_stream.agent.pulsar.guard import SettingsGuard
 from lb_stream.agent.pulsar.load_data import LoadDataCompleter
 from lb_stream.agent.pulsar.namespaces import bundle_boundaries, read_cluster
@@ -32,6 +32,9 @@ from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.model.names import BundleRange, is_system_bundle, parse_bundle
 from lb_stream.core.model.releases import parse_version
 from lb_stream.core.splitting import Algorithms, Topics
+from lb_stream.core.splitting.base import FALLBACK as RANGE
+from lb_stream.core.splitting.manual import FLOW
+from lb_stream.core.splitting.perform import SPECIFIED as POSITIONS
 
 VERSION = "/admin/v2/brokers/version"
 VERSION_MAX_AGE_S = 60.0
@@ -318,14 +321,14 @@ class PulsarAdapter:
             if error.status or not self._wait_until(lambda: self._is_split(parent)):
                 raise
             return  # the answer was lost, but the bundle is split
-        if answer.status >= 500 and (reason := self._cuts.explain_none(parent, query)):
+        if answer.status >= 500 and (reason := self._cuts.explain_no_position(parent, query)):
             also = f" (its answer: {answer.reason})" if answer.reason else ""
             raise Refused(
                 f"{self.name} answers {answer.status} and has not split {bundle}: {reason}{also}"
             )
         self._require_done(path, answer, bundle)
         if not self._wait_until(lambda: self._is_split(parent)):
-            reason = self._cuts.explain_none(parent, query) or "it gives no reason"
+            reason = self._cuts.explain_no_position(parent, query) or "it gives no reason"
             raise Refused(
                 f"{self.name} answers {answer.status} and has not split {bundle}: {reason}"
             )

@@ -17,12 +17,10 @@ from lb_stream.agent.pulsar.stats import read_bundles
 from lb_stream.core.model.names import BundleRange, bundle_name
 from lb_stream.core.model.topics import SEGMENT
 from lb_stream.core.splitting import Algorithms, Topics
+from lb_stream.core.splitting.base import FALLBACK as RANGE
 from lb_stream.core.splitting.base import Range
-
-# Pulsar's names of split algorithms.
-RANGE = "range_equally_divide"
-POSITIONS = "specified_positions_divide"
-FLOW = "flow_or_qps_equally_divide"
+from lb_stream.core.splitting.manual import FLOW
+from lb_stream.core.splitting.perform import SPECIFIED as POSITIONS
 
 FEWEST_LISTED = 2
 """Listed topics without which Pulsar cuts a bundle only in its middle."""
@@ -76,7 +74,7 @@ class BundleCuts:
             raise Refused(f"{algorithm} finds no position in {name}: {why}")
         return list(found.positions)
 
-    def explain_none(self, bundle: BundleRange, query: Mapping[str, str]) -> str | None:
+    def explain_no_position(self, bundle: BundleRange, query: Mapping[str, str]) -> str | None:
         """Explain why Pulsar found no position to cut at; None: that isn't known.
 
         `query` is that of the split. Pulsar itself gives no reason.

@@ -28,7 +28,7 @@ from lb_stream.core.placement.base import Best, Placement, PlacementContext, Tar
 from lb_stream.core.shedding.base import NOTHING, Unloads
 from lb_stream.core.splitting.merging import MergeLook
 
-TURNS = "RoundRobinBrokerSelector"
+ROUND_ROBIN = "RoundRobinBrokerSelector"
 """The placement strategy of excluded namespaces, where `excluded_placement` gives them one."""
 MAX_CANDIDATES_SHOWN = 20
 MIN_REFUSED_SHOWN = 3
@@ -223,7 +223,7 @@ class RoundState:
         takes_turns = balancer.excluded_placement == "round_robin" and (
             namespace_of(name) in balancer.shedding_excluded_namespaces
         )
-        strategy = placement[TURNS] if takes_turns else usual
+        strategy = placement[ROUND_ROBIN] if takes_turns else usual
         best = self._rank(strategy, ranked, bundle)
         calls = [Call(ranked, best.rows, best.unit, strategy.name)]
         if not len(best.rows):
@@ -323,7 +323,7 @@ class RoundState:
         """Return strategy → its memory as a JSON object, for the strategies of the cluster."""
         used = {self.config.shedder.name, self.config.placement.name}
         if self.config.balancer.excluded_placement == "round_robin":
-            used.add(TURNS)
+            used.add(ROUND_ROBIN)
         kept = {name: data for name, data in self.memory.strategies.items() if name in used}
         return kept | {
             name: memory.to_dict()

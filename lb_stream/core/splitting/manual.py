@@ -20,7 +20,7 @@ from lb_stream.core.splitting.config import SplittingConfig
 from lb_stream.core.splitting.perform import SPECIFIED, Cut, SplitRejected, plan
 
 FLOW = "flow_or_qps_equally_divide"
-
+"""The algorithm that needs the rates of topics, and the limits of a bundle."""
 REASON = "Admin"
 """Pulsar's word for the reason of an operator's split."""
 LARGEST, HOT = "LARGEST", "HOT"
