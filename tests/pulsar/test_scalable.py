@@ -14,7 +14,14 @@ from lb_stream.cli.shared.output import CommandError
 from lb_stream.core.model.topics import Ring
 from lb_stream.io.lookup import LookupFailed
 from lb_stream.io.lookup.scalable import UnknownScalable
-from tests.pulsar.fake_cluster import NAMESPACE, FakeCluster, fake_cluster
+from tests.pulsar.fake_cluster import (
+    NAMESPACE,
+    PULSAR_CLUSTER,
+    Call,
+    FakeCluster,
+    Reply,
+    fake_cluster,
+)
 from tests.pulsar.fake_scalable import TOPIC, FakeScalable
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.wordings import check_wording
@@ -190,6 +197,14 @@ def test_a_cluster_without_scalable_topics_is_a_message(
                 "0": {"segmentId": 0, "state": "ACTIVE", "hashRange": {"start": 9, "end": 70_000}}
             },
         },
+        {"epoch": 0, "nextSegmentId": -1, "segments": {}},
+        {
+            "epoch": 0,
+            "nextSegmentId": 1,
+            "segments": {
+                "0": {"segmentId": -5, "state": "ACTIVE", "hashRange": {"start": 0, "end": 9}}
+            },
+        },
         [],
     ],
 )
@@ -200,6 +215,50 @@ def test_an_answer_that_describes_no_segments_is_a_message(
     result = run(cluster, tmp_path, "show", TOPIC)
     assert (result.code, result.out) == (1, "")
     assert "expected a scalable topic with its segments" in result.err
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("/brokers/configuration/runtime", ["clusterName"]),
+        ("/brokers/configuration/runtime", b"[" * 100_000),
+        (f"/brokers/{PULSAR_CLUSTER}", {"a": 1}),
+        ("/scalable/", b'{"epoch":1e400,"nextSegmentId":1,"segments":{}}'),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_an_answer_of_another_form_is_a_message(
+    cluster: FakeCluster, tmp_path: Path, path: str, content: object
+) -> None:
+    scalable = FakeScalable(cluster)
+
+    def answer(call: Call) -> Reply | None:
+        return (200, content, {}) if path in call.path else scalable.answer(call)
+
+    cluster.before = answer
+    result = run(cluster, tmp_path, "show", TOPIC)
+    assert (result.code, result.out) == (1, "")
+    assert "expected" in result.err and path.rstrip("/") in result.err
+
+
+@pytest.mark.parametrize("broker", ["a b", "[::1", "x" * 70 + ":80"])
+def test_segments_of_a_broker_whose_id_is_no_address_have_no_figures(
+    cluster: FakeCluster, tmp_path: Path, broker: str
+) -> None:
+    scalable = FakeScalable(cluster)
+    names = Ring.from_boundaries(NAMESPACE, cluster.boundaries).names
+    bundles: dict[str, object] = {name: {} for name in names}
+
+    def answer(call: Call) -> Reply | None:
+        if call.path.endswith("/ownedNamespaces"):
+            return 200, bundles, {}
+        if call.path.endswith(f"/brokers/{PULSAR_CLUSTER}"):
+            return 200, [broker], {}
+        return scalable.answer(call)
+
+    cluster.before = answer
+    rows = run(cluster, tmp_path, "show", TOPIC, "--json").objects[0]["segments"]
+    assert {(row["broker"], row["msgs_per_s"]) for row in rows} == {(broker, None)}
 
 
 def test_a_lookup_server_asks_the_cluster_that_a_client_names(cluster: FakeCluster) -> None:

@@ -115,7 +115,7 @@ class AdminResponse:
         text = self.body[: 10 * LONGEST_REASON].decode("utf-8", "replace")
         try:
             fields = json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             fields = None
         if isinstance(fields, dict) and fields.get("reason"):
             text = str(fields["reason"])
@@ -174,7 +174,7 @@ class AdminClient:
             raise self.refusal("GET", path, answer)
         try:
             return json.loads(answer.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise AdminError(
                 f"GET {answer.hops[-1]}{path}: expected JSON, got {answer.reason[:80]!r}",
                 answer.status,
@@ -260,7 +260,10 @@ class AdminClient:
     ) -> tuple[int, str | None, bytes]:
         """Call one address; return status, redirect and body of its answer."""
         called = f"{method} {address}{target.partition('?')[0]}"
-        connection = self._connection(address, deadline, called)
+        try:
+            connection = self._connection(address, deadline, called)
+        except http.client.InvalidURL as error:
+            raise AdminError(f"{called}: {error}") from None
         try:
             connection.connect()
             sock = connection.sock
@@ -281,7 +284,7 @@ class AdminClient:
             return response.status, response.getheader("Location"), bytes(content)
         except TimeoutError:
             raise AdminError(f"{called}: no answer in time") from None
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, UnicodeError, http.client.HTTPException) as error:
             raise AdminError(
                 f"{called}: {getattr(error, 'strerror', None) or error or type(error).__name__}"
             ) from error

@@ -27,6 +27,8 @@ from lb_stream.core.model.topics import (
 
 ROUTE = "/admin/v2/scalable"
 BROKERS = "/admin/v2/brokers"
+_MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError)
+"""What taking the fields of an answer of another form raises; int(1e400) is an OverflowError."""
 
 
 class UnknownTopic(BrokerError):
@@ -173,12 +175,13 @@ def read_segments(admin: AdminClient, topic: str) -> ScalableTopic:
     found = admin.parse(path, answer)
     try:
         assert isinstance(found, dict)
+        next_id = int(found["nextSegmentId"])
         segments = [_segment(topic, fields) for fields in found["segments"].values()]
         segments.sort(key=lambda segment: (segment.name.first, segment.name.last, segment.id))
-        return ScalableTopic(
-            topic, int(found["epoch"]), int(found["nextSegmentId"]), tuple(segments)
-        )
-    except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
+        for child in (next_id, next_id + 1):
+            full_topic_name(SegmentName(topic, 0, LAST_KEY_HASH, child).full)
+        return ScalableTopic(topic, int(found["epoch"]), next_id, tuple(segments))
+    except (AssertionError, AttributeError, *_MALFORMED) as error:
         raise BrokerError(
             f"GET {admin.settings.url}{path}: expected a scalable topic with its segments: "
             f"{type(error).__name__} {error}"
@@ -192,7 +195,7 @@ def _segment(topic: str, fields: Mapping[str, Any]) -> Segment:
         raise ValueError(f"hashes {name.first} to {name.last}: expected 0 to {LAST_KEY_HASH}")
     return Segment(
         name,
-        str(fields.get("legacyTopicName") or name.full),
+        full_topic_name(str(fields.get("legacyTopicName") or name.full)),
         fields["state"] == "ACTIVE",
         tuple(map(int, fields.get("parentIds") or ())),
         tuple(map(int, fields.get("childIds") or ())),
@@ -224,7 +227,7 @@ def read_auto_scaling(admin: AdminClient, topic: str) -> AutoScaling | None:
             float(policy["mergeMsgRateInThreshold"]),
             float(policy["mergeWindowSeconds"]),
         )
-    except (BrokerError, KeyError, TypeError, ValueError):
+    except (BrokerError, *_MALFORMED):
         return None
 
 
@@ -297,13 +300,17 @@ class ClusterSurvey:
     def _read_owners(self) -> Mapping[str, str]:
         """Return bundle → the broker that serves it; a broker that doesn't answer has none."""
         if self._owners is None:
-            runtime = self.admin.get_json(f"{BROKERS}/configuration/runtime")
+            runtime = _read_object(self.admin, f"{BROKERS}/configuration/runtime")
             cluster = quote(str(runtime.get("clusterName") or ""))
             self._owners = {}
-            for broker in self.admin.get_json(f"{BROKERS}/{cluster}"):
+            active = self.admin.get_json(f"{BROKERS}/{cluster}")
+            if not isinstance(active, list):
+                url = self.admin.settings.url
+                raise AdminError(f"GET {url}{BROKERS}/{cluster}: expected a list of brokers")
+            for broker in map(str, active):
                 path = f"{BROKERS}/{cluster}/{quote(broker, safe=':')}/ownedNamespaces"
                 try:
-                    self._owners |= dict.fromkeys(self.admin.get_json(path), broker)
+                    self._owners |= dict.fromkeys(_read_object(self.admin, path), broker)
                 except AdminError as error:
                     if error.status in (401, 403):
                         raise
@@ -322,6 +329,14 @@ class ClusterSurvey:
         """Return a client for the address in a broker's id."""
         scheme = urlsplit(self.admin.settings.url).scheme
         return AdminClient(replace(self.admin.settings, url=f"{scheme}://{broker}"))
+
+
+def _read_object(admin: AdminClient, path: str) -> dict[str, object]:
+    """Return a JSON object. Raises AdminError."""
+    value = admin.get_json(path)
+    if not isinstance(value, dict):
+        raise AdminError(f"GET {admin.settings.url}{path}: expected a JSON object")
+    return value
 
 
 def make_change(survey: ClusterSurvey, change: SegmentChange) -> tuple[Segment, ...]:
