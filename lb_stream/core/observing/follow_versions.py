@@ -25,7 +25,8 @@ class FollowingRule:
 
 def may_follow_at_once(first_ms: int | None, now_ms: int) -> bool:
     """Return whether a cluster is new. `first_ms`: time of its first round; None: it has none."""
-    return first_ms is None or now_ms - first_ms < SETTLING_MS
+    # A clock that has stepped back makes no old cluster new.
+    return first_ms is None or 0 <= now_ms - first_ms < SETTLING_MS
 
 
 def follow_versions(
@@ -53,7 +54,8 @@ def follow_versions(
         return settled
     if oldest.profile == before.profile:
         return replace(settled, version=oldest.text)
-    since_ms = before.since_ms if before.next_profile == oldest.profile else now_ms
+    # After a clock has stepped back the delay begins anew, and is no longer.
+    since_ms = min(before.since_ms, now_ms) if before.next_profile == oldest.profile else now_ms
     if rule.at_once or now_ms - since_ms >= rule.delay_ms:
         return FollowedProfile(oldest.profile, oldest.text, versions)
     return replace(

@@ -124,6 +124,15 @@ def test_a_cluster_is_new_for_a_minute() -> None:
     assert not may_follow_at_once(0, SETTLING_MS)
 
 
+def test_a_clock_that_steps_back_makes_no_delay_longer_and_no_old_cluster_new() -> None:
+    ahead = follow(ON_4_0, 10 * DELAY_MS, a="5.0.1")
+    back = follow(ahead, DELAY_MS, a="5.0.1")
+    assert (back.profile, back.since_ms) == ("pulsar-4.0", DELAY_MS)
+    assert follow(back, 2 * DELAY_MS - 1, a="5.0.1").profile == "pulsar-4.0"
+    assert follow(back, 2 * DELAY_MS, a="5.0.1").profile == "pulsar-5.0"
+    assert not may_follow_at_once(first_ms=10 * DELAY_MS, now_ms=DELAY_MS)
+
+
 def test_what_is_doubtful_is_said_with_versions_and_profiles() -> None:
     mixed = replace(ON_4_0, versions={"4.0.7": 2, "5.0.1": 1, "": 1, "banana": 1})
     doubts = " ".join(describe_doubts(mixed, None))
