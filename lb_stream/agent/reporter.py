@@ -147,6 +147,8 @@ class Reporter:
                 self._differing[broker] = list(adapter.differing())
         except BrokerError as error:  # heartbeats repeat what was read last, for a while
             log.info("whether the load manager of %s balances is unknown: %s", broker, error)
+        except Exception:  # the next time may succeed
+            log.exception("whether the load manager of %s balances is unknown", broker)
 
     def _recent_balancing(self, broker: str) -> list[str] | None:
         """Return the settings with which a broker's own load manager balances; None: not known."""

@@ -392,3 +392,17 @@ def test_the_bundles_of_a_broker_that_does_not_answer_are_not_looked_at(
     assert [record.getMessage() for record in caplog.records] == [
         f"{told.adapter.name} does not answer: no heartbeat is sent for it"
     ]
+
+
+def test_an_adapter_that_fails_to_compare_settings_does_not_end_its_agent(
+    agent: Callable[[int], Told], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = agent(0)
+
+    def fail() -> list[str]:
+        raise KeyError("a defect of the adapter's")
+
+    monkeypatch.setattr(told.adapter, "differing", fail)
+    told.agent.reporter.read_own_balancing(told.adapter.name)
+    told.agent.reporter.send_heartbeat(told.adapter.name)
+    assert told.sent
