@@ -48,7 +48,8 @@ def count_versions(reported: Iterable[str]) -> dict[str, int]:
     "" stands for brokers that report none. Empty where no broker reports a version.
     """
     counts: dict[str, int] = {}
-    for text in reported:
+    for given in reported:
+        text = " ".join(given.split())
         counts[text] = counts.get(text, 0) + 1
     shown: dict[str, int] = {}
     for text in sorted(counts, key=_order)[:MAX_VERSIONS]:

@@ -151,3 +151,7 @@ def test_the_remembered_versions_are_few_short_and_the_oldest(reported: list[str
     assert len(counts) <= MAX_VERSIONS and all(len(text) <= LONGEST_VERSION for text in counts)
     assert sum(counts.values()) <= len(reported)
     assert count_versions(reversed(reported)) == counts, "the order of brokers does not count"
+
+
+def test_white_space_makes_no_other_version() -> None:
+    assert count_versions(["5.0.1\n", "5.0.1", " 5.0.1"]) == {"5.0.1": 3}
