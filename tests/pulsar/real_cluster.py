@@ -170,8 +170,8 @@ def bring(bed: Bed, owners: Mapping[str, str], topics: Sequence[str] = TOPICS) -
         ) from None
 
 
-def order(pipeline: Pipeline, *command: str) -> Result:
-    """What an operator orders: `lbctl` with this command for the cluster."""
+def settings_of(pipeline: Pipeline) -> list[str]:
+    """The options that lead `lbctl` to the pipeline's topics and tables."""
     given = {
         "kafka.bootstrap_servers": pipeline.bootstrap,
         "stream.tables": pipeline.folder / "tables",
@@ -180,8 +180,24 @@ def order(pipeline: Pipeline, *command: str) -> Result:
         f"topics.{name}": getattr(pipeline.topics, name)
         for name in ("reports", "commands", "results", "decisions", "ownership")
     }
-    settings = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
-    return lbctl(*command, "--cluster", CLUSTER, *settings, cwd=pipeline.folder)
+    return [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
+
+
+def order(pipeline: Pipeline, *command: str) -> Result:
+    """What an operator orders: `lbctl` with this command for the cluster."""
+    return lbctl(*command, "--cluster", CLUSTER, *settings_of(pipeline), cwd=pipeline.folder)
+
+
+def pause(pipeline: Pipeline) -> None:
+    """Pause the balancer, and wait for what it has decided: then only commands move a bundle."""
+    paused = lbctl("clusters", "pause", CLUSTER, *settings_of(pipeline), cwd=pipeline.folder)
+    assert paused.code == 0, paused.err
+
+    def is_settled() -> bool:
+        ended = {row["decision_id"] for row in rows(pipeline, "outcomes")}
+        return all(row["decision_id"] in ended for row in rows(pipeline, "decisions"))
+
+    wait_until(is_settled, "an outcome of each decision", PATIENCE_S)
 
 
 def unload(pipeline: Pipeline, bundle: str, destination: str, *more: str) -> Result:

@@ -29,6 +29,7 @@ from tests.pulsar.real_cluster import (
     max_over_mean,
     missing,
     owners,
+    pause,
     rows,
 )
 from tests.pulsar.testbed import PATIENCE_S, Bed, started_bed
@@ -220,6 +221,7 @@ def check_crash(
         return [bundle for bundle, owner in owners(pipeline).items() if owner == name]
 
     wait_until(lambda: len(held()) >= 2, f"two bundles or more to be at {name}", PATIENCE_S)
+    pause(pipeline)  # a pass could choose the bundle that is about to be moved
     lost = held()
     elsewhere: list[str] = []
 
