@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import wraps
-from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lb_stream.cli.shared.grouped_options import CliCommand, group_options, read_parameters
 from lb_stream.cli.shared.output import CommandError, warn_if_exposed
 
 if TYPE_CHECKING:
@@ -110,9 +109,6 @@ ActTimeout = Annotated[
 ]
 
 
-CliCommand = Callable[..., None]
-
-
 @dataclass(frozen=True, slots=True)
 class AdminAccess:
     """How admin APIs are called, whatever their address."""
@@ -126,24 +122,7 @@ class AdminAccess:
 
 def with_admin_access(command: CliCommand) -> CliCommand:
     """Replace a command's parameter `access` by the options of the admin API that make it."""
-    own = dict(signature(command, eval_str=True).parameters)
-    own.pop("access")
-    shared = dict(signature(_read_access, eval_str=True).parameters)
-
-    @wraps(command)
-    def with_options(**given: Any) -> None:
-        access = _read_access(**{name: given.pop(name) for name in shared})
-        command(**given, access=access)
-
-    parameters = [
-        parameter.replace(kind=Parameter.KEYWORD_ONLY)
-        for parameter in (*own.values(), *shared.values())
-    ]
-    with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {
-        parameter.name: parameter.annotation for parameter in parameters
-    }
-    return with_options
+    return group_options(command, "access", _read_access, read_parameters(_read_access))
 
 
 def _read_access(

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import wraps
-from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from inspect import Parameter
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from lb_stream.cli.shared.grouped_options import CliCommand, group_options, read_parameters
 from lb_stream.cli.shared.options import (
     BrokerConf,
     CliSettings,
@@ -84,8 +84,6 @@ DEFAULT_TIMEOUT_S = 120.0
 OTHER_CLUSTERS_S = 1.0
 """How long after the first cluster's result the others' are waited for: one transaction has all."""
 
-CliCommand = Callable[..., None]
-
 
 @dataclass(frozen=True, slots=True)
 class SendOptions:
@@ -131,9 +129,7 @@ def with_send_options(
     """
 
     def decorate(command: CliCommand) -> CliCommand:
-        own = dict(signature(command, eval_str=True).parameters)
-        own.pop("options", None)
-        shared = dict(signature(_read_options, eval_str=True).parameters)
+        shared = read_parameters(_read_options)
         if not all_clusters:
             del shared["all_clusters"]
         first = {}
@@ -142,21 +138,7 @@ def with_send_options(
                 annotation=ClusterArgumentOrAll if all_clusters else ClusterArgument,
                 default=None if all_clusters else Parameter.empty,
             )
-
-        @wraps(command)
-        def with_options(**given: Any) -> None:
-            options = _read_options(**{name: given.pop(name) for name in shared})
-            command(**given, options=options)
-
-        parameters = [
-            parameter.replace(kind=Parameter.KEYWORD_ONLY)
-            for parameter in (first | own | shared | first).values()
-        ]
-        with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        with_options.__annotations__ = {
-            parameter.name: parameter.annotation for parameter in parameters
-        }
-        return with_options
+        return group_options(command, "options", _read_options, shared, first)
 
     return decorate
 
