@@ -21,6 +21,7 @@ from lb_stream.core.model.memory import Pending
 from lb_stream.core.model.policies import NO_POLICIES, Policies
 from lb_stream.core.model.quotas import Learned
 from lb_stream.core.model.resources import max_weighted_usage
+from lb_stream.core.model.topic_shares import NO_TOPIC_SHARES, TopicShares
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -260,6 +261,7 @@ class ClusterView:
     bundles: Bundles
     policies: Policies = NO_POLICIES
     quotas: Learned | None = None  # the simple manager's, rows as the bundles; None: not learned
+    topic_shares: TopicShares = NO_TOPIC_SHARES  # of the few bundles whose owners report them
 
     @property
     def active(self) -> Bools:

@@ -118,7 +118,10 @@ def add_unassigned_bundles(view: ClusterView, names: Sequence[str]) -> ClusterVi
             columns[field.name] = Rates(*(grown(column, fill) for column, fill in pairs))
         elif field.name != "names":
             columns[field.name] = grown(value, fills.get(field.name, 0))
-    return replace(view, bundles=Bundles(**columns))
+    topic_shares = view.topic_shares
+    if len(topic_shares):
+        topic_shares = topic_shares.renumbered(np.argsort(order, kind="stable"))
+    return replace(view, bundles=Bundles(**columns), topic_shares=topic_shares)
 
 
 def apply_splits(namespaces: Namespaces, view: ClusterView, parents: Sequence[str]) -> Namespaces:
