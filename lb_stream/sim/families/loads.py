@@ -22,29 +22,31 @@ CPU_MSGS_PER_S, CPU_BYTES_PER_S = 320e3, 320e6
 JITTER_LASTS_S = 300.0
 
 
-def bandwidth_bytes_per_s(spec: Spec) -> float:
-    """Return the bandwidth of a machine of size 1, in each direction."""
-    return spec.cluster.bandwidth_gbit_per_s * 1e9 / 8
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """The brokers that are up at the start, taken together."""
+
+    brokers: int
+    size: float  # sum
+    bandwidth_bytes_per_s: float  # mean of a machine of size 1, in each direction
 
 
-def resource_demand(spec: Spec, loads: Floats) -> Floats:
+def resource_demand(loads: Floats, bandwidth_bytes_per_s: float) -> Floats:
     """Return the share of a machine of size 1 that each bundle asks for.
 
     (cpu, bandwidth in, bandwidth out) × bundles.
     """
     rate_in, rate_out, bytes_in, bytes_out = loads
     cpu = (rate_in + rate_out) / CPU_MSGS_PER_S + (bytes_in + bytes_out) / CPU_BYTES_PER_S
-    return np.stack(
-        [cpu, bytes_in / bandwidth_bytes_per_s(spec), bytes_out / bandwidth_bytes_per_s(spec)]
-    )
+    return np.stack([cpu, bytes_in / bandwidth_bytes_per_s, bytes_out / bandwidth_bytes_per_s])
 
 
 def draw_base_loads(
-    file: str | Path, spec: Spec, count: int, size_up: float, brokers_up: int
+    file: str | Path, spec: Spec, count: int, machines: Machines
 ) -> tuple[Floats, Ints]:
     """Draw what bundles carry before any shape, and the number of each bundle's kind.
 
-    `size_up`: sum of the sizes of the machines that are up. Raises ScenarioError.
+    Raises ScenarioError.
     """
     given = spec.load
     draws = make_rng(spec.seed, "sizes")
@@ -60,12 +62,19 @@ def draw_base_loads(
         message[mine] = draws.choice(kind_spec.message_bytes, len(mine))
         fan_out[mine] = draws.choice(kind_spec.fan_out, len(mine))
     unit = np.stack([np.ones(count), fan_out, message, fan_out * message])
-    loads = unit * (_sizes(file, spec, count, brokers_up) / resource_demand(spec, unit).max(axis=0))
-    return loads * (given.usage * size_up / resource_demand(spec, loads).sum(axis=1).max()), kind
+    bandwidth = machines.bandwidth_bytes_per_s
+    sizes = _sizes(file, spec, kind, machines.brokers)
+    loads = unit * (sizes / resource_demand(unit, bandwidth).max(axis=0))
+    busiest = resource_demand(loads, bandwidth).sum(axis=1).max()
+    return loads * (given.usage * machines.size / busiest), kind
 
 
-def _sizes(file: str | Path, spec: Spec, count: int, brokers_up: int) -> Floats:
-    """Draw what each bundle asks for of its scarcest resource; an average broker carries 1."""
+def _sizes(file: str | Path, spec: Spec, kind: Ints, brokers_up: int) -> Floats:
+    """Draw what each bundle asks for of its scarcest resource; an average broker carries 1.
+
+    `kind`: the number of each bundle's kind.
+    """
+    count = len(kind)
     given, draws = spec.load, make_rng(spec.seed, "spread")
     match given.sizes:
         case "equal":
@@ -74,6 +83,7 @@ def _sizes(file: str | Path, spec: Spec, count: int, brokers_up: int) -> Floats:
             sizes = np.exp(given.spread * draws.standard_normal(count))
         case "zipf":
             sizes = draws.permutation(np.arange(1, count + 1) ** -given.spread)
+    sizes *= np.array([kind_spec.size for kind_spec in given.kinds])[kind]
     large = draws.permutation(count)[: len(given.largest)]
     rest = brokers_up - sum(given.largest)
     if rest <= 0 or len(given.largest) >= count:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,8 @@ from lb_stream.sim.families.events import (
 from lb_stream.sim.families.loads import (
     CPU_BYTES_PER_S,
     CPU_MSGS_PER_S,
+    Machines,
     ShapeContext,
-    bandwidth_bytes_per_s,
     draw_base_loads,
     resource_demand,
     round_in_place,
@@ -61,7 +62,7 @@ def build_from_spec(spec: Spec, file: str | Path = "spec") -> Scenario:
     ]
     document = {
         **_head(spec),
-        "brokers": [_broker(spec, row, name, name not in down) for row, name in enumerate(brokers)],
+        "brokers": _broker_entries(spec, brokers, down),
         "events": events,
         "faults": build_fault_entries(file, spec, brokers),
         "policies": build_policy_entries(file, spec, brokers, namespaces),
@@ -94,13 +95,31 @@ def _head(spec: Spec) -> dict[str, object]:
     }
 
 
-def _broker(spec: Spec, row: int, name: str, up: bool) -> dict[str, object]:
-    size = spec.cluster.machines[row % len(spec.cluster.machines)]
+def _broker_entries(
+    spec: Spec, brokers: tuple[str, ...], down: set[str]
+) -> list[dict[str, object]]:
+    """Build the entries of brokers. `down`: those that are down at the start."""
+    given = spec.cluster
+    sizes = _given_in_turn(spec, "machines", given.machines)
+    gbit_per_s = _given_in_turn(spec, "bandwidths", given.bandwidths_gbit_per_s)
+    return [
+        _broker(spec, row, name, size, size * gbit * 1e9 / 8) | {"up": name not in down}
+        for row, (name, size, gbit) in enumerate(zip(brokers, sizes, gbit_per_s, strict=True))
+    ]
+
+
+def _given_in_turn(spec: Spec, purpose: str, values: list[float]) -> list[float]:
+    """Give the values to the brokers in turn, or in an order that the seed draws."""
+    found = np.resize(values, spec.cluster.brokers)
+    if spec.cluster.shuffled:
+        found = make_rng(spec.seed, purpose).permutation(found)
+    return [float(value) for value in found]
+
+
+def _broker(spec: Spec, row: int, name: str, size: float, bandwidth: float) -> dict[str, object]:
     rhythm = max(1, round(spec.report_interval_s / spec.tick_s))
-    bandwidth = size * bandwidth_bytes_per_s(spec)
     return {
         "name": name,
-        "up": up,
         "cpu_msgs_per_s": size * CPU_MSGS_PER_S,
         "cpu_bytes_per_s": size * CPU_BYTES_PER_S,
         "bandwidth_in_bytes_per_s": bandwidth,
@@ -120,9 +139,10 @@ def _build_tables(
     # loads before any shape
     brokers, count = parts.brokers, len(namespace_of)
     machine = brokers.cpu_msgs_per_s / CPU_MSGS_PER_S
-    loads, kind = draw_base_loads(
-        file, spec, count, float(machine[brokers.up].sum()), int(brokers.up.sum())
-    )
+    size_up = float(machine[brokers.up].sum())
+    bandwidth = float(brokers.bandwidth_in_bytes_per_s[brokers.up].sum()) / size_up
+    machines = Machines(int(brokers.up.sum()), size_up, bandwidth)
+    loads, kind = draw_base_loads(file, spec, count, machines)
     # owners at the start
     tenant = namespace_of % spec.cluster.tenants
     weight = machine.copy()
@@ -131,7 +151,7 @@ def _build_tables(
     owner = choose_start_owners(
         spec,
         _pools(file, parts, namespaces, namespace_of),
-        resource_demand(spec, loads).max(axis=0),
+        resource_demand(loads, bandwidth).max(axis=0),
         weight,
         kind if by_kind else tenant,
     )
@@ -153,8 +173,8 @@ def _build_tables(
     return parts.scenario(
         _bundles(spec, namespaces, namespace_of, owner),
         moving,
-        _noise(spec, "bundles", spec.noise.bundles, count, parts.noise_steps),
-        _noise(spec, "cpu", spec.noise.cpu, len(brokers), parts.noise_steps),
+        _noise(spec, "bundles", (count, parts.noise_steps)),
+        _noise(spec, "cpu", (len(brokers), parts.noise_steps)),
     )
 
 
@@ -226,17 +246,22 @@ def _bundles(spec: Spec, namespaces: list[str], namespace_of: Ints, owner: Ints)
 
 
 def _noise(
-    spec: Spec, subject: str, deviation: float, count: int, steps: int
+    spec: Spec, subject: Literal["bundles", "cpu"], shape: tuple[int, int]
 ) -> NDArray[np.int8] | None:
     """Draw the noise of a subject in units of `noise_unit`; None: there is none.
 
-    No load is measured below 0.
+    No load is measured below 0. `shape`: count × steps.
     """
+    given = spec.noise
+    deviation = given.cpu if subject == "cpu" else given.bundles
+    lasting_s = given.lasting_s
+    if subject == "cpu" and given.cpu_lasting_s is not None:
+        lasting_s = given.cpu_lasting_s
     if deviation == 0:
         return None
     step_s = spec.tick_s * spec.noise_step_ticks
     wandering: Floats = autocorrelated_noise(
-        make_rng(spec.seed, f"noise {subject}"), count, steps, spec.noise.lasting_s / step_s
+        make_rng(spec.seed, f"noise {subject}"), *shape, lasting_s / step_s
     )
     least = max(-128, -int(1 / spec.noise_unit))
     return np.clip(np.rint(wandering * (deviation / spec.noise_unit)), least, 127).astype(np.int8)

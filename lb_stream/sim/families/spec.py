@@ -56,8 +56,13 @@ class ClusterSpec(_Part):
     machines: list[Annotated[float, Field(ge=1e-6, le=1e6)]] = key(
         [1.0], "sizes of machines, given to the brokers in turn", min_length=1
     )
-    bandwidth_gbit_per_s: float = key(
-        2.5, "bandwidth of a machine of size 1, in each direction", ge=1e-6, le=1e6
+    bandwidths_gbit_per_s: list[Annotated[float, Field(ge=1e-6, le=1e6)]] = key(
+        [2.5],
+        "bandwidths of a machine of size 1, in each direction, given to the brokers in turn",
+        min_length=1,
+    )
+    shuffled: bool = key(
+        False, "give machines and bandwidths in an order that the seed draws, not in turn"
     )
     bundles_per_broker: int = key(
         40, "bundles for each broker that is up at the start", ge=1, le=MOST_BUNDLES_PER_BROKER
@@ -89,6 +94,7 @@ class KindSpec(_Part):
         "messages out for each message in; each bundle gets one at random",
         min_length=1,
     )
+    size: float = key(1.0, "factor on the sizes of these bundles", ge=1e-9, le=1e6)
 
 
 class LoadSpec(_Part):
@@ -176,6 +182,9 @@ class NoiseSpec(_Part):
         "time within which the autocorrelation of noise falls to 1/e; 0: there is none",
         unit="s",
         ge=0,
+    )
+    cpu_lasting_s: float | None = key(
+        None, "the same for brokers' cpu; not given: lasting_s", unit="s", ge=0
     )
 
 

@@ -33,6 +33,7 @@ from lb_stream.sim.families.spec import (
 from lb_stream.sim.scenario import Scenario, ScenarioError, read_scenario, write_scenario
 from tests.support.scenarios import same
 
+BANDWIDTH = 2.5e9 / 8
 FAMILIES = [*families(), TEMPLATE]
 
 
@@ -44,7 +45,7 @@ def cpu_at_start(scenario: Scenario) -> np.ndarray:
     """Of each broker, a machine of size 1."""
     return np.bincount(
         scenario.bundles.start_owner,
-        resource_demand(Spec(), scenario.loads_at(0))[0],
+        resource_demand(scenario.loads_at(0), BANDWIDTH)[0],
         len(scenario.brokers),
     )
 
@@ -151,16 +152,15 @@ def test_a_balanced_start_is_even_and_hot_brokers_carry_more() -> None:
 
 def test_usage_is_that_of_the_dearest_resource() -> None:
     scenario = made("multi_resource", "load.jitter=0.0")
-    spec = Spec.model_validate({"cluster": {"bandwidth_gbit_per_s": 1.0}})
     assert (
-        resource_demand(spec, scenario.loads_at(0)).sum(axis=1) / len(scenario.brokers)
+        resource_demand(scenario.loads_at(0), 125e6).sum(axis=1) / len(scenario.brokers)
     ).max() == pytest.approx(0.45, rel=1e-3)
     assert scenario.brokers.bandwidth_in_bytes_per_s.tolist() == [125e6] * 11
 
 
 def test_the_largest_bundle_is_as_large_as_was_asked() -> None:
     scenario = made("huge_bundle")
-    need = resource_demand(Spec(), scenario.loads_at(0)).max(axis=0)
+    need = resource_demand(scenario.loads_at(0), BANDWIDTH).max(axis=0)
     assert need.max() / (need.sum() / len(scenario.brokers)) == pytest.approx(1.6, rel=1e-3)
 
 
@@ -242,6 +242,51 @@ def test_a_slow_broker_has_its_whole_cpu_again() -> None:
     assert [(event.kind, event.factor) for event in made("slow_broker").events] == [
         ("slow", 0.5)
     ] * 2 + [("slow", 1.0)] * 2
+
+
+def test_a_broker_stays_slow_and_others_take_turns() -> None:
+    assert [(event.kind, event.factor) for event in made("slow_for_good").events] == [
+        ("slow", 0.25)
+    ]
+    turns = made("slow_in_turn").events
+    assert [event.t_s for event in turns] == [600.0, 1500.0, 1500.0, 2400.0, 2400.0, 3300.0]
+    assert [event.factor for event in turns] == [0.5, 1.0] * 3
+    assert len({event.broker for event in turns}) == 3
+
+
+def test_networks_and_machines_are_drawn_apart_from_each_other() -> None:
+    brokers = made("unlike_networks").brokers
+    assert sorted(brokers.bandwidth_in_bytes_per_s.tolist()) == [125e6] * 2 + [1.25e9] * 5
+    assert set(brokers.cpu_msgs_per_s.tolist()) == {320e3}
+    places = {
+        tuple(made("unlike_networks", f"seed={seed}").brokers.bandwidth_in_bytes_per_s.tolist())
+        for seed in range(1, 5)
+    }
+    assert len(places) > 1
+    brokers = made("background_cpu", "cluster.bandwidths_gbit_per_s=[10.0,1.0]").brokers
+    ratio = brokers.bandwidth_out_bytes_per_s / brokers.cpu_msgs_per_s
+    assert sorted(ratio) == pytest.approx([125e6 / 320e3] * 3 + [1.25e9 / 320e3] * 3)
+    assert sorted(brokers.cpu_msgs_per_s.tolist()) == [80e3] * 3 + [160e3] + [320e3] * 2
+
+
+def test_nine_bundles_of_ten_are_idle() -> None:
+    scenario = made("idle_thousands")
+    need = resource_demand(scenario.loads_at(0), BANDWIDTH).max(axis=0)
+    busy = need > 1e-3
+    assert busy.mean() == pytest.approx(0.1, abs=0.03)
+    assert need[busy].sum() > 0.998 * need.sum()
+
+
+def test_errors_of_cpu_last_where_those_of_loads_do_not() -> None:
+    scenario = made("background_cpu", "ticks=2000")
+    assert scenario.noise is not None
+    assert scenario.broker_noise is not None
+
+    def persistence(noise: np.ndarray) -> float:
+        return float(np.corrcoef(noise[:, :-1].ravel(), noise[:, 1:].ravel())[0, 1])
+
+    assert persistence(scenario.broker_noise) == pytest.approx(np.exp(-30 / 480), abs=0.03)
+    assert persistence(scenario.noise) == pytest.approx(0.0, abs=0.03)
 
 
 def test_walls_hold_at_the_start() -> None:
