@@ -53,6 +53,8 @@ def same(one: Any, other: Any) -> bool:
             same(getattr(one, field.name), getattr(other, field.name))
             for field in dataclasses.fields(one)
         )
+    if isinstance(one, Mapping):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
     if isinstance(one, np.ndarray):
         return one.dtype == other.dtype and np.array_equal(one, other)
     return bool(one == other)

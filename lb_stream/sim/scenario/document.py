@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from lb_stream.contracts.base import LONGEST_BROKER, LONGEST_NAMESPACE, MAX_AMOUNT
 from lb_stream.sim.scenario.errors import ScenarioError, build_scenario_error
-from lb_stream.sim.scenario.scenario import JUDGED, EventKind, FaultKind
+from lb_stream.sim.scenario.scenario import JUDGED, EventKind, FaultKind, Format, StatedLimit
 
 DOCUMENT = "scenario.json"
 MOST_TICKS = 10_000_000
@@ -28,6 +28,8 @@ Positive = Annotated[float, Field(gt=0, le=MAX_AMOUNT)]
 Amount = Annotated[float, Field(ge=0, le=MAX_AMOUNT)]
 Ticks = Annotated[int, Field(ge=1, le=MOST_TICKS)]
 Text = Annotated[str, StringConstraints(min_length=1)]
+Stated = Annotated[float, Field(ge=-MAX_AMOUNT, le=MAX_AMOUNT)]
+"""A limit that a report states. It may be absurd: reports of real brokers are."""
 
 
 def _form(pattern: str, expected: str) -> AfterValidator:
@@ -73,6 +75,9 @@ class BrokerEntry(_Part):
     direct_memory_bytes: Positive
     direct_memory_base_bytes: Amount
     report_phase_s: Amount
+    unreported: list[StatedLimit] = []
+    misreported: dict[StatedLimit, Stated] = {}
+    cpu_base: Amount = 0.0
 
 
 class EventEntry(_Part):
@@ -80,6 +85,15 @@ class EventEntry(_Part):
     broker: str
     kind: EventKind
     factor: Positive | None = None
+
+
+class RolloutEntry(_Part):
+    t_s: Amount
+    kind: Literal["rollout"]
+    restart_s: Positive
+    at_most: Annotated[int, Field(ge=1)]
+    brokers: Annotated[list[str], Field(min_length=1)] | None = None
+    order: Literal["any", "given"] = "any"
 
 
 class FaultEntry(_Part):
@@ -108,6 +122,14 @@ class BudgetEntry(_Part):
     moves_per_hour: Annotated[int, Field(ge=0)]
 
 
+class SplitEntry(_Part):
+    split_s: Amount
+    detailed_bundles: Annotated[int, Field(ge=0)]
+    max_rate: Positive
+    max_bytes_per_s: Positive
+    difference: Amount
+
+
 class PoliciesEntry(_Part):
     isolation: list[IsolationEntry] = []
     anti_affinity: list[AntiAffinityEntry] = []
@@ -118,7 +140,7 @@ class PoliciesEntry(_Part):
 class Document(_Part):
     """scenario.json."""
 
-    format: Literal[1]
+    format: Format
     name: Text
     why: str
     tick_s: Positive
@@ -133,9 +155,10 @@ class Document(_Part):
     move: MoveEntry
     judged: list[str]
     brokers: Annotated[list[BrokerEntry], Field(min_length=1)]
-    events: list[EventEntry]
+    events: list[Annotated[EventEntry | RolloutEntry, Field(discriminator="kind")]]
     faults: list[FaultEntry]
     policies: PoliciesEntry
+    split: SplitEntry | None = None
 
 
 def read_document(path: Path) -> Document:
@@ -162,9 +185,28 @@ def parse_document(path: Path, given: object) -> Document:
         raise build_scenario_error(path, Document, error) from None
     if document.judged != list(JUDGED):
         raise ScenarioError(
-            path, "judged", document.judged, f"{list(JUDGED)}: format 1 has no other"
+            path, "judged", document.judged, f"{list(JUDGED)}: no format has another"
         )
+    if document.format == 1:
+        _require_format_1(path, document)
     return document
+
+
+def _require_format_1(path: Path, document: Document) -> None:
+    """Require that a document has no key of format 2. Raises ScenarioError."""
+
+    def refuse(field: str, value: object) -> ScenarioError:
+        return ScenarioError(path, field, value, "none in format 1: it is of format 2")
+
+    for at, broker in enumerate(document.brokers):
+        for key in ("unreported", "misreported", "cpu_base"):
+            if key in broker.model_fields_set:
+                raise refuse(f"brokers[{at}].{key}", getattr(broker, key))
+    for at, event in enumerate(document.events):
+        if isinstance(event, RolloutEntry):
+            raise refuse(f"events[{at}].kind", event.kind)
+    if document.split is not None:
+        raise refuse("split", document.split.model_dump())
 
 
 def _require_unique_keys(path: Path, pairs: list[tuple[str, object]]) -> dict[str, object]:

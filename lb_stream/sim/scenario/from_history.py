@@ -156,7 +156,10 @@ def _brokers(
     last_s = np.zeros(len(names))
     last_s[broker] = (reports["reported_ms"].to_numpy() - history.from_ms) / 1000
     phase_s = np.floor(last_s % interval_s / tick_s) * tick_s
-    return ScenarioBrokers(tuple(names), up, **found.columns, report_phase_s=phase_s), found.notes
+    brokers = ScenarioBrokers(
+        tuple(names), up, **found.columns, report_phase_s=phase_s, cpu_base=None, stated={}
+    )
+    return brokers, found.notes
 
 
 def _times(history: LoadHistory, tick_s: float) -> tuple[MoveTimes, float, list[str]]:

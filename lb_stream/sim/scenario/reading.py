@@ -17,6 +17,7 @@ from lb_stream.sim.scenario.references import (
     build_events,
     build_faults,
     build_policies,
+    build_rollout,
     require_judged_times,
 )
 from lb_stream.sim.scenario.scenario import (
@@ -27,16 +28,23 @@ from lb_stream.sim.scenario.scenario import (
     ScenarioBrokers,
     ScenarioBundles,
     ScenarioPolicies,
+    ScenarioRollout,
+    ScenarioSplits,
+    ScenarioTopics,
 )
 from lb_stream.sim.scenario.tables import (
+    BACKGROUND,
     BROKER_NOISE,
     BUNDLES,
     LOADS_FILE,
     NOISE,
+    TOPICS,
     check_anti_affinity,
+    read_background,
     read_bundles,
     read_loads,
     read_noise,
+    read_topics,
 )
 
 NUMBERS = (
@@ -62,6 +70,7 @@ class ScenarioParts:
     events: tuple[Event, ...]
     faults: tuple[Fault, ...]
     policies: ScenarioPolicies
+    rollout: ScenarioRollout | None = None
 
     @property
     def load_steps(self) -> int:
@@ -79,9 +88,11 @@ class ScenarioParts:
         loads: NDArray[np.float32],
         noise: NDArray[np.int8] | None,
         broker_noise: NDArray[np.int8] | None,
+        background: NDArray[np.float32] | None = None,
+        topics: ScenarioTopics | None = None,
     ) -> Scenario:
         """Return the scenario: these parts, and the content of its tables."""
-        document, move = self.document, self.document.move
+        document, move, split = self.document, self.document.move, self.document.split
         return Scenario(
             name=document.name,
             why=document.why,
@@ -95,6 +106,11 @@ class ScenarioParts:
             loads=loads,
             noise=noise,
             broker_noise=broker_noise,
+            format=document.format,
+            background=background,
+            topics=topics,
+            splits=None if split is None else ScenarioSplits(**split.model_dump()),
+            rollout=self.rollout,
         )
 
 
@@ -103,12 +119,14 @@ def build_parts(path: Path, document: Document, event_fields: Sequence[str] = ()
     brokers = build_brokers(path, document)
     references = References(path, document, {name: row for row, name in enumerate(brokers.names)})
     require_judged_times(references)
+    events = build_events(references, event_fields)
     return ScenarioParts(
         document,
         brokers,
-        build_events(references, event_fields),
+        events,
         build_faults(references),
         build_policies(references),
+        build_rollout(references, events, event_fields),
     )
 
 
@@ -122,9 +140,23 @@ def read_scenario(folder: str | Path) -> Scenario:
     parts = build_parts(folder / DOCUMENT, read_document(folder / DOCUMENT))
     bundles, unit = read_bundles(folder / BUNDLES, parts.brokers), parts.document.noise_unit
     check_anti_affinity(folder / BUNDLES, bundles, parts.brokers, parts.policies.anti_affinity)
+    for name in (TOPICS, BACKGROUND):
+        if parts.document.format == 1 and (folder / name).exists():
+            raise ScenarioError(folder, name, "a file", "none in format 1: it is of format 2")
     return parts.scenario(
         bundles,
         read_loads(folder / LOADS_FILE, bundles, parts.load_steps),
         read_noise(folder / NOISE, len(bundles), "bundles", parts.noise_steps, unit),
         read_noise(folder / BROKER_NOISE, len(parts.brokers), "brokers", parts.noise_steps, unit),
+        read_background(folder / BACKGROUND, parts.brokers, parts.load_steps),
+        _read_topics(folder, parts, bundles),
     )
+
+
+def _read_topics(
+    folder: Path, parts: ScenarioParts, bundles: ScenarioBundles
+) -> ScenarioTopics | None:
+    topics = read_topics(folder / TOPICS, bundles)
+    if topics is not None and parts.document.split is None:
+        raise ScenarioError(folder / DOCUMENT, "split", MISSING, f"it, as there is {TOPICS}")
+    return topics

@@ -11,15 +11,19 @@ from pathlib import Path
 
 import numpy as np
 
-from lb_stream.sim.scenario.document import Document
+from lb_stream.sim.scenario.document import BrokerEntry, Document, EventEntry, RolloutEntry
 from lb_stream.sim.scenario.errors import MISSING, ScenarioError
 from lb_stream.sim.scenario.scenario import (
+    LIMITS,
     Event,
     Fault,
+    Floats,
     ScenarioAntiAffinity,
     ScenarioBrokers,
     ScenarioIsolation,
     ScenarioPolicies,
+    ScenarioRollout,
+    StatedLimit,
 )
 
 EPSILON_S = 1e-6
@@ -80,7 +84,11 @@ def require_unique(path: Path, field: str, values: Iterable[str]) -> None:
 
 
 def build_brokers(path: Path, document: Document) -> ScenarioBrokers:
-    """Build the brokers' columns. Raises ScenarioError for two brokers of one name."""
+    """Build the brokers' columns.
+
+    Raises ScenarioError for two brokers of one name, and for a limit that a broker's reports are to
+    leave out and to state.
+    """
     names = tuple(broker.name for broker in document.brokers)
     seen: set[str] = set()
     for at, name in enumerate(names):
@@ -93,9 +101,37 @@ def build_brokers(path: Path, document: Document) -> ScenarioBrokers:
         name: np.array([getattr(broker, name) for broker in document.brokers], np.float64)
         for name in AMOUNTS
     }
+    base = np.array([broker.cpu_base for broker in document.brokers], np.float64)
     return ScenarioBrokers(
-        names=names, up=np.array([broker.up for broker in document.brokers], np.bool_), **columns
+        names=names,
+        up=np.array([broker.up for broker in document.brokers], np.bool_),
+        **columns,
+        cpu_base=base if base.any() else None,
+        stated=_stated_limits(path, document.brokers),
     )
+
+
+def _stated_limits(path: Path, brokers: Sequence[BrokerEntry]) -> dict[StatedLimit, Floats]:
+    """Return the limits that reports state, where some broker's aren't the true ones."""
+    stated: dict[StatedLimit, Floats] = {}
+    for at, broker in enumerate(brokers):
+        require_unique(path, f"brokers[{at}].unreported", broker.unreported)
+        for limit in broker.misreported:
+            if limit in broker.unreported:
+                wanted = f"a limit that brokers[{at}].unreported doesn't name"
+                raise ScenarioError(path, f"brokers[{at}].misreported", limit, wanted)
+    for limit, column in LIMITS.items():
+        if any(limit in broker.unreported or limit in broker.misreported for broker in brokers):
+            stated[limit] = np.array(
+                [
+                    0.0
+                    if limit in broker.unreported
+                    else broker.misreported.get(limit, getattr(broker, column))
+                    for broker in brokers
+                ],
+                np.float64,
+            )
+    return stated
 
 
 def require_judged_times(references: References) -> None:
@@ -122,11 +158,10 @@ def build_events(references: References, fields: Sequence[str] = ()) -> tuple[Ev
     up = {broker.name: broker.up for broker in references.document.brokers}
     drained = dict.fromkeys(up, False)
     found: list[Event] = []
+    before_s = 0.0
     for at, event in enumerate(references.document.events):
         # time
         field = fields[at] if fields else f"events[{at}]"
-        row = references.broker(f"{field}.broker", event.broker)
-        before_s = found[-1].t_s if found else 0.0
         if references.require_within(f"{field}.t_s", event.t_s) < before_s:
             raise ScenarioError(
                 references.path,
@@ -134,6 +169,10 @@ def build_events(references: References, fields: Sequence[str] = ()) -> tuple[Ev
                 event.t_s,
                 f"{before_s:g} or more: events are in order of time",
             )
+        before_s = event.t_s
+        if isinstance(event, RolloutEntry):
+            continue
+        row = references.broker(f"{field}.broker", event.broker)
         # what the event changes, given the broker's state
         _require_only_with(references.path, f"{field}.factor", event.factor, event.kind, "slow")
         if event.kind in ("crash", "leave") and not up[event.broker]:
@@ -169,6 +208,44 @@ def build_events(references: References, fields: Sequence[str] = ()) -> tuple[Ev
             Event(event.t_s, row, event.kind, 1.0 if event.factor is None else event.factor)
         )
     return tuple(found)
+
+
+def build_rollout(
+    references: References, events: Sequence[Event], fields: Sequence[str] = ()
+) -> ScenarioRollout | None:
+    """Build the rollout; None: there is none. `events`: those of the brokers; `fields`: as there.
+
+    Raises ScenarioError for a second rollout, and for one without brokers.
+    """
+    found: ScenarioRollout | None = None
+    for at, entry in enumerate(references.document.events):
+        if isinstance(entry, EventEntry):
+            continue
+        field = fields[at] if fields else f"events[{at}]"
+        if found is not None:
+            raise ScenarioError(
+                references.path, f"{field}.kind", entry.kind, "at most one rollout in a scenario"
+            )
+        if entry.brokers is None:
+            rows = _rows_up_at(references, events, entry.t_s)
+            if not rows:
+                raise ScenarioError(
+                    references.path, f"{field}.brokers", MISSING, "it: no broker is up then"
+                )
+        else:
+            rows = references.brokers(f"{field}.brokers", entry.brokers)
+        found = ScenarioRollout(
+            entry.t_s, entry.restart_s, entry.at_most, rows, entry.order == "given"
+        )
+    return found
+
+
+def _rows_up_at(references: References, events: Sequence[Event], t_s: float) -> tuple[int, ...]:
+    up = [broker.up for broker in references.document.brokers]
+    for event in events:
+        if event.t_s <= t_s and event.kind in ("crash", "leave", "up"):
+            up[event.broker] = event.kind == "up"
+    return tuple(row for row, is_up in enumerate(up) if is_up)
 
 
 def build_faults(references: References) -> tuple[Fault, ...]:

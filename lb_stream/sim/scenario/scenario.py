@@ -6,6 +6,7 @@ start, rates messages/s, throughputs bytes/s, memory bytes. Brokers and bundles 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -23,6 +24,15 @@ JUDGED = ("cpu", "bandwidth_in", "bandwidth_out", "direct_memory")
 """The resources that count as usage."""
 LOADS = ("rate_in", "rate_out", "bytes_in", "bytes_out")
 """The rows of `Scenario.loads_at`."""
+Format = Literal[1, 2]
+StatedLimit = Literal["bandwidth_in", "bandwidth_out", "memory", "direct_memory"]
+LIMITS: dict[StatedLimit, str] = {
+    "bandwidth_in": "bandwidth_in_bytes_per_s",
+    "bandwidth_out": "bandwidth_out_bytes_per_s",
+    "memory": "memory_bytes",
+    "direct_memory": "direct_memory_bytes",
+}
+"""Limit that load reports state → the column of `ScenarioBrokers` with the true one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +50,17 @@ class ScenarioBrokers:
     direct_memory_bytes: Floats
     direct_memory_base_bytes: Floats
     report_phase_s: Floats
+    cpu_base: Floats | None = None  # ratio of cpu that no bundle causes; None: 0
+    # what reports state instead of the true limits, in their units; 0: not known
+    stated: Mapping[StatedLimit, Floats] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def stated_limit(self, limit: StatedLimit) -> Floats:
+        """Return the limit that each broker's reports state, bytes/s or bytes; 0: not known."""
+        true: Floats = getattr(self, LIMITS[limit])
+        return self.stated.get(limit, true)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +134,61 @@ class ScenarioPolicies:
     budgets: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class ScenarioTopics:
+    """Topics as columns, sorted by (bundle, hash). A bundle's topics share its load."""
+
+    bundle: Ints  # row of the bundle
+    hash: Ints  # uint32 values
+    share: NDArray[np.float32]  # of the bundle's load, relative to the sum of its topics' shares
+
+    def __len__(self) -> int:
+        return len(self.bundle)
+
+    @cached_property
+    def edges(self) -> Ints:
+        """Return the row at which each bundle's topics begin, and the number of topics."""
+        edges: Ints = np.searchsorted(self.bundle, np.arange(self.bundle[-1] + 2))
+        return edges
+
+    @cached_property
+    def parts(self) -> Floats:
+        """Return each topic's part of its bundle's load; those of a bundle sum to 1."""
+        share = self.share.astype(np.float64)
+        parts: Floats = share / np.add.reduceat(share, self.edges[:-1])[self.bundle]
+        return parts
+
+    def of(self, bundle: int) -> tuple[Ints, Floats]:
+        """Return the hashes of a bundle's topics, ascending, and their parts of its load."""
+        mine = slice(int(self.edges[bundle]), int(self.edges[bundle + 1]))
+        return self.hash[mine], self.parts[mine]
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioSplits:
+    """How brokers split bundles, and what they report of topics.
+
+    `max_rate`, `max_bytes_per_s` and `difference` are limits of flow_or_qps_equally_divide.
+    """
+
+    split_s: float  # from a decision to its effect
+    detailed_bundles: int  # of how many of its heaviest bundles a broker reports the topics
+    max_rate: float
+    max_bytes_per_s: float
+    difference: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioRollout:
+    """An operator's order, given at `t_s`, to restart each of these brokers once."""
+
+    t_s: float
+    restart_s: float  # how long each is down
+    at_most: int  # of these brokers may be down at once
+    brokers: tuple[int, ...]
+    in_order: bool = False  # they stop in the order of `brokers`
+
+
 @dataclass(frozen=True, slots=True)
 class MoveTimes:
     """Seconds from a decision to its effect at the broker, and until clients have reconnected."""
@@ -149,6 +222,12 @@ class Scenario:
     loads: NDArray[np.float32]  # LOADS × bundles × steps
     noise: NDArray[np.int8] | None = None  # bundles × noise steps, in units of noise_unit
     broker_noise: NDArray[np.int8] | None = None  # of cpu, brokers × noise steps, likewise
+    format: Format = 1
+    # The others are of format 2.
+    background: NDArray[np.float32] | None = None  # cpu that no bundle causes, brokers × steps
+    topics: ScenarioTopics | None = None  # None: bundles can't be split
+    splits: ScenarioSplits | None = None  # given where `topics` is
+    rollout: ScenarioRollout | None = None
 
     @property
     def end_s(self) -> float:
@@ -167,6 +246,14 @@ class Scenario:
         """Return the true loads during a tick: LOADS × bundles."""
         loads: Floats = self.loads[:, :, self.step_of(tick)].astype(np.float64)
         return loads
+
+    def background_at(self, tick: int) -> Floats | None:
+        """Return each broker's cpu (ratio) that no bundle causes; None: none has any."""
+        base, added = self.brokers.cpu_base, self.background
+        if added is None:
+            return base
+        now: Floats = added[:, self.step_of(tick)].astype(np.float64)
+        return now if base is None else base + now
 
     def noise_at(self, tick: int) -> tuple[Floats, Floats]:
         """Return the noise of a tick: factors on bundles' loads, and on brokers' cpu."""

@@ -1,4 +1,4 @@
-"""Reads and checks the Parquet files of a scenario: bundles, loads and noise."""
+"""Reads and checks the Parquet files of a scenario: bundles, loads, noise, topics, background."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lb_stream.contracts.base import MAX_AMOUNT
-from lb_stream.core.model.names import BUNDLE_PATTERN, namespace_codes
+from lb_stream.core.model.names import (
+    BUNDLE_PATTERN,
+    FULL_RANGE_END,
+    namespace_codes,
+)
 from lb_stream.sim.scenario.errors import MISSING, ScenarioError
 from lb_stream.sim.scenario.scenario import (
     LOADS,
@@ -21,12 +25,15 @@ from lb_stream.sim.scenario.scenario import (
     ScenarioAntiAffinity,
     ScenarioBrokers,
     ScenarioBundles,
+    ScenarioTopics,
 )
 
 BUNDLES = "bundles.parquet"
 LOADS_FILE = "loads.parquet"
 NOISE = "noise.parquet"
 BROKER_NOISE = "broker_noise.parquet"
+BACKGROUND = "background.parquet"
+TOPICS = "topics.parquet"
 COUNTS = ("topics", "producers", "consumers", "memory_bytes")
 _BUNDLE_EXPECTED = "tenant/namespace/0xLLLLLLLL_0xHHHHHHHH"
 
@@ -87,10 +94,7 @@ def _check_names(path: Path, names: pa.StringArray) -> None:
         raise ScenarioError(path, f"name of row {row}", names[row].as_py(), _BUNDLE_EXPECTED)
     # bounds
     codes, _ = namespace_codes(names)
-    lower, upper = (
-        _hex(pc.utf8_slice_codeunits(names, start, stop))
-        for start, stop in ((-19, -11), (-8, None))
-    )
+    lower, upper = _bounds(names)
     if (lower >= upper).any():
         row = int(np.argmax(lower >= upper))
         raise ScenarioError(
@@ -109,6 +113,15 @@ def _check_names(path: Path, names: pa.StringArray) -> None:
             names[row].as_py(),
             f"a range that no other bundle has: it overlaps {other}",
         )
+
+
+def _bounds(names: pa.StringArray) -> tuple[Ints, Ints]:
+    """Return the lower and the upper bounds of bundles' ranges, as their names give them."""
+    lower, upper = (
+        _hex(pc.utf8_slice_codeunits(names, start, stop))
+        for start, stop in ((-19, -11), (-8, None))
+    )
+    return lower, upper
 
 
 def _hex(digits: pa.StringArray) -> Ints:
@@ -188,6 +201,67 @@ def read_noise(
             f"{-1 / unit:g} or more: 1 + q · noise_unit must not be negative",
         )
     return noise
+
+
+def read_background(path: Path, brokers: ScenarioBrokers, steps: int) -> NDArray[np.float32] | None:
+    """Read background.parquet: brokers × steps. None: there is no such file.
+
+    Raises ScenarioError.
+    """
+    if not path.exists():
+        return None
+    table = _read(path, {"cpu": _SINGLE}, (len(brokers), "brokers", steps))
+    cpu: NDArray[np.float32] = table["cpu"].to_numpy().reshape(len(brokers), steps)
+    bad = ~((cpu >= 0) & (cpu <= MAX_AMOUNT))  # NaN is bad, too
+    if bad.any():
+        broker, step = divmod(int(np.argmax(bad)), steps)
+        raise ScenarioError(
+            path,
+            f"cpu of {brokers.names[broker]} at step {step}",
+            float(cpu[broker, step]),
+            f"a number from 0 to {MAX_AMOUNT:g}",
+        )
+    return cpu
+
+
+def read_topics(path: Path, bundles: ScenarioBundles) -> ScenarioTopics | None:
+    """Read topics.parquet. None: there is no such file.
+
+    Raises ScenarioError, also where a bundle's topics aren't as many as it has, where none has a
+    share, and for hashes outside of their bundle's range.
+    """
+    if not path.exists():
+        return None
+    table = _read(path, {"bundle": _WHOLE, "hash": _WHOLE, "share": _SINGLE})
+    bundle, hashes = (table[name].to_numpy().astype(np.int64) for name in ("bundle", "hash"))
+    share: NDArray[np.float32] = table["share"].to_numpy()
+
+    def refuse(name: str, values: NDArray[np.generic], bad: Bools, expected: str) -> None:
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise ScenarioError(path, f"{name} of row {row}", values[row].item(), expected)
+
+    last = len(bundles) - 1
+    refuse("bundle", bundle, (bundle < 0) | (bundle > last), f"a row of bundles, 0 to {last}")
+    refuse("share", share, ~((share >= 0) & (share <= MAX_AMOUNT)), "a number of 0 or more")
+    # ranges; that of a namespace's last bundle includes its end
+    lower, upper = _bounds(pa.array(bundles.names, pa.string()))
+    end = np.where(upper == FULL_RANGE_END, upper + 1, upper)
+    outside = (hashes < lower[bundle]) | (hashes >= end[bundle])
+    if outside.any():
+        row = int(np.argmax(outside))
+        name = bundles.names[bundle[row]]
+        refuse("hash", hashes, outside, f"a hash in the range of its bundle, {name}")
+    # numbers and sums
+    order = np.lexsort((hashes, bundle))
+    count = np.bincount(bundle, minlength=len(bundles))
+    total = np.bincount(bundle, share.astype(np.float64), len(bundles))
+    for row in np.flatnonzero((count != bundles.topics) | ~(total > 0)).tolist():
+        name, topics = bundles.names[row], int(bundles.topics[row])
+        if count[row] != topics:
+            raise ScenarioError(path, f"rows of {name}", int(count[row]), f"{topics}, its topics")
+        raise ScenarioError(path, f"shares of {name}", float(total[row]), "a sum of more than 0")
+    return ScenarioTopics(bundle[order], hashes[order], share[order])
 
 
 def _read(
