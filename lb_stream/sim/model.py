@@ -184,21 +184,22 @@ class ClusterModel:
         broker, count = self.owner[assigned], len(self.up)
         return np.stack([np.bincount(broker, load[assigned], count) for load in loads])
 
-    def demand(self, sums: Floats) -> dict[str, Floats]:
+    def demand(self, sums: Floats, t_s: float) -> dict[str, Floats]:
         """Return each resource's demand by broker, as a ratio of the capacity; it may exceed 1.
 
-        `sums`: LOADS × brokers.
+        `sums`: LOADS × brokers. Cpu includes what no bundle causes at `t_s`.
         """
         brokers = self.scenario.brokers
+        background = self.scenario.background_at(self.scenario.tick_of(t_s))
         serving = np.bincount(self.owner[self.owner >= 0], minlength=len(brokers)) > 0
         heap = np.bincount(self.owner[self.owner >= 0], self.heap[self.owner >= 0], len(brokers))
         buffered = brokers.direct_memory_base_bytes + sums[2] * BUFFERED_S
+        cpu = (
+            (sums[0] + sums[1]) / brokers.cpu_msgs_per_s
+            + (sums[2] + sums[3]) / brokers.cpu_bytes_per_s
+        ) / self.factor
         return {
-            "cpu": (
-                (sums[0] + sums[1]) / brokers.cpu_msgs_per_s
-                + (sums[2] + sums[3]) / brokers.cpu_bytes_per_s
-            )
-            / self.factor,
+            "cpu": cpu if background is None else cpu + background,
             "memory": (brokers.memory_base_bytes + heap) / brokers.memory_bytes,
             "direct_memory": np.where(serving, buffered / brokers.direct_memory_bytes, 0.0),
             "bandwidth_in": sums[2] / brokers.bandwidth_in_bytes_per_s,
@@ -207,7 +208,7 @@ class ClusterModel:
 
     def usage(self, t_s: float) -> Floats:
         """Return each broker's max demand over the judged resources. Heap is not one of them."""
-        return _usage(self.demand(self.sums(self.loads(t_s))))
+        return _usage(self.demand(self.sums(self.loads(t_s)), t_s))
 
     def noise(self, t_s: float) -> tuple[Floats, Floats]:
         """Return the factors of measurement noise: on bundles' loads, and on brokers' cpu."""
@@ -222,7 +223,7 @@ class ClusterModel:
         delivered = np.append(1 / np.maximum(self.usage(t_s), 1.0), 0.0)
         measured: Floats = loads * (bundle_noise * delivered[self.owner])
         sums = self.sums(measured)
-        demand = self.demand(sums)
+        demand = self.demand(sums, t_s)
         demand["cpu"] = demand["cpu"] * cpu_noise
         return BrokerMeasurements(
             measured, sums, {name: np.clip(ratio, 0.0, 1.0) for name, ratio in demand.items()}

@@ -23,7 +23,7 @@ from lb_stream.contracts.reports import (
 from lb_stream.core.shedding.broker_loads import five_weights
 from lb_stream.sim.cluster import SimCluster
 from lb_stream.sim.model import BUFFERED_S, BrokerMeasurements
-from lb_stream.sim.scenario.scenario import ScenarioBrokers
+from lb_stream.sim.scenario.scenario import LIMITS, Floats, ScenarioBrokers
 
 ReportForm = Literal["modular", "simple", "extensible"]
 
@@ -164,19 +164,30 @@ def _stats(
 def _resources(
     brokers: ScenarioBrokers, measured: BrokerMeasurements, row: int
 ) -> dict[str, ResourceUsage]:
-    limits = {
-        "cpu": 100.0 * CORES,
-        "memory": brokers.memory_bytes[row] / MIB,
-        "direct_memory": brokers.direct_memory_bytes[row] / MIB,
-        "bandwidth_in": brokers.bandwidth_in_bytes_per_s[row] * 8 / BITS_PER_KBIT,
-        "bandwidth_out": brokers.bandwidth_out_bytes_per_s[row] * 8 / BITS_PER_KBIT,
+    limits = {"cpu": (100.0 * CORES, 100.0 * CORES)} | {
+        name: (float(true[row]), float(stated[row]))
+        for name, (true, stated) in true_and_stated_limits(brokers).items()
     }
     return {
         name: ResourceUsage(
-            usage=round(float(measured.used[name][row] * limit), DIGITS), limit=float(limit)
+            usage=round(float(measured.used[name][row] * true), DIGITS), limit=stated
         )
-        for name, limit in limits.items()
+        for name, (true, stated) in limits.items()
     }
+
+
+def true_and_stated_limits(brokers: ScenarioBrokers) -> dict[str, tuple[Floats, Floats]]:
+    """Return each broker's true limits, and those that its reports state, in reports' units.
+
+    By resource, without cpu. Stated: 0 where the limit isn't known.
+    """
+    units = {"memory": (1, MIB), "bandwidth": (8, BITS_PER_KBIT)}
+    found: dict[str, tuple[Floats, Floats]] = {}
+    for limit, column in LIMITS.items():
+        times, by = units["memory" if limit.endswith("memory") else "bandwidth"]
+        true: Floats = getattr(brokers, column)
+        found[limit] = true * times / by, brokers.stated_limit(limit) * times / by
+    return found
 
 
 def _build_modular(figures: _ReportFigures) -> ModularLoadReport:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch
 from lb_stream.sim.model import BrokerMeasurements, ClusterModel
-from lb_stream.sim.reports import BITS_PER_KBIT, MANAGERS, MIB, ReportForm
+from lb_stream.sim.reports import MANAGERS, ReportForm, true_and_stated_limits
 from lb_stream.sim.scenario.scenario import Bools, Floats, Ints
 
 Column: TypeAlias = NDArray[np.generic] | pa.Array | Sequence[object]
@@ -24,6 +24,8 @@ Column: TypeAlias = NDArray[np.generic] | pa.Array | Sequence[object]
 TOPIC = "reports"
 START_MS = 1_700_000_000_000
 """The time, ms since the epoch, at which every scenario begins."""
+CPU_LIMIT = 100.0
+"""The limit of cpu that every report states: one core, in hundredths."""
 _FOUR = (
     "rate_in_msgs_per_s",
     "rate_out_msgs_per_s",
@@ -58,10 +60,12 @@ class SimulatedReporter:
     manager: ReportForm  # the load manager whose reports these are
     stale: frozenset[int] = frozenset()  # brokers that may report old figures
     _names: pa.Array = field(init=False)
+    _limits: dict[str, tuple[Floats, Floats]] = field(init=False)  # true and stated ones
     _past: dict[int, list[_PastMeasurements]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._names = pa.array(self.model.names, pa.string())
+        self._limits = true_and_stated_limits(self.model.scenario.brokers)
 
     def remember(self, t_s: float) -> None:
         """Keep the measurements of a tick for brokers that may report them later."""
@@ -137,10 +141,12 @@ class SimulatedReporter:
             "load_manager": [MANAGERS[self.manager]] * count,
             **{name: column.astype(np.int64) for name, column in counted.items()},
         }
-        limits = _limits(model, brokers)
-        columns |= limits
-        for resource in ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out"):
-            columns[f"{resource}_usage"] = figures[resource] * limits[f"{resource}_limit"]
+        cpu = np.full(count, CPU_LIMIT)
+        columns |= {"cpu_limit": cpu, "cpu_usage": figures["cpu"] * cpu}
+        rows = np.asarray(brokers, np.int64)
+        for resource, (true, stated) in self._limits.items():
+            columns[f"{resource}_limit"] = stated[rows]
+            columns[f"{resource}_usage"] = figures[resource] * true[rows]
         columns |= {f"latest_{name}": figures[name] for name in _FOUR}
         return _table(columns, count, REPORT_SCHEMA)
 
@@ -182,17 +188,6 @@ def _broker_figures(measured: BrokerMeasurements, brokers: Ints) -> dict[str, Fl
     """Return what these brokers report of themselves: usage ratios, and sums of loads."""
     return {name: ratio[brokers] for name, ratio in measured.used.items()} | {
         name: row[brokers] for name, row in zip(_FOUR, measured.sums, strict=True)
-    }
-
-
-def _limits(model: ClusterModel, brokers: Sequence[int]) -> dict[str, Floats]:
-    rows, own = np.asarray(brokers, np.int64), model.scenario.brokers
-    return {
-        "cpu_limit": np.full(len(rows), 100.0),
-        "memory_limit": own.memory_bytes[rows] / MIB,
-        "direct_memory_limit": own.direct_memory_bytes[rows] / MIB,
-        "bandwidth_in_limit": own.bandwidth_in_bytes_per_s[rows] * 8 / BITS_PER_KBIT,
-        "bandwidth_out_limit": own.bandwidth_out_bytes_per_s[rows] * 8 / BITS_PER_KBIT,
     }
 
 

@@ -30,7 +30,7 @@ from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.resolve import resolve
 from lb_stream.sim.measures.trace import TraceLine
 from lb_stream.sim.model import ClusterModel
-from lb_stream.sim.scenario.scenario import Event, Scenario
+from lb_stream.sim.scenario.scenario import Event, Format, Scenario
 from lb_stream.sim.simulation.commands import (
     build_drain_command,
     build_first_commands,
@@ -60,6 +60,7 @@ class SimulationResult:
     """
 
     scenario: str
+    format: Format
     policy: str
     lines: list[TraceLine]
     rounds: int
@@ -68,7 +69,12 @@ class SimulationResult:
     @property
     def header(self) -> TraceLine:
         """Return the trace's first line."""
-        return {"event": "header", "format": 1, "scenario": self.scenario, "policy": self.policy}
+        return {
+            "event": "header",
+            "format": self.format,
+            "scenario": self.scenario,
+            "policy": self.policy,
+        }
 
 
 def run_simulation(
@@ -88,7 +94,12 @@ def run_simulation(
     simulation.run(scenario.end_s, report_progress)
     report_progress(1.0)
     return SimulationResult(
-        scenario.name, policy.name, simulation.lines, simulation.rounds, simulation.answers
+        scenario.name,
+        scenario.format,
+        policy.name,
+        simulation.lines,
+        simulation.rounds,
+        simulation.answers,
     )
 
 

@@ -282,7 +282,7 @@ def test_a_built_cluster_deals_all_bundles_evenly_whatever_its_size(
     cluster = build_cluster(brokers, bundles, "steady", seed=1, start_ms=START)
     counts = [len(cluster.owned(broker)) for broker in cluster.brokers]
     assert sum(counts) == bundles and max(counts) - min(counts) <= 1
-    cpu = cluster.model.demand(cluster.model.sums(cluster.model.loads(0.0)))["cpu"]
+    cpu = cluster.model.demand(cluster.model.sums(cluster.model.loads(0.0)), 0.0)["cpu"]
     assert sum(cpu) / brokers == pytest.approx(0.25, abs=1e-4)
 
 

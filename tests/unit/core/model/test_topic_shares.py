@@ -56,7 +56,9 @@ def test_shares_follow_their_bundles_to_other_rows() -> None:
 def test_shares_stay_with_their_bundle_when_others_are_added() -> None:
     first, second, third = (f"t/n/0x{at}0000000_0x{at + 1}0000000" for at in range(3))
     shard, _ = fold(Shard.empty(), batch_of([Report("a", 1, {third: None})]), 1, FoldConfig())
-    view = replace(view_of("c", [shard], 1, {"cpu": 1.0}), topic_shares=shares((0, 0x2000_0001, 1.0)))
+    view = replace(
+        view_of("c", [shard], 1, {"cpu": 1.0}), topic_shares=shares((0, 0x2000_0001, 1.0))
+    )
     grown = add_unassigned_bundles(view, [first, second])
     assert grown.bundles.names.to_pylist() == [first, second, third]
     assert grown.topic_shares.of(2)[0].tolist() == [0x2000_0001]
