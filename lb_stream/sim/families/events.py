@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lb_stream.sim.families.sampling import Sampler
-from lb_stream.sim.families.spec import Spec
+from lb_stream.sim.families.sampling import Sampler, make_rng
+from lb_stream.sim.families.spec import RolloutSpec, Spec
 from lb_stream.sim.scenario.errors import ScenarioError
 
 _UNDONE_BY = {"crash": "up", "leave": "up", "drain": "undrain", "slow": "slow"}
@@ -48,8 +48,29 @@ def build_event_entries(
                         field,
                     )
                 )
+    if spec.rollout is not None:
+        down = find_brokers_down_at_start([entry for entry, _ in found])
+        up = tuple(broker for broker in brokers if broker not in down)
+        found.append((_rollout(file, spec.rollout, up, spec.seed), "rollout"))
     found.sort(key=lambda pair: float(pair[0]["t_s"]))
     return [entry for entry, _ in found], [field for _, field in found]
+
+
+def _rollout(file: str | Path, rollout: RolloutSpec, up: tuple[str, ...], seed: int) -> Entry:
+    """Build the entry of a rollout. `up`: the brokers that are up at the start."""
+    sampler = Sampler(file, up, "brokers that are up at the start", seed)
+    names = sampler.choose("rollout.brokers", rollout.brokers)
+    if rollout.order == "given" and not isinstance(rollout.brokers, list):
+        order = make_rng(seed, "rollout order").permutation(len(names)).tolist()
+        names = [names[number] for number in order]
+    return {
+        "t_s": rollout.t_s,
+        "kind": "rollout",
+        "restart_s": rollout.restart_s,
+        "at_most": rollout.at_most,
+        "brokers": names,
+        "order": rollout.order,
+    }
 
 
 def find_brokers_down_at_start(events: list[Entry]) -> set[str]:

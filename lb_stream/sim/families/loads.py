@@ -41,13 +41,17 @@ def resource_demand(loads: Floats, bandwidth_bytes_per_s: float) -> Floats:
     return np.stack([cpu, bytes_in / bandwidth_bytes_per_s, bytes_out / bandwidth_bytes_per_s])
 
 
-def draw_base_loads(
-    file: str | Path, spec: Spec, count: int, machines: Machines
-) -> tuple[Floats, Ints]:
-    """Draw what bundles carry before any shape, and the number of each bundle's kind.
+@dataclass(frozen=True, slots=True)
+class BaseLoads:
+    """What bundles carry before any shape."""
 
-    Raises ScenarioError.
-    """
+    loads: Floats  # LOADS × bundles
+    kind: Ints  # number of each bundle's kind
+    largest: Ints  # rows of the largest bundles, in the spec's order
+
+
+def draw_base_loads(file: str | Path, spec: Spec, count: int, machines: Machines) -> BaseLoads:
+    """Draw what bundles carry before any shape. Raises ScenarioError."""
     given = spec.load
     draws = make_rng(spec.seed, "sizes")
     shares = np.array([kind.share for kind in given.kinds])
@@ -63,16 +67,16 @@ def draw_base_loads(
         fan_out[mine] = draws.choice(kind_spec.fan_out, len(mine))
     unit = np.stack([np.ones(count), fan_out, message, fan_out * message])
     bandwidth = machines.bandwidth_bytes_per_s
-    sizes = _sizes(file, spec, kind, machines.brokers)
+    sizes, largest = _sizes(file, spec, kind, machines.brokers)
     loads = unit * (sizes / resource_demand(unit, bandwidth).max(axis=0))
     busiest = resource_demand(loads, bandwidth).sum(axis=1).max()
-    return loads * (given.usage * machines.size / busiest), kind
+    return BaseLoads(loads * (given.usage * machines.size / busiest), kind, largest)
 
 
-def _sizes(file: str | Path, spec: Spec, kind: Ints, brokers_up: int) -> Floats:
+def _sizes(file: str | Path, spec: Spec, kind: Ints, brokers_up: int) -> tuple[Floats, Ints]:
     """Draw what each bundle asks for of its scarcest resource; an average broker carries 1.
 
-    `kind`: the number of each bundle's kind.
+    Returns the rows of the largest bundles, too. `kind`: the number of each bundle's kind.
     """
     count = len(kind)
     given, draws = spec.load, make_rng(spec.seed, "spread")
@@ -84,19 +88,20 @@ def _sizes(file: str | Path, spec: Spec, kind: Ints, brokers_up: int) -> Floats:
         case "zipf":
             sizes = draws.permutation(np.arange(1, count + 1) ** -given.spread)
     sizes *= np.array([kind_spec.size for kind_spec in given.kinds])[kind]
-    large = draws.permutation(count)[: len(given.largest)]
-    rest = brokers_up - sum(given.largest)
-    if rest <= 0 or len(given.largest) >= count:
+    asked = [largest.size for largest in given.largest]
+    large = draws.permutation(count)[: len(asked)]
+    rest = brokers_up - sum(asked)
+    if rest <= 0 or len(asked) >= count:
         raise ScenarioError(
             file,
             "load.largest",
-            given.largest,
+            asked,
             f"less than {brokers_up} in all: that is the whole load",
         )
     sizes[large] = 0.0
     sizes *= rest / sizes.sum()
-    sizes[large] = given.largest
-    return sizes
+    sizes[large] = asked
+    return sizes, large
 
 
 @dataclass(frozen=True, slots=True)

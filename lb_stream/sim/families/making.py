@@ -17,7 +17,6 @@ from lb_stream.sim.families.events import (
     find_brokers_down_at_start,
 )
 from lb_stream.sim.families.loads import (
-    CPU_BYTES_PER_S,
     CPU_MSGS_PER_S,
     Machines,
     ShapeContext,
@@ -26,18 +25,19 @@ from lb_stream.sim.families.loads import (
     round_in_place,
     shape_factors,
 )
+from lb_stream.sim.families.machines import build_broker_entries, draw_background
 from lb_stream.sim.families.sampling import Sampler, autocorrelated_noise, make_rng
 from lb_stream.sim.families.spec import Growth, Spec
 from lb_stream.sim.families.start import BundlePool, choose_start_owners
+from lb_stream.sim.families.topics import draw_topic_counts, draw_topics
 from lb_stream.sim.scenario.document import parse_document
 from lb_stream.sim.scenario.errors import ScenarioError
 from lb_stream.sim.scenario.reading import ScenarioParts, build_parts
 from lb_stream.sim.scenario.scenario import JUDGED, Floats, Ints, Scenario, ScenarioBundles
 
-MEMORY_BYTES = float(8 << 30)
-MEMORY_BASE_BYTES = float(512 << 20)
-DIRECT_MEMORY_BASE_BYTES = float(128 << 20)
 TOPIC_HEAP_BYTES = 256 << 10
+_SHARES = {"sizes", "spread"}
+"""Keys of the spec's split that say what topics carry, not how brokers split."""
 
 
 def build_from_spec(spec: Spec, file: str | Path = "spec") -> Scenario:
@@ -62,7 +62,7 @@ def build_from_spec(spec: Spec, file: str | Path = "spec") -> Scenario:
     ]
     document = {
         **_head(spec),
-        "brokers": _broker_entries(spec, brokers, down),
+        "brokers": build_broker_entries(file, spec, brokers, down),
         "events": events,
         "faults": build_fault_entries(file, spec, brokers),
         "policies": build_policy_entries(file, spec, brokers, namespaces),
@@ -84,51 +84,20 @@ def _head(spec: Spec) -> dict[str, object]:
         "report_interval_s",
         "report_delay_s",
     )
-    head = {"format": 1, **{name: getattr(spec, name) for name in (*names, "judge_from_s")}}
-    still = not spec.shapes and spec.load.jitter == 0
+    newer = (spec.split, spec.limits, spec.background, spec.rollout)
+    head = {
+        "format": 2 if any(newer) else 1,
+        **{name: getattr(spec, name) for name in (*names, "judge_from_s")},
+    }
+    still = not spec.shapes and not spec.background and spec.load.jitter == 0
+    split = {} if spec.split is None else {"split": spec.split.model_dump(exclude=_SHARES)}
     settled = spec.ticks // 2 * spec.tick_s if spec.settled_from_s is None else spec.settled_from_s
     return head | {
+        **split,
         "load_step_ticks": spec.ticks if still else spec.load_step_ticks,
         "settled_from_s": settled,
         "move": spec.move.model_dump(),
         "judged": list(JUDGED),
-    }
-
-
-def _broker_entries(
-    spec: Spec, brokers: tuple[str, ...], down: set[str]
-) -> list[dict[str, object]]:
-    """Build the entries of brokers. `down`: those that are down at the start."""
-    given = spec.cluster
-    sizes = _given_in_turn(spec, "machines", given.machines)
-    gbit_per_s = _given_in_turn(spec, "bandwidths", given.bandwidths_gbit_per_s)
-    return [
-        _broker(spec, row, name, size, size * gbit * 1e9 / 8) | {"up": name not in down}
-        for row, (name, size, gbit) in enumerate(zip(brokers, sizes, gbit_per_s, strict=True))
-    ]
-
-
-def _given_in_turn(spec: Spec, purpose: str, values: list[float]) -> list[float]:
-    """Give the values to the brokers in turn, or in an order that the seed draws."""
-    found = np.resize(values, spec.cluster.brokers)
-    if spec.cluster.shuffled:
-        found = make_rng(spec.seed, purpose).permutation(found)
-    return [float(value) for value in found]
-
-
-def _broker(spec: Spec, row: int, name: str, size: float, bandwidth: float) -> dict[str, object]:
-    rhythm = max(1, round(spec.report_interval_s / spec.tick_s))
-    return {
-        "name": name,
-        "cpu_msgs_per_s": size * CPU_MSGS_PER_S,
-        "cpu_bytes_per_s": size * CPU_BYTES_PER_S,
-        "bandwidth_in_bytes_per_s": bandwidth,
-        "bandwidth_out_bytes_per_s": bandwidth,
-        "memory_bytes": size * MEMORY_BYTES,
-        "direct_memory_bytes": size * MEMORY_BYTES,
-        "memory_base_bytes": MEMORY_BASE_BYTES,
-        "direct_memory_base_bytes": DIRECT_MEMORY_BASE_BYTES,
-        "report_phase_s": row % rhythm * spec.tick_s,
     }
 
 
@@ -142,7 +111,7 @@ def _build_tables(
     size_up = float(machine[brokers.up].sum())
     bandwidth = float(brokers.bandwidth_in_bytes_per_s[brokers.up].sum()) / size_up
     machines = Machines(int(brokers.up.sum()), size_up, bandwidth)
-    loads, kind = draw_base_loads(file, spec, count, machines)
+    base = draw_base_loads(file, spec, count, machines)
     # owners at the start
     tenant = namespace_of % spec.cluster.tenants
     weight = machine.copy()
@@ -151,9 +120,10 @@ def _build_tables(
     owner = choose_start_owners(
         spec,
         _pools(file, parts, namespaces, namespace_of),
-        resource_demand(loads, bandwidth).max(axis=0),
+        resource_demand(base.loads, bandwidth).max(axis=0),
         weight,
-        kind if by_kind else tenant,
+        base.kind if by_kind else tenant,
+        base.largest,
     )
     # loads over time
     times_s = np.arange(parts.load_steps, dtype=np.float64) * (
@@ -167,14 +137,22 @@ def _build_tables(
     context = ShapeContext(spec, times_s, tenant, namespace_of, owner)
     factor = shape_factors(context, growing)
     moving = np.empty((4, count, parts.load_steps), np.float32)
-    for number, load in enumerate(loads):
+    for number, load in enumerate(base.loads):
         moving[number] = load[:, None] * factor
     round_in_place(moving)
+    # bundles and their topics
+    counts = draw_topic_counts(spec, count, base.largest)
+    bundles = _bundles(spec, namespaces, namespace_of, owner, counts)
+    topics = None
+    if spec.split is not None:
+        topics = draw_topics(spec, bundles.names, counts, base.largest)
     return parts.scenario(
-        _bundles(spec, namespaces, namespace_of, owner),
+        bundles,
         moving,
         _noise(spec, "bundles", (count, parts.noise_steps)),
         _noise(spec, "cpu", (len(brokers), parts.noise_steps)),
+        draw_background(file, spec, brokers.names, parts.load_steps),
+        topics,
     )
 
 
@@ -231,15 +209,15 @@ def _pools(
     return pools
 
 
-def _bundles(spec: Spec, namespaces: list[str], namespace_of: Ints, owner: Ints) -> ScenarioBundles:
+def _bundles(
+    spec: Spec, namespaces: list[str], namespace_of: Ints, owner: Ints, topics: Ints
+) -> ScenarioBundles:
     names: list[str] = []
     for namespace, many in zip(namespaces, np.bincount(namespace_of).tolist(), strict=True):
         bounds = [(1 << 32) // many * number for number in range(many)] + [FULL_RANGE_END]
         names += [bundle_name(namespace, low, high) for low, high in pairwise(bounds)]
     draws = make_rng(spec.seed, "clients")
-    topics, producers, consumers = (
-        draws.integers(low, high, len(names)) for low, high in ((2, 20), (2, 30), (2, 60))
-    )
+    producers, consumers = (topics * draws.integers(1, most, len(names)) for most in (4, 6))
     return ScenarioBundles(
         tuple(names), owner, topics, producers, consumers, topics * TOPIC_HEAP_BYTES
     )

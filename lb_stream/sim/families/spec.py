@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from lb_stream.contracts.keys import KeyModel, key
-from lb_stream.sim.scenario.scenario import EventKind, FaultKind
+from lb_stream.sim.scenario.scenario import EventKind, FaultKind, StatedLimit
 
 MOST_BROKERS = 10_000
 MOST_BUNDLES_PER_BROKER = 10_000
@@ -73,6 +73,9 @@ class ClusterSpec(_Part):
     tenants: int = key(
         5, "number of tenants; namespaces are given to them in turn", ge=1, le=10_000
     )
+    topics_per_bundle: float = key(
+        10.0, "mean number of a bundle's topics; each bundle has at least one", ge=1, le=10_000
+    )
 
 
 class KindSpec(_Part):
@@ -97,6 +100,18 @@ class KindSpec(_Part):
     size: float = key(1.0, "factor on the sizes of these bundles", ge=1e-9, le=1e6)
 
 
+class LargestSpec(_Part):
+    """A bundle that is as large as is asked."""
+
+    size: float = key(1.6, "its size; 1 is the load of an average broker", ge=1e-6, le=1e6)
+    topics: int | None = key(
+        None, "number of its topics; not given: as of the others", ge=1, le=1_000_000
+    )
+    hot_topic: float | None = key(
+        None, "share of its load that one topic has; not given: as of the others", ge=0, le=1
+    )
+
+
 class LoadSpec(_Part):
     """How much load there is, and how it is spread over bundles."""
 
@@ -107,9 +122,7 @@ class LoadSpec(_Part):
     spread: float = key(
         0.5, "lognormal: standard deviation of the logarithm; zipf: the exponent", ge=0, le=5
     )
-    largest: list[Annotated[float, Field(ge=1e-6, le=1e6)]] = key(
-        [], "sizes of the largest bundles; 1 is the load of an average broker"
-    )
+    largest: list[LargestSpec] = key([], "the largest bundles")
     jitter: float = key(
         0.02, "standard deviation of the random change of each bundle's load; 0: none", ge=0, le=2
     )
@@ -156,6 +169,30 @@ class Growth(_Part):
 Shape = Annotated[Diurnal | FlashCrowd | DriftingHot | Growth, Field(discriminator="kind")]
 
 
+class SplitSpec(_Part):
+    """Bundles can be split: their topics' shares of load, and how brokers split."""
+
+    sizes: Literal["equal", "lognormal", "zipf"] = key(
+        "lognormal", "distribution of topics' shares of their bundle's load"
+    )
+    spread: float = key(
+        0.8, "lognormal: standard deviation of the logarithm; zipf: the exponent", ge=0, le=5
+    )
+    split_s: float = key(2.0, "from a decision to the split", unit="s", ge=0)
+    detailed_bundles: int = key(
+        10, "heaviest bundles of which a broker reports topics' shares; 0: of none", ge=0
+    )
+    max_rate: float = key(
+        30_000.0, "flow_or_qps_equally_divide: limit of a piece", unit="messages/s", ge=1e-6
+    )
+    max_bytes_per_s: float = key(
+        104_857_600.0, "flow_or_qps_equally_divide: limit of a piece", unit="bytes/s", ge=1e-6
+    )
+    difference: float = key(
+        0.1, "flow_or_qps_equally_divide: part by which a bundle must exceed a limit", ge=0
+    )
+
+
 class StartSpec(_Part):
     """Where bundles are when the scenario begins."""
 
@@ -170,6 +207,12 @@ class StartSpec(_Part):
     )
     hot: Chosen = key(0, "balanced: brokers that carry more than the others")
     hot_times: float = key(2.0, "balanced: factor on the load of these brokers", ge=1e-6, le=1e6)
+    strays: float = key(
+        0.0,
+        "balanced: share of the other than the largest bundles that start at random brokers",
+        ge=0,
+        le=1,
+    )
 
 
 class NoiseSpec(_Part):
@@ -188,6 +231,40 @@ class NoiseSpec(_Part):
     )
 
 
+class LimitSpec(_Part):
+    """Brokers whose limits aren't what their machines, or their load reports, promise.
+
+    Without both factors the limits are as those of other brokers, and load reports leave them out.
+    """
+
+    brokers: Chosen = key(1, "brokers with these limits")
+    resources: list[StatedLimit] = key(
+        ["bandwidth_in", "bandwidth_out"], "resources whose limits are meant", min_length=1
+    )
+    true_times: float = key(
+        1.0, "factor on the machine's limits: what the broker really has", ge=1e-6, le=1e6
+    )
+    stated_times: float | None = key(
+        None,
+        "factor on the machine's limits that load reports state; not given: they state none",
+        ge=1e-9,
+        le=1e9,
+    )
+
+
+class BackgroundSpec(_Part):
+    """Cpu of brokers' hosts that no bundle causes."""
+
+    brokers: Chosen = key(1, "brokers with it")
+    cpu: float = key(0.3, "share of the cpu that it takes", ge=0, le=10)
+    from_s: float = key(0.0, "when it begins", unit="s", ge=0)
+    for_s: float = key(0.0, "how long it lasts; 0: until the end", unit="s", ge=0)
+    every_s: float = key(0.0, "time from one broker's begin to the next one's", unit="s", ge=0)
+    jitter: float = key(
+        0.0, "standard deviation of its random change, as a part of it; 0: none", ge=0, le=2
+    )
+
+
 class EventSpec(_Part):
     """An event at brokers. A broker whose first event is `up` is down at the start."""
 
@@ -202,6 +279,21 @@ class EventSpec(_Part):
         ge=0,
     )
     factor: float | None = key(None, "kind slow: factor on the cpu's capacities", ge=1e-6, le=1e6)
+
+
+class RolloutSpec(_Part):
+    """An operator's order to restart brokers, each once."""
+
+    t_s: float = key(600.0, "when it is given", unit="s", ge=0)
+    brokers: Chosen = key(
+        "all", 'brokers to restart; "all": those that are up at the start of the scenario'
+    )
+    restart_s: float = key(60.0, "how long a broker is down", unit="s", ge=1e-6)
+    at_most: int = key(1, "brokers that may be down at the same time", ge=1)
+    order: Literal["any", "given"] = key(
+        "any",
+        "given: brokers restart in the order of the list, or in one that the seed draws",
+    )
 
 
 class FaultSpec(_Part):
@@ -271,6 +363,12 @@ class Spec(_Part):
     shapes: list[Shape] = key([], "how load changes over time: each multiplies it")
     start: StartSpec = key(StartSpec(), "where bundles are at the start")
     noise: NoiseSpec = key(NoiseSpec(), "measurement noise")
+    split: SplitSpec | None = key(
+        None, "topics' shares of load, and splits; not given: bundles can't be split"
+    )
+    limits: list[LimitSpec] = key([], "limits that brokers don't know, or state wrongly")
+    background: list[BackgroundSpec] = key([], "cpu that no bundle causes")
+    rollout: RolloutSpec | None = key(None, "a rolling restart that the policy times")
     events: list[EventSpec] = key([], "events of brokers")
     faults: list[FaultSpec] = key([], "faults of brokers")
     policies: PoliciesSpec = key(PoliciesSpec(), "rules of the scenario")

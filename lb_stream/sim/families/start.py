@@ -26,12 +26,17 @@ class BundlePool:
 
 
 def choose_start_owners(
-    spec: Spec, pools: list[BundlePool], size: Floats, weight: Floats, groups: Ints
+    spec: Spec,
+    pools: list[BundlePool],
+    size: Floats,
+    weight: Floats,
+    groups: Ints,
+    largest: Ints,
 ) -> Ints:
     """Choose the row of each bundle's broker.
 
     `size`: of bundles. `weight`: of brokers, what each should carry. `groups`: each bundle's tenant
-    or kind.
+    or kind. `largest`: rows of the largest bundles, which never stray.
     """
     owner = np.full(len(size), -1, np.int64)
     for number, pool in enumerate(pools):
@@ -53,7 +58,11 @@ def choose_start_owners(
             case "equal_counts":
                 owner[draws.permutation(rows)] = np.resize(pool.brokers, len(rows))
             case "balanced":
-                owner[rows] = _fill(rows, pool.brokers, size, weight, filled)
+                stray = draws.random(len(rows)) < spec.start.strays
+                stray &= ~np.isin(rows, largest)
+                placed, strays = rows[~stray], rows[stray]
+                owner[placed] = _fill(placed, pool.brokers, size, weight, filled)
+                owner[strays] = draws.choice(pool.brokers, len(strays))
             case _:
                 own = draws.random(len(rows)) < spec.start.own_share
                 labels = np.where(own, groups[rows], -1)

@@ -20,6 +20,7 @@ from lb_stream.sim.families import (
 )
 from lb_stream.sim.families.loads import resource_demand
 from lb_stream.sim.families.spec import (
+    BackgroundSpec,
     BudgetSpec,
     Diurnal,
     DriftingHot,
@@ -29,6 +30,10 @@ from lb_stream.sim.families.spec import (
     Growth,
     IsolationSpec,
     KindSpec,
+    LargestSpec,
+    LimitSpec,
+    RolloutSpec,
+    SplitSpec,
 )
 from lb_stream.sim.scenario import Scenario, ScenarioError, read_scenario, write_scenario
 from tests.support.scenarios import same
@@ -86,6 +91,11 @@ def test_the_template_names_every_key_with_its_default() -> None:
         Growth,
         IsolationSpec,
         KindSpec,
+        LargestSpec,
+        BackgroundSpec,
+        LimitSpec,
+        RolloutSpec,
+        SplitSpec,
     ]
     parts += [
         type(value)
@@ -103,8 +113,13 @@ def test_the_template_names_every_key_with_its_default() -> None:
         "events",
         "faults",
         "kinds",
+        "largest",
         "isolation",
         "budgets",
+        "split",
+        "limits",
+        "background",
+        "rollout",
     )
     missing = [
         f"{part.__name__}.{name}"
@@ -118,7 +133,9 @@ def test_the_template_names_every_key_with_its_default() -> None:
 
 def test_what_the_template_shows_as_comments_is_valid_too() -> None:
     shown = "\n".join(
-        line.removeprefix("# ") if line.startswith("# ") and ("=" in line or "[[" in line) else ""
+        line.removeprefix("# ")
+        if line.startswith("# [") or (line.startswith("# ") and "=" in line)
+        else ""
         for line in _examples()
     )
     spec = Spec.model_validate(tomllib.loads(shown.replace('kind = "crash"', 'kind = "slow"')))
@@ -134,6 +151,9 @@ def test_what_the_template_shows_as_comments_is_valid_too() -> None:
         len(spec.policies.isolation),
         len(spec.policies.budgets),
     ) == (1, 1, 1, 1)
+    assert len(spec.load.largest) == len(spec.limits) == len(spec.background) == 1
+    assert spec.split == SplitSpec()
+    assert spec.rollout == RolloutSpec()
     scenario = build_from_spec(spec)
     assert scenario.policies.isolation[0].name == "tenant-1"
 
@@ -287,6 +307,125 @@ def test_errors_of_cpu_last_where_those_of_loads_do_not() -> None:
 
     assert persistence(scenario.broker_noise) == pytest.approx(np.exp(-30 / 480), abs=0.03)
     assert persistence(scenario.noise) == pytest.approx(0.0, abs=0.03)
+
+
+def test_only_what_needs_it_is_of_format_2() -> None:
+    newer = {family for family in families() if made(family).format == 2}
+    assert newer == {
+        *("huge_splittable", "blind_split", "zipf_topics", "hot_topic"),
+        *("unknown_limits", "false_limits", "busy_hosts", "busy_later"),
+        *("rollout_10", "rollout_3", "rollout_spare"),
+    }
+
+
+def topic_parts(scenario: Scenario, bundle: int) -> np.ndarray:
+    assert scenario.topics is not None
+    return scenario.topics.of(bundle)[1]
+
+
+def test_a_huge_bundle_has_as_many_topics_as_was_asked() -> None:
+    scenario = made("huge_splittable", "load.largest.0.topics=33", "load.largest.0.size=2.5")
+    need = resource_demand(scenario.loads_at(0), BANDWIDTH).max(axis=0)
+    huge = int(need.argmax())
+    assert scenario.bundles.topics[huge] == 33
+    assert need[huge] == pytest.approx(2.5 * need.sum() / len(scenario.brokers), rel=0.05)
+    parts = topic_parts(scenario, huge)
+    assert len(parts) == 33
+    assert parts.max() < 0.3
+
+
+def test_a_hot_topic_is_nearly_all_of_its_bundle() -> None:
+    scenario = made("hot_topic")
+    need = resource_demand(scenario.loads_at(0), BANDWIDTH).max(axis=0)
+    first, second = np.argsort(-need)[:2].tolist()
+    assert topic_parts(scenario, first).max() == pytest.approx(0.97)
+    assert len(topic_parts(scenario, first)) == 21
+    assert topic_parts(scenario, second).tolist() == [1.0]
+
+
+def test_shares_of_topics_follow_the_law_that_was_asked_for() -> None:
+    zipf = made("zipf_topics", "cluster.topics_per_bundle=30.0")
+    for bundle in range(5):
+        parts = np.sort(topic_parts(zipf, bundle))[::-1]
+        assert parts * np.arange(1, len(parts) + 1) == pytest.approx(parts[0], rel=1e-4)
+    equal = made("huge_splittable", "split.sizes='equal'")
+    for bundle in range(5):
+        parts = topic_parts(equal, bundle)
+        assert parts == pytest.approx(1 / len(parts))
+
+
+def test_no_broker_reports_topics_of_a_blind_split() -> None:
+    splits = {family: made(family).splits for family in ("blind_split", "huge_splittable")}
+    assert {family: split and split.detailed_bundles for family, split in splits.items()} == {
+        "blind_split": 0,
+        "huge_splittable": 10,
+    }
+
+
+def test_limits_are_unknown_or_false() -> None:
+    brokers = made("unknown_limits").brokers
+    assert sorted(brokers.stated_limit("bandwidth_in").tolist()) == [0.0] * 4 + [BANDWIDTH] * 4
+    assert set(brokers.bandwidth_in_bytes_per_s.tolist()) == {BANDWIDTH}
+    assert set(brokers.stated) == {"bandwidth_in", "bandwidth_out"}
+    brokers = made("false_limits").brokers
+    pairs = zip(
+        brokers.bandwidth_out_bytes_per_s.tolist(),
+        brokers.stated_limit("bandwidth_out").tolist(),
+        strict=True,
+    )
+    assert sorted(pairs) == [(62.5e6, 1.25e9)] * 4 + [(1.25e9, 12.5e6)] * 2 + [(1.25e9, 1.25e9)] * 6
+
+
+def test_hosts_are_busy_always_or_for_a_while() -> None:
+    always = made("busy_hosts")
+    assert always.background is None
+    assert always.brokers.cpu_base is not None
+    assert sorted(always.brokers.cpu_base.tolist()) == [0.0] * 5 + [0.33] * 5
+    later = made("busy_later")
+    assert later.brokers.cpu_base is not None
+    assert set(later.brokers.cpu_base.tolist()) == {0.02}
+    assert later.background is not None
+    busy = later.background.max(axis=1) > 0
+    assert busy.sum() == 2
+    during = later.background[busy] > 0
+    assert np.flatnonzero(during.all(axis=0)).tolist() == list(range(30, 90))
+    assert np.array_equal(during.any(axis=0), during.all(axis=0))
+
+
+def test_background_goes_round_and_changes() -> None:
+    scenario = made(
+        "busy_hosts",
+        "background=[{brokers=2, cpu=0.3, from_s=600.0, for_s=300.0, every_s=900.0, jitter=0.2}]",
+    )
+    assert scenario.background is not None
+    times_s = [np.flatnonzero(row > 0) * 30 for row in scenario.background if row.any()]
+    assert [(int(times.min()), int(times.max())) for times in times_s] == [(600, 870), (1500, 1770)]
+    assert scenario.background[scenario.background > 0].std() > 0.01
+
+
+def test_a_rollout_has_an_order_and_a_spare_broker_none_of_it() -> None:
+    scenario = made("rollout_spare")
+    spare = scenario.events[0].broker
+    assert scenario.rollout is not None
+    assert scenario.rollout.in_order
+    assert sorted(scenario.rollout.brokers) == [row for row in range(9) if row != spare]
+    assert list(scenario.rollout.brokers) != sorted(scenario.rollout.brokers)
+    every = made("rollout_10").rollout
+    assert every is not None
+    assert (every.brokers, every.restart_s, every.in_order) == (tuple(range(10)), 90.0, False)
+    listed = "rollout.brokers=['broker-0003:8080', 'broker-0001:8080']"
+    given = made("rollout_3", listed).rollout
+    assert given is not None
+    assert given.brokers == (2, 0)
+
+
+def test_strays_disturb_a_balanced_start_and_never_the_largest() -> None:
+    even, uneven = made("hot_topic", "start.strays=0.0"), made("hot_topic")
+    need = resource_demand(even.loads_at(0), BANDWIDTH).max(axis=0)
+    largest = np.argsort(-need)[:2]
+    owners = [scenario.bundles.start_owner for scenario in (even, uneven)]
+    assert [np.bincount(owner)[owner[largest]].min() for owner in owners] == [1, 8]
+    assert len(set(owners[1][largest].tolist())) == 2
 
 
 def test_walls_hold_at_the_start() -> None:

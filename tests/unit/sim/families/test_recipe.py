@@ -120,7 +120,7 @@ FILES = {
         "settled_from_s = 3600.0: expected 0 or more, and 3590, the last tick, or less",
     ),
     "all in one": (
-        "load.largest = [12.0]",
+        "load.largest = [{ size = 12.0 }]",
         "load.largest = [12.0]: expected less than 12 in all: that is the whole load",
     ),
     "family": ("family = 3", "family = 3: expected the name of a family"),
