@@ -47,8 +47,10 @@ def _limited(info: FieldInfo) -> Any:
 def _type(annotation: Any) -> Any:
     """Return the struct's type for a model's: nested models become structs.
 
-    Limits inside of annotations stay with their field.
+    Limits inside of annotations stay with their field. A value of any type stays raw bytes.
     """
+    if annotation is object:
+        return msgspec.Raw
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _type(arguments[0])
@@ -69,6 +71,8 @@ def _default(info: FieldInfo) -> object:
     """Return a field's default as msgspec takes it."""
     value = info.default
     annotation = info.annotation
+    if annotation is object:
+        return msgspec.Raw()
     if get_origin(annotation) is Literal:
         return None
     if isinstance(value, BaseModel):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field, FiniteFloat, WithJsonSchema
 
 from lb_stream.contracts.base import Count, Millis, NonNegative, OwnRecord, PulsarRecord, Signed
 from lb_stream.contracts.keys import KeyModel, key
@@ -35,6 +35,43 @@ class BundleStats(PulsarRecord):
     producer_count: Count = 0
     topics: Count = 0
     cache_size: Count = 0
+
+
+TopicSharesField = Annotated[
+    object,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {
+                    "type": "object",
+                    "additionalProperties": {
+                        "type": "array",
+                        "items": {
+                            "type": "array",
+                            "prefixItems": [
+                                {"type": "integer", "minimum": 0, "maximum": 0xFFFFFFFF},
+                                {"type": "number", "minimum": 0},
+                            ],
+                            "minItems": 2,
+                            "maxItems": 2,
+                        },
+                    },
+                },
+                {"type": "null"},
+            ]
+        }
+    ),
+]
+"""A field that is checked bundle by bundle when it is read: a wrong one does not cost the report."""
+
+
+def _topic_shares() -> Any:
+    """Return the field with shares of topics."""
+    return Field(
+        None,
+        description="this project's own field: bundle → [hash, share] of its topics, the share as "
+        "part of the bundle's load; of the broker's heaviest bundles only",
+    )
 
 
 class _BrokerIdentity(PulsarRecord):
@@ -75,6 +112,7 @@ class ModularLoadReport(_BrokerIdentity):
     last_bundle_gains: list[str] = []
     last_bundle_losses: list[str] = []
     max_resource_usage: FiniteFloat | None = Field(None, description="ignored: it is computed anew")
+    topic_shares: TopicSharesField = _topic_shares()
     load_report_type: Literal["LocalBrokerData"] = "LocalBrokerData"
 
 
@@ -120,6 +158,7 @@ class SimpleLoadReport(_BrokerIdentity):
     pre_allocated_bandwidth_out: FiniteFloat = 0.0
     pre_allocated_msg_rate_in: FiniteFloat = 0.0
     pre_allocated_msg_rate_out: FiniteFloat = 0.0
+    topic_shares: TopicSharesField = _topic_shares()
     load_report_type: Literal["LoadReport"] = "LoadReport"
 
 
@@ -160,6 +199,7 @@ class BrokerLoadReport(PulsarRecord):
         description="this project's own field: all bundles that the broker serves; Pulsar's "
         "brokers leave it out",
     )
+    topic_shares: TopicSharesField = _topic_shares()
 
 
 class TopBundle(PulsarRecord):

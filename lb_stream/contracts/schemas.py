@@ -285,6 +285,9 @@ A broker, or an agent beside it, takes part by following four rules:
 1. **Report**: send a load report, in either form, to `lb-load-reports` under the key
    `<cluster>/<host:port>`, when the load has changed notably, and at once after each change of the
    bundles that you own. A missing field has its default; an unknown field is ignored.
+   It may have `topicShares`: of about ten of the heaviest bundles, the CRC-32 hash of each topic's
+   full name and the topic's part of the bundle's load (together 1). A balancer then splits such a
+   bundle where its load says. Shares that can't be right are rejected, and not the report.
 2. **Live**: send a heartbeat every 5 s, and a goodbye before you leave on purpose. A broker that
    sends no heartbeats is judged by its reports alone.
 3. **Obey**: read `lb-decisions` with `isolation.level=read_committed`, and act on the decisions

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.model.blocks import SAMPLE_SCHEMA
 from lb_stream.core.model.names import BUNDLE_PATTERN
+from lb_stream.core.model.topic_shares import pack_shares
 from lb_stream.stream.records import (
     LONGEST_BUNDLE,
     NO_STATS,
@@ -58,6 +59,7 @@ class PartitionRecords:
     `clusters`: name → number, which counts only here. `reports`: rows of REPORT_SCHEMA, and
     `sources` where each comes from. `names` and `stats`: of all reports' bundles, one after
     another. `sizes`: how many bundles each report has. `unmeasured`: bundles without statistics.
+    `topic_shares`: place in `names` → shares of that bundle's topics, packed; few have them.
     `events` and `heartbeats`: with the cluster's number; of a broker only the last heartbeat.
     """
 
@@ -68,6 +70,7 @@ class PartitionRecords:
     stats: list[msgspec.Struct] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     unmeasured: int = 0
+    topic_shares: dict[int, bytes] = field(default_factory=dict)
     events: list[tuple[int, ClusterEvent]] = field(default_factory=list)
     heartbeats: dict[tuple[int, str], ClusterEvent] = field(default_factory=dict)
 
@@ -79,6 +82,13 @@ class PartitionRecords:
         self, cluster: str, report: ReportRecord, digest: bytes, position: RecordPosition
     ) -> None:
         """Add a load report that is taken. `digest`: of its bytes."""
+        if report.topic_shares:
+            places = {name: at for at, name in enumerate(chain(report.stats, report.unmeasured))}
+            for name, (hashes, share) in report.topic_shares.items():
+                packed = pack_shares(position["append_ms"], hashes, share)
+                self.topic_shares[len(self.names) + places[name]] = packed
+        if report.wrong_shares is not None:
+            self.reject(cluster, report.broker, report.wrong_shares, position)
         self.reports.append({"name": report.broker, "digest": digest, **report.fields, **position})
         self.sources.append(_Source(self.number(cluster), report.broker, position))
         self.names += report.stats
@@ -122,7 +132,11 @@ class PartitionRecords:
             "name": pa.array(self.names, pa.string()),
             "report": np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes),
             "has_stats": has_stats,
+            "topic_shares": pa.nulls(count, pa.binary()),
         }
+        if self.topic_shares:
+            shares = [self.topic_shares.get(at) for at in range(count)]
+            columns["topic_shares"] = pa.array(shares, pa.binary())
         for column, attribute in _STATS_COLUMNS.items():
             values = np.ascontiguousarray(numbers[:, STATS_FIELDS.index(attribute)])
             if not pa.types.is_integer(SAMPLE_SCHEMA.field(column).type):

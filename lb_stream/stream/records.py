@@ -27,6 +27,7 @@ from lb_stream.contracts.reports import (
     find_report_kind,
 )
 from lb_stream.core.model.names import parse_bundle
+from lb_stream.stream.topic_shares import TopicParts, read_topic_shares
 
 MAX_RECORD_BYTES = 32 << 20
 """Bytes of a decompressed record: three times Kafka's own limit, which is for compressed ones."""
@@ -58,13 +59,31 @@ class ReportRecord:
     """A load report of any form.
 
     `fields`: columns of REPORT_SCHEMA. `stats`: bundle → statistics, a struct of STATS_FIELDS.
-    `unmeasured`: bundles that the report names without statistics.
+    `unmeasured`: bundles that the report names without statistics. `topic_shares`: of some of its
+    bundles. `wrong_shares`: the rejection of others' shares.
     """
 
     broker: str
     fields: dict[str, object]
     stats: Mapping[str, msgspec.Struct]
     unmeasured: list[str]
+    topic_shares: TopicParts
+    wrong_shares: RecordRejected | None
+
+    @staticmethod
+    def build(
+        broker: str,
+        fields: dict[str, object],
+        stats: Mapping[str, Any],
+        unmeasured: list[str],
+        topic_shares: object = None,
+    ) -> ReportRecord:
+        """Return a report; `stats` are models or structs, `topic_shares` is its field."""
+        rejected = None
+        parts, wrong = read_topic_shares(topic_shares, lambda: {*stats, *unmeasured})
+        if wrong is not None:
+            rejected = RecordRejected(wrong.field, wrong.value, wrong.expected)
+        return ReportRecord(broker, fields, _structs(stats), unmeasured, parts, rejected)
 
 
 _STATS = build_struct(BundleStats)
@@ -255,11 +274,12 @@ def _modular(report: ModularLoadReport, broker: str) -> ReportRecord:
     unmeasured: list[str] = []
     if len(report.bundles) > len(report.last_stats):
         unmeasured = sorted(set(report.bundles) - report.last_stats.keys())
-    return ReportRecord(
+    return ReportRecord.build(
         _identity(broker, None, report.web_service_url),
         fields,
-        _structs(report.last_stats),
+        report.last_stats,
         unmeasured,
+        report.topic_shares,
     )
 
 
@@ -286,11 +306,12 @@ def _simple(report: SimpleLoadReport, broker: str) -> ReportRecord:
         bundle_gains=len(report.bundle_gains),
         bundle_losses=len(report.bundle_losses),
     )
-    return ReportRecord(
+    return ReportRecord.build(
         _identity(broker, report.name, report.web_service_url),
         fields,
-        _structs(report.bundle_stats),
+        report.bundle_stats,
         [],
+        report.topic_shares,
     )
 
 
@@ -320,8 +341,12 @@ def _broker_load(report: BrokerLoadReport, broker: str) -> ReportRecord:
     for resource in RESOURCES:
         usage = getattr(report, resource)
         fields[f"{resource}_usage"], fields[f"{resource}_limit"] = usage.usage, usage.limit
-    return ReportRecord(
-        _identity(broker, None, None), fields, {}, sorted(set(report.bundles or ()))
+    return ReportRecord.build(
+        _identity(broker, None, None),
+        fields,
+        {},
+        sorted(set(report.bundles or ())),
+        report.topic_shares,
     )
 
 
@@ -331,10 +356,10 @@ def _top_bundles(report: TopBundlesReport, broker: str) -> ReportRecord:
     It counts only for a broker whose first record is known.
     """
     stats = {bundle.bundle_name: bundle.stats for bundle in report.top_bundles_load_data}
-    return ReportRecord(
+    return ReportRecord.build(
         _identity(broker, None, None),
         {"kind": "extensible", "some_bundles": True, "no_load": True},
-        _structs(stats),
+        stats,
         [],
     )
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lb_stream.contracts.reports import BundleStats
@@ -17,6 +18,7 @@ from lb_stream.core.model.blocks import (
     SAMPLE_SCHEMA,
     Batch,
 )
+from lb_stream.core.model.topic_shares import pack_shares
 
 IDLE = {name: (0.0, 100.0) for name in RESOURCES}
 
@@ -38,6 +40,8 @@ class Report:
     start_timestamp_ms: int = 0
     version: str = ""
     content: str | None = None  # equal content: no new sample; None: always new
+    # Bundle → hash → share of that bundle's load.
+    topic_shares: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
 
     @property
     def at(self) -> int:
@@ -68,7 +72,9 @@ def batch_of(reports: Sequence[Report], events: Iterable[Event] = (), keep: Any 
     `keep` says which bundles are the shard's (by default all).
     """
     samples = [
-        {"name": name, "report": row, "has_stats": stats is not None} | _stats(stats)
+        {"name": name, "report": row, "has_stats": stats is not None}
+        | _stats(stats)
+        | _topic_shares(report, name)
         for row, report in enumerate(reports)
         for name, stats in report.bundles.items()
         if keep is None or keep(name)
@@ -95,6 +101,14 @@ def _stats(stats: BundleStats | None) -> dict[str, Any]:
         "consumers": stats.consumer_count,
         "cache_size_bytes": stats.cache_size,
     }
+
+
+def _topic_shares(report: Report, bundle: str) -> dict[str, bytes]:
+    shares = report.topic_shares.get(bundle)
+    if shares is None:
+        return {}
+    given = np.array(list(shares), np.int64), np.array(list(shares.values()), np.float64)
+    return {"topic_shares": pack_shares(report.append_ms, *given)}
 
 
 def _report_row(report: Report) -> dict[str, Any]:

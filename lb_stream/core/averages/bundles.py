@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lb_stream.core.averages.brokers import TakenReports
+from lb_stream.core.averages.latest_topics import fold_topic_shares
 from lb_stream.core.averages.rows import (
     find_bundle_rows,
     in_rank_order,
@@ -77,6 +78,7 @@ class Columns:
 
     name: pa.Array
     values: dict[str, NDArray]  # type: ignore[type-arg]
+    topic_shares: pa.Array
 
     @staticmethod
     def build(
@@ -88,11 +90,13 @@ class Columns:
         show which of them are system bundles.
         """
         added = len(new_names)
-        kept = [field.name for field in BUNDLE_SCHEMA if field.name not in ("name", "owner", *NEWS)]
+        others = ("name", "owner", "topic_shares", *NEWS)
+        kept = [field.name for field in BUNDLE_SCHEMA if field.name not in others]
         values = {"owner": owner} | {name: bundles[name].to_numpy() for name in kept}
         news = {name: np.zeros(len(bundles) + added, np.bool_) for name in NEWS}
+        topic_shares = one_array(bundles["topic_shares"])
         if not added:
-            return Columns(one_array(bundles["name"]), values | news)
+            return Columns(one_array(bundles["name"]), values | news, topic_shares)
         values = {
             name: np.concatenate([old, np.zeros(added, old.dtype)]) for name, old in values.items()
         } | news
@@ -102,7 +106,11 @@ class Columns:
         for span in ("short", "long"):
             for column, default in zip(RATE_COLUMNS, DEFAULT_RATES, strict=True):
                 values[f"{span}_{column}"][len(bundles) :] = default
-        return Columns(pa.concat_arrays([*bundles["name"].chunks, new_names]), values)
+        return Columns(
+            pa.concat_arrays([*bundles["name"].chunks, new_names]),
+            values,
+            pa.concat_arrays([topic_shares, pa.nulls(added, pa.binary())]),
+        )
 
     def writable(self, name: str) -> NDArray:  # type: ignore[type-arg]
         """Return a column that may be changed in place: a copy, if it is the shard's own array."""
@@ -123,8 +131,11 @@ class Columns:
 
     def table(self) -> pa.Table:
         """Return the columns as a bundle table."""
+        arrays = {"name": self.name, "topic_shares": self.topic_shares}
         columns = [
-            self.name if field.name == "name" else pa.array(self.values[field.name], field.type)
+            arrays[field.name]
+            if field.name in arrays
+            else pa.array(self.values[field.name], field.type)
             for field in BUNDLE_SCHEMA
         ]
         return pa.table(columns, schema=BUNDLE_SCHEMA)
@@ -172,8 +183,15 @@ def fold_bundles(
             by_bundle = sorted_by_bundle(row, len(columns.name))
             row = row[by_bundle]
             _update_owners(columns, row, rank_of[by_bundle], broker_of_rank, append_of_rank, whole)
-    # The averages, of the samples that count.
+    # The topics' shares, as last reported, and the averages, of the samples that count.
     if len(taken.accepted):
+        columns.topic_shares = fold_topic_shares(
+            columns.topic_shares,
+            one_array(samples["topic_shares"]),
+            row,
+            by_bundle,
+            columns.values["reported_ms"],
+        )
         is_counted = np.zeros(len(rank), np.bool_)  # by rank
         is_counted[rank[taken.fresh]] = True
         if config.sample_mode == "reference":

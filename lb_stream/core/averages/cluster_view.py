@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from lb_stream.core.model.blocks import RATE_COLUMNS, RESOURCES, Shard, one_array
 from lb_stream.core.model.resources import max_weighted_usage
+from lb_stream.core.model.topic_shares import TopicShares
 from lb_stream.core.model.view import Bools, Brokers, Bundles, ClusterView, Ints, Rates
 
 T = TypeVar("T", bound=np.generic)
@@ -72,7 +73,13 @@ def view_of(
     if len(shards) == 1:
         columns = dict(zip(shards[0].bundles.schema.names, shards[0].bundles.columns, strict=True))
         bundles = _bundles(one_array(columns["name"]), owners[0], columns.__getitem__)
-        return ClusterView(cluster, now_ms, _brokers(brokers, clock_ms, bundles, weights), bundles)
+        return ClusterView(
+            cluster,
+            now_ms,
+            _brokers(brokers, clock_ms, bundles, weights),
+            bundles,
+            topic_shares=_topic_shares(shards, [np.arange(len(bundles))]),
+        )
     # Bundles of several shards.
     known = order or name_order([shard.bundles["name"] for shard in shards])
 
@@ -82,7 +89,26 @@ def view_of(
         )
 
     bundles = _bundles(known.names, _merged(owners, known.rows), merged)
-    return ClusterView(cluster, now_ms, _brokers(brokers, clock_ms, bundles, weights), bundles)
+    return ClusterView(
+        cluster,
+        now_ms,
+        _brokers(brokers, clock_ms, bundles, weights),
+        bundles,
+        topic_shares=_topic_shares(shards, known.rows),
+    )
+
+
+def _topic_shares(shards: Sequence[Shard], rows: Sequence[Ints]) -> TopicShares:
+    """Return the topics' shares that the shards hold; `rows`: of each shard's bundles."""
+    found, packed = [], []
+    for shard, own in zip(shards, rows, strict=True):
+        column = shard.bundles["topic_shares"]
+        if column.null_count < len(column):
+            found.append(own[column.is_valid().to_numpy()])
+            packed += column.drop_null().to_pylist()
+    return TopicShares.from_packed(
+        np.concatenate(found) if found else np.empty(0, np.int64), packed
+    )
 
 
 def _clocks(partitions: pa.ChunkedArray, times: Mapping[int, int], now_ms: int) -> Ints:

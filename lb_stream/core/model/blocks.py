@@ -58,6 +58,8 @@ BUNDLE_SCHEMA = pa.schema(
         *_rate_fields("short"),
         ("long_samples", pa.int32()),
         *_rate_fields("long"),
+        # Its topics' shares of its load (topic_shares.pack_shares); null: its owner reports none.
+        ("topic_shares", pa.binary()),
     ]
 )
 REPORT_FIELDS: list[pa.Field] = [
@@ -116,7 +118,13 @@ REPORT_SCHEMA = pa.schema(
 """The reports of a batch, with a row for each."""
 
 SAMPLE_SCHEMA = pa.schema(
-    [("name", pa.string()), ("report", pa.int32()), ("has_stats", pa.bool_()), *STATS_SCHEMA]
+    [
+        ("name", pa.string()),
+        ("report", pa.int32()),
+        ("has_stats", pa.bool_()),
+        *STATS_SCHEMA,
+        ("topic_shares", pa.binary()),  # as in BUNDLE_SCHEMA
+    ]
 )
 """The bundles that a batch's reports name; `report` is the row of the report."""
 

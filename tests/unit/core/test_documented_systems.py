@@ -590,10 +590,12 @@ def test_bundle_ranges_and_the_brokers_that_have_them_are_written_down_and_read_
 
 
 def test_statistics_and_owners_are_kept_by_bundle_and_never_by_topic() -> None:
+    """Topics' shares of a bundle's load, of the few heaviest bundles, name hashes and no topic."""
     for schema in (BUNDLE_SCHEMA, BROKER_SCHEMA, BUNDLE_AVERAGES.schema, OWNERSHIP.schema):
-        assert [
+        by_topic = {
             name for name in schema.names if "topic" in name and not name.endswith("topics")
-        ] == []
+        }
+        assert by_topic <= {"topic_shares", "topic_hashes"}
         assert [
             name
             for name in schema.names
