@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from lb_stream.core.least_moves.capacities import CPU
 from lb_stream.core.least_moves.config import LeastMovesConfig
-from lb_stream.core.least_moves.fleet import CPU, Fleet
+from lb_stream.core.least_moves.fleet import Fleet
 from lb_stream.core.least_moves.memory import LeastMovesMemory
 from lb_stream.core.least_moves.plan import NO_ROWS, MovePlan
 from lb_stream.core.model.view import ClusterView, Floats, Rows

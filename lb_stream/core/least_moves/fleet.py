@@ -6,16 +6,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lb_stream.core.least_moves.capacities import (
+    ABSURD,
+    CPU,
+    MIB,
+    assume_capacities,
+    bandwidth_beyond,
+    expected_capacities,
+    find_believed,
+    find_exceeded,
+    fixed_use,
+    known_capacities,
+    read_limits,
+    read_use,
+    usage_ratio,
+)
 from lb_stream.core.least_moves.memory import LeastMovesMemory
 from lb_stream.core.model.view import Brokers, ClusterView, Floats
 
-RESOURCES = ("cpu", "bandwidth_in", "bandwidth_out", "direct_memory")
-CPU, IN, OUT, DIRECT = range(4)
 IDLE, FULL = 0.02, 0.99
 """A broker's speed is learned while its cpu usage is between these."""
-BYTES_PER_KBIT, MIB = 125.0, 2.0**20
-ABSURD = 4.0
-"""A reported limit of bandwidth is wrong if the broker carries this many times as much."""
 PASSING = 1.3
 """A bundle whose long-term average is up to this factor higher is expected to return to it."""
 RARE, RARE_AMONG_MANY = 1.5, 3.0
@@ -34,6 +44,11 @@ class Fleet:
     capacity: Floats  # (brokers, resources); 0: unknown, the resource does not count
     fixed: Floats  # (brokers, resources): used independently of bundles
     error: Floats  # (brokers): relative standard error of the broker's demand
+
+    @property
+    def expected(self) -> Floats:
+        """Return the capacities, with expected ones where they are 0."""
+        return expected_capacities(self.capacity, self.demand.sum(axis=0))
 
 
 def _current_rates(reported: ClusterView, noise: float) -> tuple[Floats, ...]:
@@ -79,7 +94,7 @@ def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemo
         return memory
 
     # The costs of messages and bytes, by brokers that are neither idle nor full.
-    cpu, kinds = _ratio(brokers, "cpu"), _kinds(brokers)
+    cpu, kinds = usage_ratio(brokers, "cpu"), _kinds(brokers)
     busy = rows[(cpu[rows] > IDLE) & (cpu[rows] < FULL) & (brokers.latest.rate[rows] > 0)]
     latest = brokers.latest.take(busy)
     memory = memory.learn_cpu(
@@ -94,8 +109,12 @@ def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemo
         np.maximum(brokers.resources["direct_memory"][0][rows], 0.0) * MIB,
     )
     memory = memory.learn_beyond(
-        [brokers.names[row] for row in rows], _beyond(brokers)[rows], view.now_ms
+        [brokers.names[row] for row in rows], bandwidth_beyond(brokers)[rows], view.now_ms
     )
+
+    # Stated limits that brokers exceed.
+    wrong = np.where(find_exceeded(brokers), read_limits(brokers), 0.0)
+    memory = memory.learn_refuted([brokers.names[row] for row in rows], wrong[rows])
 
     # The noise of samples.
     rank = bundles.owner.astype(np.intp) + 1
@@ -112,15 +131,6 @@ def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemo
     )
 
 
-def _beyond(brokers: Brokers) -> Floats:
-    """Return (brokers, in and out): used bytes/s beyond those of bundles, by the last report."""
-    carried = brokers.latest.throughput_in, brokers.latest.throughput_out
-    used = [
-        brokers.resources[name][0] * BYTES_PER_KBIT for name in ("bandwidth_in", "bandwidth_out")
-    ]
-    return np.maximum(np.stack(used, axis=1) - np.stack(carried, axis=1), 0.0)
-
-
 def _kinds(brokers: Brokers) -> list[str]:
     """Return each broker's kind of machine. Brokers with the same limits are of one kind."""
     limits = np.stack(
@@ -135,23 +145,35 @@ def _kinds(brokers: Brokers) -> list[str]:
     return [names[at] for at in of_broker.ravel().tolist()]
 
 
-def _ratio(brokers: Brokers, resource: str) -> Floats:
-    """Return each broker's usage of a resource, a ratio; 0 without a limit."""
-    usage, limit = brokers.resources[resource]
-    return np.divide(usage, limit, out=np.zeros(len(brokers)), where=limit > 0)
-
-
 def build_fleet(view: ClusterView, reported: ClusterView, memory: LeastMovesMemory) -> Fleet:
     """Return the demands and capacities; `view` has pending moves applied, `reported` has not."""
     noise = UNKNOWN_NOISE if memory.noise is None else memory.noise
     demand, usual = _demands(reported, noise, memory)
+    brokers = reported.brokers
+    believed = find_believed(brokers, memory.refuted)
+    known = known_capacities(brokers, believed, _find_speeds(brokers, memory))
+    capacity = assume_capacities(known, read_use(brokers))
     return Fleet(
         demand,
         lasting=np.maximum(demand, np.minimum(usual, PASSING * demand)),
-        capacity=_capacities(reported.brokers, memory),
-        fixed=_fixed_use(reported.brokers, memory),
+        capacity=capacity,
+        fixed=np.where(capacity > 0, fixed_use(brokers, memory), 0.0),
         error=_errors(view, demand[:, CPU], noise),
     )
+
+
+def _find_speeds(brokers: Brokers, memory: LeastMovesMemory) -> Floats | None:
+    """Return the brokers' speeds in demand of cpu; None: no report shows what load takes of cpu.
+
+    Before a speed has been learned, it is that of the last reports that show any use of cpu.
+    """
+    if memory.kinds:
+        return memory.speeds(brokers.names, _kinds(brokers))
+    cpu, rate = usage_ratio(brokers, "cpu"), brokers.latest.rate
+    shows = (cpu > IDLE) & (cpu <= ABSURD) & (rate > 0)
+    if not shows.any():
+        return None
+    return np.full(len(brokers), float(np.median(rate[shows] / cpu[shows])))
 
 
 def _demands(
@@ -171,38 +193,6 @@ def _demands(
     )
 
 
-def _capacities(brokers: Brokers, memory: LeastMovesMemory) -> Floats:
-    """Return (brokers, resources): capacities in the units of demands; 0: it does not count."""
-    capacity = np.zeros((len(brokers), len(RESOURCES)))
-    capacity[:, CPU] = memory.speeds(brokers.names, _kinds(brokers))
-    carried = {IN: brokers.latest.throughput_in, OUT: brokers.latest.throughput_out}
-    for column, throughput in carried.items():
-        limit = brokers.resources[RESOURCES[column]][1] * BYTES_PER_KBIT
-        capacity[:, column] = np.where(throughput < ABSURD * limit, limit, 0.0)
-    capacity[:, DIRECT] = brokers.resources["direct_memory"][1] * MIB
-    for column, name in enumerate(RESOURCES):
-        if not _counts(name, brokers):
-            capacity[:, column] = 0.0
-    return capacity
-
-
-def _fixed_use(brokers: Brokers, memory: LeastMovesMemory) -> Floats:
-    """Return (brokers, resources): the use that does not depend on bundles."""
-    fixed = np.zeros((len(brokers), len(RESOURCES)))
-    reported = zip(brokers.names, _beyond(brokers).tolist(), strict=True)
-    learned = [memory.beyond.get(name, unexplained)[:2] for name, unexplained in reported]
-    fixed[:, [IN, OUT]] = np.array(learned).reshape(len(brokers), 2)
-    used = np.maximum(brokers.resources["direct_memory"][0], 0.0) * MIB
-    by_bundles = memory.direct_slope * brokers.latest.throughput_in
-    fixed[:, DIRECT] = np.maximum(used - by_bundles, 0.0)
-    return fixed
-
-
-def _counts(resource: str, brokers: Brokers) -> bool:
-    """Return whether a resource counts: its weight is not 0. Direct memory always counts."""
-    return resource == "direct_memory" or brokers.weights.get(resource, 1.0) > 0
-
-
 def _errors(view: ClusterView, demand: Floats, noise: float) -> Floats:
     """Return the relative standard error of the sum of each broker's demand."""
     bundles, count = view.bundles, len(view.brokers)
@@ -220,14 +210,6 @@ def load_of(view: ClusterView, fleet: Fleet) -> Floats:
     return fleet.fixed + np.stack(
         [np.bincount(rows, column, count + 1)[1:] for column in fleet.demand.T], axis=1
     )
-
-
-def fullness(brokers: Brokers) -> Floats:
-    """Return each broker's reported usage of its scarcest resource, a ratio."""
-    found: Floats = np.max(
-        [_ratio(brokers, name) for name in RESOURCES if _counts(name, brokers)], axis=0
-    )
-    return found
 
 
 def samples_of(view: ClusterView) -> Floats:

@@ -110,6 +110,8 @@ class LeastMovesMemory:
     beyond: Mapping[str, tuple[float, float, int]] = field(default_factory=dict)
     # Time that a moving bundle is unassigned (ms): about the median.
     unserved_ms: float | None = None
+    # Broker → highest limits (in, out: bytes/s, direct memory: bytes) that it states and exceeds.
+    refuted: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
 
     @staticmethod
     def read(data: Mapping[str, object]) -> LeastMovesMemory:
@@ -136,6 +138,7 @@ class LeastMovesMemory:
             own=_only(self.own, names),
             last=_only(self.last, names),
             beyond=_only(self.beyond, names),
+            refuted=_only(self.refuted, names),
             kind_of=kind_of,
             kinds={name: kind for name, kind in self.kinds.items() if name in used},
         )
@@ -285,6 +288,20 @@ class LeastMovesMemory:
             found[name] = into, out, now_ms
         return replace(self, beyond=found)
 
+    def learn_refuted(self, names: Sequence[str], exceeded: Floats) -> LeastMovesMemory:
+        """Return the memory after reports of brokers that exceed the limits that they state.
+
+        `exceeded`: (brokers, in, out and direct memory), these limits; 0: none is exceeded.
+        """
+        if not exceeded.any():
+            return self
+        found = dict(self.refuted)
+        for row in np.flatnonzero(exceeded.any(axis=1)).tolist():
+            known = found.get(names[row], (0.0, 0.0, 0.0))
+            into, out, direct = np.maximum(exceeded[row], known).tolist()
+            found[names[row]] = into, out, direct
+        return self if found == self.refuted else replace(self, refuted=found)
+
     def learn_unserved(self, times_ms: Sequence[int]) -> LeastMovesMemory:
         """Return the memory after moves whose bundles were unassigned for these times.
 
@@ -352,7 +369,15 @@ class LeastMovesMemory:
         return found
 
 
-_LEFT_OUT = ("unserved_ms", "fine_tune_budget", "planned_ms", "plan_ms", "between_ms", "beyond")
+_LEFT_OUT = (
+    "unserved_ms",
+    "fine_tune_budget",
+    "planned_ms",
+    "plan_ms",
+    "between_ms",
+    "beyond",
+    "refuted",
+)
 """Fields that rounds don't log while they are unset."""
 
 Known = TypeVar("Known")

@@ -12,6 +12,7 @@ from functools import cache
 import numpy as np
 
 from lb_stream.core.least_moves import explanations
+from lb_stream.core.least_moves.capacities import find_believed, fullness
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.even_out import even_out
 from lb_stream.core.least_moves.fine_tune import confident_loads, fine_tune
@@ -19,7 +20,6 @@ from lb_stream.core.least_moves.fleet import (
     FULL,
     Fleet,
     build_fleet,
-    fullness,
     load_of,
     observe_fleet,
     samples_of,
@@ -311,7 +311,9 @@ def _find_hot(
     }
 
     # Brokers above it for long enough, and full ones; then all that are surely above acceptable.
-    urgent = above & (fullness(brokers) >= FULL) & (samples_of(context.reported) >= MIN_SAMPLES)
+    believed = find_believed(context.reported.brokers, memory.refuted)
+    full = fullness(brokers, believed) >= FULL
+    urgent = above & full & (samples_of(context.reported) >= MIN_SAMPLES)
     patience_ms = config.least_moves_hot_for_ms * max(1.0, (memory.noise or 0.0) / USUAL_NOISE)
     waited_ms = np.array([now_ms - since.get(name, now_ms) for name in brokers.names])
     calm_ms = memory.calm_at()

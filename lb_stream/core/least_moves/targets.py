@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from lb_stream.core.least_moves.fleet import RESOURCES, Fleet
+from lb_stream.core.least_moves.capacities import RESOURCES
+from lb_stream.core.least_moves.fleet import Fleet
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.view import Bools, Bundles, ClusterView, Floats, Rows
 
@@ -37,7 +38,7 @@ def compute_even_loads(
         groups[mask.tobytes()] = mask, total + fleet.demand[rows].sum(axis=0), largest
 
     # The densest group of brokers, with all bundles that only they may take; then the next one.
-    free = reachable.copy()
+    expected, free = fleet.expected, reachable.copy()
     waiting = list(groups.values())
     while waiting and free.any():
         best, members, settled = -1.0, free, list[int]()
@@ -45,9 +46,7 @@ def compute_even_loads(
             inside = [
                 at for at, group in enumerate(waiting) if not (group[0] & free & ~among).any()
             ]
-            usage = _usage(
-                fleet.capacity[among], fleet.fixed[among], [waiting[at][1:] for at in inside]
-            )
+            usage = _usage(expected[among], fleet.fixed[among], [waiting[at][1:] for at in inside])
             if usage > best:
                 best, members, settled = usage, among, inside
         found[members] = max(best, NOTHING)

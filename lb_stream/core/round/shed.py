@@ -25,6 +25,8 @@ from lb_stream.core.shedding.base import Disruption, ShedContext, Unload, Unload
 
 APART, REPAIR = "AntiAffinity", "anti_affinity_repair"
 """Reason and strategy of the moves that keep anti-affinity groups apart."""
+IMPOSSIBLE = 2.0
+"""A reported usage above this is none: the limit is wrong."""
 UNEVEN = 0.1
 """A refusal is added if a pass leaves a broker this far above the mean usage without a reason."""
 
@@ -135,16 +137,20 @@ def unload_from_hot(state: RoundState) -> None:
 def _nothing_proposed(state: RoundState, seen: ClusterView) -> list[Refusal]:
     """Return a refusal if the shedder leaves a broker far above the others without a reason.
 
-    For a shedder that paces itself, only brokers with a new sample in this batch count.
+    For a shedder that paces itself, only brokers with a new sample in this batch count. A reported
+    usage that no broker can have comes from a wrong limit: its plan's figure counts instead.
     """
     brokers, alive = seen.brokers, np.flatnonzero(seen.brokers.alive)
-    limit = float(brokers.usage[alive].mean()) + UNEVEN
+    usage, facts = brokers.usage, state.proposed.plan
+    if facts is not None:
+        usage = np.where(usage > IMPOSSIBLE, np.nan_to_num(facts.usage), usage)
+    limit = float(usage[alive].mean()) + UNEVEN
     if traits_of(state.config.shedder).paces_itself:
         alive = alive[brokers.sampled[alive]]
     if state.proposed.proposals or not len(alive):
         return []
-    highest = int(alive[np.argmax(brokers.usage[alive])])
-    saw = float(brokers.usage[highest])
+    highest = int(alive[np.argmax(usage[alive])])
+    saw = float(usage[highest])
     if saw < limit:
         return []
     return [refusal(Refuses.NOTHING_PROPOSED, brokers.names[highest], saw=[saw], limit=limit)]
