@@ -173,10 +173,17 @@ class ClusterModel:
         """Return the true loads of all bundles: LOADS × bundles."""
         tick = self.scenario.tick_of(t_s)
         if tick != self._tick:
-            loads = self.scenario.loads_at(tick)
-            self._loads = loads if self._parts is None else self._parts.sums(loads, len(self.names))
+            self._loads = self._divide(self.scenario.loads_at(tick))
             self._tick = tick
         return self._loads
+
+    def _divide(self, loads: Floats) -> Floats:
+        """Return the loads of the bundles now, from those of the scenario's bundles."""
+        return loads if self._parts is None else self._parts.sums(loads, len(self.names))
+
+    def _noise_of(self, noise: Floats) -> Floats:
+        """Return the noise of the bundles now, from that of the scenario's bundles."""
+        return noise if self._parts is None else noise[self._parts.first_of_each]
 
     def sums(self, loads: Floats) -> Floats:
         """Add up these loads (LOADS × bundles) by broker: LOADS × brokers."""
@@ -213,7 +220,7 @@ class ClusterModel:
     def noise(self, t_s: float) -> tuple[Floats, Floats]:
         """Return the factors of measurement noise: on bundles' loads, and on brokers' cpu."""
         bundles, cpu = self.scenario.noise_at(self.scenario.tick_of(t_s))
-        return (bundles if self._parts is None else bundles[self._parts.first_of_each]), cpu
+        return self._noise_of(bundles), cpu
 
     def measure(self, t_s: float) -> BrokerMeasurements:
         """Return what brokers measure: with noise, and at most what they can deliver."""

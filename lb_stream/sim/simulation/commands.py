@@ -18,20 +18,21 @@ from lb_stream.operations.import_namespaces import ImportNamespaces
 from lb_stream.operations.set_policies import SetPolicies
 from lb_stream.operations.undrain_broker import UndrainBroker
 from lb_stream.settings.spelling import PREFIX
-from lb_stream.sim.scenario.scenario import Event, ScenarioIsolation, ScenarioPolicies
+from lb_stream.sim.scenario.scenario import Event, Scenario, ScenarioIsolation, ScenarioPolicies
 from lb_stream.sim.simulation.reports import at_ms
 
 NAMESPACES_PER_COMMAND = 500
 
 
-def scenario_settings(policies: ScenarioPolicies) -> dict[str, object]:
+def scenario_settings(scenario: Scenario) -> dict[str, object]:
     """Return the settings that a scenario's policies need: pinned namespaces, budgets.
 
-    Splits are off: a simulation has no splits.
+    Splits are off where the scenario has no topics: its bundles can't be split.
     """
+    policies = scenario.policies
     return {
         "mode": "act",
-        "split_enabled": False,
+        **({"split_enabled": False} if scenario.topics is None else {}),
         "shedding_excluded_namespaces": policies.pinned_namespaces,
         **{
             f"{PREFIX}{namespace}.moves_per_hour": most

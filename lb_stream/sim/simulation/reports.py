@@ -64,8 +64,12 @@ class SimulatedReporter:
     _past: dict[int, list[_PastMeasurements]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._names = pa.array(self.model.names, pa.string())
+        self.note_bundles()
         self._limits = true_and_stated_limits(self.model.scenario.brokers)
+
+    def note_bundles(self) -> None:
+        """Note the names of the model's bundles, after a split has added some."""
+        self._names = pa.array(self.model.names, pa.string())
 
     def remember(self, t_s: float) -> None:
         """Keep the measurements of a tick for brokers that may report them later."""

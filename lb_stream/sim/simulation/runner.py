@@ -16,7 +16,7 @@ import numpy as np
 
 from lb_stream.agent.obey import AgentMemory, acknowledgement, addressee, judge
 from lb_stream.contracts.commands import Command
-from lb_stream.contracts.decisions import Decision
+from lb_stream.contracts.decisions import RESHAPES, Decision
 from lb_stream.contracts.keys import GivenSettings
 from lb_stream.contracts.reports import Ack
 from lb_stream.core.averages import fold
@@ -29,7 +29,7 @@ from lb_stream.settings.follow import follow_brokers
 from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.resolve import resolve
 from lb_stream.sim.measures.trace import TraceLine
-from lb_stream.sim.model import ClusterModel
+from lb_stream.sim.scenario.bundle_tree import SPLIT_ALGORITHMS
 from lb_stream.sim.scenario.scenario import Event, Format, Scenario
 from lb_stream.sim.simulation.commands import (
     build_drain_command,
@@ -38,6 +38,7 @@ from lb_stream.sim.simulation.commands import (
 )
 from lb_stream.sim.simulation.policy import Policy
 from lb_stream.sim.simulation.reports import Mailbox, SimulatedReporter, at_ms
+from lb_stream.sim.simulation.splits import SplittableModel
 
 OnProgress = Callable[[float], None]
 
@@ -117,9 +118,9 @@ class Simulation:
     def __post_init__(self) -> None:
         scenario = self.scenario
         self.balancer = SimulatedBalancer(
-            scenario.name, self.policy.values(**scenario_settings(scenario.policies))
+            scenario.name, self.policy.values(**scenario_settings(scenario))
         )
-        self.model = ClusterModel(scenario)
+        self.model = SplittableModel(scenario)
         self.row_of = {name: row for row, name in enumerate(scenario.bundles.names)}
         self.broker_of = {name: row for row, name in enumerate(scenario.brokers.names)}
         stale = {
@@ -273,21 +274,13 @@ class Simulation:
             self._send(decision)
 
     def _send(self, decision: Decision) -> None:
-        scenario, sent_s = self.scenario, self.now_s
-        assigns = decision.kind == "assign"
-        line = {
-            "t": sent_s,
-            "event": "decision",
-            "id": decision.decision_id,
-            "kind": "assign" if assigns else "unload",
-        }
-        named = {
-            "bundle": decision.bundle,
-            "source": decision.source,
-            "destination": decision.destination,
-        }
-        line |= {name: value for name, value in named.items() if value is not None}
-        self.lines.append(line | {"reason": decision.reason, "rule": decision.rule})
+        sent_s, traced = self.now_s, self._trace_of(decision)
+        if traced is not None:
+            self.lines.append(
+                {"t": sent_s, "event": "decision", "id": decision.decision_id}
+                | {name: value for name, value in traced.items() if value is not None}
+                | {"reason": decision.reason, "rule": decision.rule}
+            )
         broker = self.broker_of.get(addressee(decision) or "", -1)
         if (
             broker < 0
@@ -296,10 +289,42 @@ class Simulation:
         ):
             return
         self.seen.note_epoch(decision)
-        delay_s = scenario.move.acquire_s if assigns else scenario.move.release_s
         self._schedule(
-            sent_s + delay_s, Phase.EFFECT, lambda: self._carry_out(broker, decision, sent_s)
+            sent_s + self._delay_s(decision),
+            Phase.EFFECT,
+            lambda: self._carry_out(broker, decision, sent_s),
         )
+
+    def _trace_of(self, decision: Decision) -> TraceLine | None:
+        """Return what the trace says of a decision; None: its broker can only refuse it."""
+        named = {"bundle": decision.bundle}
+        if decision.bundle not in self.row_of:
+            return None
+        if decision.kind not in RESHAPES:
+            return {
+                "kind": "assign" if decision.kind == "assign" else "unload",
+                **named,
+                "source": decision.source,
+                "destination": decision.destination,
+            }
+        algorithm = decision.algorithm
+        if self.scenario.topics is None or algorithm not in SPLIT_ALGORITHMS:
+            return None
+        given = algorithm == "specified_positions_divide"
+        return {
+            "kind": "split",
+            **named,
+            "broker": decision.source,
+            "algorithm": algorithm,
+            "boundaries": decision.boundaries if given else None,
+        }
+
+    def _delay_s(self, decision: Decision) -> float:
+        """Return the seconds from a decision to its effect at its broker."""
+        move, splits = self.scenario.move, self.scenario.splits
+        if decision.kind == "split" and splits is not None:
+            return splits.split_s
+        return move.acquire_s if decision.kind == "assign" else move.release_s
 
     def _carry_out(self, broker: int, decision: Decision, sent_s: float) -> None:
         """Have a broker carry out a decision, or refuse it.
@@ -309,22 +334,18 @@ class Simulation:
         model, now_ms = self.model, at_ms(self.now_s)
         if not model.up[broker] or model.up_since_s[broker] > sent_s:
             return
-        name, bundle = self.scenario.brokers.names[broker], self.row_of[decision.bundle]
-        verdict = judge(name, self.seen, decision, bool(model.owner[bundle] == broker), now_ms)
+        name, bundle = self.scenario.brokers.names[broker], self.row_of.get(decision.bundle)
+        owns = bundle is not None and bool(model.owner[bundle] == broker)
+        verdict = judge(name, self.seen, decision, owns, now_ms)
         if verdict.action == "ignore":
             return
         self.seen.note_done(name, decision, now_ms)
-        acquires = verdict.action == "acquire"
-        change = model.acquire if acquires else model.release
-        done = verdict.action != "refuse" and change(bundle, broker)
-        if done:
-            line = {
-                "t": self.now_s,
-                "event": "acquired" if acquires else "released",
-                "bundle": decision.bundle,
-                "broker": name,
-            }
-            self.lines.append(line | {"decision": decision.decision_id})
+        traced = None if bundle is None else self._change(verdict.action, bundle, broker, decision)
+        done = traced is not None
+        if traced is not None:
+            event, more = traced
+            line = {"t": self.now_s, "event": event, "bundle": decision.bundle, "broker": name}
+            self.lines.append(line | {"decision": decision.decision_id} | more)
         if self._find_fault("lost_acks", broker) is not None:
             return
         ack = acknowledgement(
@@ -333,6 +354,28 @@ class Simulation:
         self._schedule(self._arrival_s, Phase.ARRIVAL, lambda: self._acknowledged(name, ack))
         if done:
             self._report_soon(broker)
+
+    def _change(
+        self, action: str, bundle: int, broker: int, decision: Decision
+    ) -> tuple[str, dict[str, object]] | None:
+        """Have a broker do what it should. Returns the trace's event, and more keys of its line.
+
+        None: it can't.
+        """
+        model = self.model
+        if action == "acquire":
+            return ("acquired", {}) if model.acquire(bundle, broker) else None
+        if action == "release":
+            return ("released", {}) if model.release(bundle, broker) else None
+        if action != "split" or decision.algorithm is None:
+            return None
+        rows = model.split(bundle, broker, decision.algorithm, decision.boundaries, self.now_s)
+        if not rows:
+            return None
+        children = [model.names[row] for row in rows]
+        self.row_of |= dict(zip(children, rows, strict=True))
+        self.reporter.note_bundles()
+        return "split", {"children": children}
 
     def _acknowledged(self, broker: str, ack: Ack) -> None:
         self.mailbox.add_events("ack", [broker], self.now_s, ack.to_json())
