@@ -17,6 +17,7 @@ from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHE
 from lb_stream.sim.model import BrokerMeasurements, ClusterModel
 from lb_stream.sim.reports import MANAGERS, ReportForm, true_and_stated_limits
 from lb_stream.sim.scenario.scenario import Bools, Floats, Ints
+from lb_stream.sim.simulation.splits import SplittableModel, pack_topic_shares
 
 Column: TypeAlias = NDArray[np.generic] | pa.Array | Sequence[object]
 """Values of a column, from which Arrow builds an array."""
@@ -112,7 +113,7 @@ class SimulatedReporter:
         counted["bundles"] = np.bincount(rank_of, minlength=len(brokers))
         return ReportTables(
             self._reports(brokers, t_s, figures, counted),
-            self._samples(rows, rank_of, loads, has_stats),
+            self._samples(rows, rank_of, loads, has_stats, t_s),
         )
 
     def _find_past(self, broker: int, t_s: float) -> _PastMeasurements:
@@ -154,7 +155,9 @@ class SimulatedReporter:
         columns |= {f"latest_{name}": figures[name] for name in _FOUR}
         return _table(columns, count, REPORT_SCHEMA)
 
-    def _samples(self, rows: Ints, rank: Ints, loads: Floats, has_stats: Bools) -> pa.Table:
+    def _samples(
+        self, rows: Ints, rank: Ints, loads: Floats, has_stats: Bools, t_s: float
+    ) -> pa.Table:
         model = self.model
         columns: dict[str, Column] = {
             f"latest_{name}": row for name, row in zip(_FOUR, loads, strict=True)
@@ -168,6 +171,10 @@ class SimulatedReporter:
             "has_stats": has_stats,
             "cache_size_bytes": cached,
         }
+        if isinstance(model, SplittableModel):
+            arrive_ms = at_ms(t_s + model.scenario.report_delay_s)
+            shares = pack_topic_shares(model, rows, model.owner[rows], loads, arrive_ms)
+            columns["topic_shares"] = shares
         return _table(columns, len(rows), SAMPLE_SCHEMA)
 
 

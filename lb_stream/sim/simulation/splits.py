@@ -1,14 +1,16 @@
-"""The model of a scenario's cluster, whose bundles can be split at their topics."""
+"""The model of a scenario's cluster, whose bundles can be split, and what reports tell of topics."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
+from lb_stream.core.model.topic_shares import pack_shares
 from lb_stream.sim.model import ClusterModel
 from lb_stream.sim.scenario.bundle_tree import SPLIT_ALGORITHMS, BundleTree
-from lb_stream.sim.scenario.scenario import Floats, Scenario
+from lb_stream.sim.scenario.scenario import Floats, Ints, Scenario
 
 
 class SplittableModel(ClusterModel):
@@ -59,3 +61,31 @@ class SplittableModel(ClusterModel):
 
     def _noise_of(self, noise: Floats) -> Floats:
         return noise[self.tree.root] if self.tree.is_grown else noise
+
+
+def pack_topic_shares(
+    model: SplittableModel, rows: Ints, broker: Ints, loads: Floats, at_ms: int
+) -> pa.Array:
+    """Pack the topics' shares of each reported bundle; null where its report doesn't tell them.
+
+    A broker tells the topics of the bundles that take most of its cpu by its own reckoning, and
+    of these only where there are two at least. `rows`: of bundles; `broker`: of each, ascending
+    in runs; `loads`: as measured, LOADS × rows; `at_ms`: when the reports arrive.
+    """
+    splits, brokers = model.scenario.splits, model.scenario.brokers
+    packed: list[bytes | None] = [None] * len(rows)
+    if model.scenario.topics is None or splits is None or not splits.detailed_bundles:
+        return pa.array(packed, pa.binary())
+    cpu = (loads[0] + loads[1]) / brokers.cpu_msgs_per_s[broker] + (
+        loads[2] + loads[3]
+    ) / brokers.cpu_bytes_per_s[broker]
+    # each broker's bundles, heaviest first
+    order = np.lexsort((-cpu, broker))
+    begins = np.flatnonzero(np.diff(broker[order], prepend=-1))
+    place = np.arange(len(order)) - np.repeat(begins, np.diff(begins, append=len(order)))
+    heaviest = order[place < splits.detailed_bundles]
+    for at in heaviest[model.topics[rows[heaviest]] >= 2].tolist():
+        hashes, parts = model.tree.topics_of(int(rows[at]))
+        if parts.sum() > 0:
+            packed[at] = pack_shares(at_ms, hashes, parts)
+    return pa.array(packed, pa.binary())

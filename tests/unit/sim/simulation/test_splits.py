@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from lb_stream.core.model.topic_shares import TopicShares
 from lb_stream.sim.scenario.scenario import Event, Fault, Scenario
 from lb_stream.sim.simulation import SimulationResult, read_policy, run_simulation
 from lb_stream.sim.simulation.runner import Simulation
-from tests.support.format_2 import WIDTH, format_2_scenario
+from tests.support.format_2 import TOPICS, WIDTH, format_2_scenario
 from tests.unit.sim.simulation.script import Script
 
 PARENT, OTHER = (f"acme/shop/0x{at * WIDTH:08x}_0x{(at + 1) * WIDTH:08x}" for at in (0, 1))
@@ -173,3 +175,31 @@ def test_a_balancer_splits_by_its_thresholds_where_there_are_topics() -> None:
     assert events.count("split") == 1
     whole = replace(SCENARIO, topics=None, splits=None)
     assert "split" not in [line["event"] for line in run_simulation(whole, policy).lines]
+
+
+def test_reports_tell_the_topics_of_the_brokers_heaviest_bundles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert SCENARIO.splits is not None
+    for most, expected in ((0, [0, 0, 0, 0, 0]), (1, [4, 0, 2, 0, 0]), (2, [4, 4, 2, 2, 0])):
+        scenario = replace(SCENARIO, splits=replace(SCENARIO.splits, detailed_bundles=most))
+        _, script = played(monkeypatch, scenario, (20.0, split()))
+        before, after = script.seen[1.0], script.seen[24.0]
+        samples = [before[PARENT], before[OTHER], after[LOW], after[HIGH], after[OTHER]]
+        assert [len(topics_of(sample)) for sample in samples] == expected
+    assert topics_of(before[PARENT]) == dict(zip(TOPICS, [0.375, 0.125, 0.125, 0.375], strict=True))
+    assert topics_of(after[HIGH]) == {0x300: 0.25, 0x400: 0.75}
+
+
+def test_topics_of_a_bundle_with_one_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, script = played(monkeypatch, format_2_scenario([0, 1], topics={5: 1.0}, ticks=3))
+    assert [topics_of(sample) for sample in script.seen[1.0].values()] == [{}, {}]
+
+
+def topics_of(sample: dict[str, Any]) -> dict[int, float]:
+    """Hash and share of each topic that a sample tells."""
+    packed = sample["topic_shares"]
+    if packed is None:
+        return {}
+    hashes, shares = TopicShares.from_packed(np.array([0]), [packed]).of(0)
+    return dict(zip(hashes.tolist(), shares.tolist(), strict=True))
