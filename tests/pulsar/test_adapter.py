@@ -121,7 +121,7 @@ def test_an_extensible_brokers_reports_come_from_its_load_data_and_name_all_of_i
     extensible: FakeCluster,
 ) -> None:
     adapter = extensible.adapter(
-        0, load_data=Waiting(LOAD, top_bundles(extensible.bundle(0)), b"no JSON")
+        0, load_data=Waiting(LOAD, top_bundles(extensible.bundle(0)), b"no JSON"), topic_shares_s=0
     )
     load, *others = adapter.report()
     assert json.loads(load) == json.loads(LOAD) | {

@@ -26,6 +26,7 @@ from lb_stream.agent.pulsar.namespaces import bundle_boundaries, read_cluster
 from lb_stream.agent.pulsar.peers import Peers, is_answering
 from lb_stream.agent.pulsar.report import LOAD_REPORT, ReportCheck
 from lb_stream.agent.pulsar.stats import BundleTraffic, read_bundles
+from lb_stream.agent.pulsar.topic_shares import TopicShareReader
 from lb_stream.contracts.balancer import MANAGER_CLASSES
 from lb_stream.contracts.namespaces import ClusterNamespaces
 from lb_stream.contracts.reports import BundleStats
@@ -45,6 +46,8 @@ SETTLE_S = 5.0
 STALE_S = 10.0
 """How long after new statistics a report may still lack a change."""
 DEFAULT_STATS_S = 60.0
+TOPIC_SHARES_S = 60.0
+"""How often the statistics of all topics are read for reports."""
 RETURN_S = 1.0
 """How long an unload without a destination is watched.
 
@@ -81,13 +84,15 @@ class PulsarAdapter:
         sleep: Callable[[float], None] = time.sleep,
         algorithms: Algorithms | None = None,
         compare: CompareSettings | None = None,
+        topic_shares_s: float = TOPIC_SHARES_S,
     ) -> None:
         """Connect to nothing yet.
 
         `broker` is the broker's id where that isn't host:port of the admin address. `load_data` is
         needed on an extensible cluster. `clock` and `sleep` are in seconds. `algorithms` cut
         bundles with segments, which Pulsar's own don't count. `compare` finds the settings that
-        differ from the balancer's; None: they are not compared.
+        differ from the balancer's; None: they are not compared. `topic_shares_s`: how often the
+        shares of topics are read, which reports of the heaviest bundles have; 0: never.
         """
         self._admin = admin
         self._broker = broker or admin.settings.broker
@@ -101,6 +106,7 @@ class PulsarAdapter:
         self._cuts = BundleCuts(admin, algorithms)
         self._report_check = ReportCheck(self._broker, clock)
         self._completer = LoadDataCompleter()
+        self._topic_shares = TopicShareReader(admin, topic_shares_s, clock)
         self._version: str | None = None  # None: not read yet; empty: the broker gives none
         self._version_read_at = 0.0
         self._is_verified = False  # whether the address is that of this broker
@@ -163,8 +169,8 @@ class PulsarAdapter:
 
         A modular broker makes a report from statistics that are `statsUpdateFrequencyInSecs` old at
         most. While such a report names bundles that have left, or lacks one that has come, none is
-        returned; if it stays so, its bundles are corrected. Otherwise it is returned byte for byte.
-        Raises BrokerError.
+        returned; if it stays so, its bundles are corrected. Otherwise it is returned byte for byte,
+        with the shares of topics in its heaviest bundles added. Raises BrokerError.
         """
         self._require_broker()
         if self.manager == "extensible":
@@ -176,7 +182,11 @@ class PulsarAdapter:
             # Read the owned bundles first: if that fails, no load data has been taken and is lost.
             owned = self._owned()
             version = self._find_version()
-            return self._completer.complete(self._load_data.take(self.name), owned, version)
+            records = self._completer.complete(self._load_data.take(self.name), owned, version)
+            return [
+                self._topic_shares.add_to(record) if b'"weightedMaxEMA"' in record else record
+                for record in records
+            ]
         answer = self._admin.get(LOAD_REPORT)
         if answer.status != 200:
             self._forget()
@@ -188,7 +198,7 @@ class PulsarAdapter:
             )
         hold_s = self.statistics_s + STALE_S
         report = self._report_check.check(answer.body, self._owned(), hold_s)
-        return [] if report is None else report
+        return [] if report is None else self._topic_shares.add_to(report)
 
     def owns(self, bundle: str) -> bool:
         """Return whether the broker serves the bundle, and is not unloading it.

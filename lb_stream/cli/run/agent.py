@@ -16,6 +16,7 @@ from lb_stream.cli.run.agent_options import (
     HeartbeatInterval,
     ReportInterval,
     ServiceUrl,
+    TopicSharesInterval,
 )
 from lb_stream.cli.shared.admin_access import (
     ActTimeout,
@@ -116,6 +117,7 @@ def pulsar(
     verify_hostname: VerifyHostname = True,
     report_interval: ReportInterval = None,
     heartbeat_interval: HeartbeatInterval = 5.0,
+    topic_shares_interval: TopicSharesInterval = 60.0,
     connect_timeout: ConnectTimeout = 3.0,
     read_timeout: ReadTimeout = 5.0,
     act_timeout: ActTimeout = 20.0,
@@ -167,7 +169,7 @@ def pulsar(
     algorithms = given.of_cluster(cluster).config.split_algorithms
     compare = partial(find_differing_keys, given, cluster)
     ids = broker or _broker_ids(clients)
-    adapters = _adapters(clients, ids, load_data, algorithms, compare)
+    adapters = _adapters(clients, ids, load_data, algorithms, compare, topic_shares_interval)
     if len({adapter.name for adapter in adapters}) != len(adapters):
         raise CommandError("--admin-url or --broker: expected each broker once", 2)
     try:
@@ -222,11 +224,19 @@ def _adapters(
     load_data: LoadDataTopics | None = None,
     algorithms: Algorithms | None = None,
     compare: CompareSettings | None = None,
+    topic_shares_s: float = 0.0,
 ) -> list[PulsarAdapter]:
     from lb_stream.agent.pulsar.adapter import PulsarAdapter
 
     return [
-        PulsarAdapter(client, name, load_data, algorithms=algorithms, compare=compare)
+        PulsarAdapter(
+            client,
+            name,
+            load_data,
+            algorithms=algorithms,
+            compare=compare,
+            topic_shares_s=topic_shares_s,
+        )
         for client, name in zip(clients, brokers or repeat(None, len(clients)), strict=True)
     ]
 

@@ -55,3 +55,14 @@ HeartbeatInterval = Annotated[
         rich_help_panel=_TIMES,
     ),
 ]
+TopicSharesInterval = Annotated[
+    float,
+    typer.Option(
+        "--topic-shares-interval",
+        metavar="S",
+        min=0.0,
+        help="Seconds between readings of all topics' statistics, for the shares of topics in the "
+        "ten heaviest bundles that reports have; 0: none.",
+        rich_help_panel=_TIMES,
+    ),
+]
