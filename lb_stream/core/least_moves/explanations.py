@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from lb_stream.core.least_moves.cpu import BUSY
 from lb_stream.core.least_moves.fleet import UNKNOWN_NOISE
-from lb_stream.core.least_moves.memory import BUSY, ENOUGH, UNSERVED_MS, LeastMovesMemory
+from lb_stream.core.least_moves.memory import ENOUGH, UNSERVED_MS, LeastMovesMemory
 from lb_stream.core.least_moves.plan import NEGLIGIBLE, MovePlan, PlannedMove
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses
@@ -186,7 +187,7 @@ def describe_uncertainty(memory: LeastMovesMemory, names: Sequence[str]) -> str:
 
 def _describe_unknown_speeds(memory: LeastMovesMemory, names: Sequence[str]) -> str:
     """Describe the assumptions about brokers' speeds and noise; empty: both are known."""
-    counts = [memory.own[name][2] if name in memory.own else 0 for name in names]
+    counts = [memory.hosts[name].reports if name in memory.hosts else 0 for name in names]
     reports = int(np.median(counts)) if counts else 0
     if reports >= ENOUGH and memory.noise is not None:
         return ""

@@ -12,6 +12,7 @@ from lb_stream.core.least_moves.capacities import (
     MIB,
     assume_capacities,
     bandwidth_beyond,
+    counts,
     expected_capacities,
     find_believed,
     find_exceeded,
@@ -21,16 +22,27 @@ from lb_stream.core.least_moves.capacities import (
     read_use,
     usage_ratio,
 )
+from lb_stream.core.least_moves.cpu import (
+    BUSY,
+    FULL,
+    IDLE,
+    WARM_UP_MS,
+    CpuModel,
+    CpuReports,
+    jump_limit,
+    learn_cpu,
+    model_cpu,
+)
 from lb_stream.core.least_moves.memory import LeastMovesMemory
-from lb_stream.core.model.view import Brokers, ClusterView, Floats
+from lb_stream.core.model.view import Bools, Brokers, ClusterView, Floats, Rows
 
-IDLE, FULL = 0.02, 0.99
-"""A broker's speed is learned while its cpu usage is between these."""
 PASSING = 1.3
 """A bundle whose long-term average is up to this factor higher is expected to return to it."""
 RARE, RARE_AMONG_MANY = 1.5, 3.0
 """A deviation of this many standard errors is no noise: of a broker's load (RARE), and of the load
 of one of its many bundles."""
+CLEARLY_HELD_BACK, MOST_HELD_BACK = 1.1, 20.0
+"""The bundles of a full broker are asked for more than they carry by a factor between these."""
 UNKNOWN_NOISE = 0.3
 """Relative error of one sample before it has been learned."""
 
@@ -44,6 +56,8 @@ class Fleet:
     capacity: Floats  # (brokers, resources); 0: unknown, the resource does not count
     fixed: Floats  # (brokers, resources): used independently of bundles
     error: Floats  # (brokers): relative standard error of the broker's demand
+    closed: Bools  # (brokers): it takes no bundle, as by its last report its cpu has no room
+    slowed: Bools  # (brokers): its cpu has become slower or busier, so its load is known to be high
 
     @property
     def expected(self) -> Floats:
@@ -93,17 +107,8 @@ def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemo
     if not len(rows):
         return memory
 
-    # The costs of messages and bytes, by brokers that are neither idle nor full.
-    cpu, kinds = usage_ratio(brokers, "cpu"), _kinds(brokers)
-    busy = rows[(cpu[rows] > IDLE) & (cpu[rows] < FULL) & (brokers.latest.rate[rows] > 0)]
-    latest = brokers.latest.take(busy)
-    memory = memory.learn_cpu(
-        [brokers.names[row] for row in busy],
-        [kinds[row] for row in busy],
-        latest.rate,
-        latest.throughput,
-        cpu[busy],
-    )
+    # What cpu costs, and how much of it each broker has.
+    memory = learn_cpu(memory, _cpu_reports(view, memory, rows), view.now_ms)
     memory = memory.learn_direct(
         brokers.latest.throughput_in[rows],
         np.maximum(brokers.resources["direct_memory"][0][rows], 0.0) * MIB,
@@ -131,6 +136,36 @@ def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemo
     )
 
 
+def _cpu_reports(view: ClusterView, memory: LeastMovesMemory, rows: Rows) -> CpuReports:
+    """Return the reported cpu usage and load of these brokers."""
+    brokers, kinds = view.brokers, _kinds(view.brokers)
+    usage = usage_ratio(brokers, "cpu")
+    rows = rows[(usage[rows] > 0) & (usage[rows] <= ABSURD)]
+    latest = brokers.latest.take(rows)
+    return CpuReports(
+        [brokers.names[row] for row in rows],
+        [kinds[row] for row in rows],
+        latest.rate,
+        latest.throughput,
+        usage[rows],
+        _warming(view, memory)[rows],
+    )
+
+
+def _warming(view: ClusterView, memory: LeastMovesMemory) -> Bools:
+    """Return which brokers have just started, while most have not.
+
+    A broker that does not report its start has started when it came back.
+    """
+    names, now_ms = view.brokers.names, view.now_ms
+    starts = view.brokers.starts()
+    came = {name: when for when, name in memory.changes if name in memory.serving}
+    age_ms = np.array([now_ms - starts.get(name, came.get(name, 0)) for name in names])
+    young: Bools = np.abs(age_ms) < WARM_UP_MS
+    alive = view.brokers.alive
+    return young & (np.count_nonzero(young & alive) * 2 < np.count_nonzero(alive))
+
+
 def _kinds(brokers: Brokers) -> list[str]:
     """Return each broker's kind of machine. Brokers with the same limits are of one kind."""
     limits = np.stack(
@@ -149,31 +184,82 @@ def build_fleet(view: ClusterView, reported: ClusterView, memory: LeastMovesMemo
     """Return the demands and capacities; `view` has pending moves applied, `reported` has not."""
     noise = UNKNOWN_NOISE if memory.noise is None else memory.noise
     demand, usual = _demands(reported, noise, memory)
+    demand *= _held_back(reported, demand[:, CPU], usual[:, CPU])[:, None]
     brokers = reported.brokers
+    cpu = model_cpu(memory, brokers.names, _kinds(brokers))
     believed = find_believed(brokers, memory.refuted)
-    known = known_capacities(brokers, believed, _find_speeds(brokers, memory))
+    known = known_capacities(brokers, believed, _find_speeds(brokers, memory, cpu))
     capacity = assume_capacities(known, read_use(brokers))
+    fixed = fixed_use(brokers, memory)
+    fixed[:, CPU] = cpu.base * cpu.capacity
     return Fleet(
         demand,
         lasting=np.maximum(demand, np.minimum(usual, PASSING * demand)),
         capacity=capacity,
-        fixed=np.where(capacity > 0, fixed_use(brokers, memory), 0.0),
+        fixed=np.where(capacity > 0, fixed, 0.0),
         error=_errors(view, demand[:, CPU], noise),
+        closed=_closed(reported, memory, cpu),
+        slowed=cpu.recent,
     )
 
 
-def _find_speeds(brokers: Brokers, memory: LeastMovesMemory) -> Floats | None:
+def _find_speeds(brokers: Brokers, memory: LeastMovesMemory, model: CpuModel) -> Floats | None:
     """Return the brokers' speeds in demand of cpu; None: no report shows what load takes of cpu.
 
     Before a speed has been learned, it is that of the last reports that show any use of cpu.
     """
     if memory.kinds:
-        return memory.speeds(brokers.names, _kinds(brokers))
+        return model.capacity
     cpu, rate = usage_ratio(brokers, "cpu"), brokers.latest.rate
     shows = (cpu > IDLE) & (cpu <= ABSURD) & (rate > 0)
     if not shows.any():
         return None
     return np.full(len(brokers), float(np.median(rate[shows] / cpu[shows])))
+
+
+def _held_back(reported: ClusterView, demand: Floats, usual: Floats) -> Floats:
+    """Return each bundle's demand ÷ what its broker delivers: above 1 at brokers with full cpu.
+
+    A broker that is asked for more than it can carry delivers less of every bundle. How much less,
+    the long-term averages show: most bundles are asked for what they have carried before. If load
+    has fallen everywhere, that is no sign of a full broker.
+    """
+    owner, factor = reported.bundles.owner, np.ones(len(demand))
+    full = usage_ratio(reported.brokers, "cpu") >= FULL
+    if not full.any():
+        return factor
+    known = (demand > 0) & (usual > 0) & (owner >= 0) & (reported.bundles.long_samples > 1)
+    held = known & full[owner]
+    free = known & ~full[owner]
+    carried = demand[free].sum()
+    fallen = max(float(usual[free].sum() / carried), 1.0) if carried > 0 else 1.0
+    for broker in np.flatnonzero(full).tolist():
+        rows = np.flatnonzero(held & (owner == broker))
+        if len(rows):
+            ratio = _weighted_median(usual[rows] / demand[rows], demand[rows]) / fallen
+            factor[owner == broker] = ratio if ratio > CLEARLY_HELD_BACK else 1.0
+    return np.minimum(factor, MOST_HELD_BACK)
+
+
+def _weighted_median(values: Floats, weights: Floats) -> float:
+    """Return the median of values, each counted by its weight."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
+
+
+def _closed(reported: ClusterView, memory: LeastMovesMemory, cpu: CpuModel) -> Bools:
+    """Return which brokers take no bundle, by their own last report.
+
+    Their cpu is full, or has just become slower or busier, or is used by more than their load
+    explains. Only the first counts for brokers that have just started.
+    """
+    brokers = reported.brokers
+    usage = usage_ratio(brokers, "cpu")
+    load = brokers.latest.rate + memory.byte_cost * brokers.latest.throughput
+    expected = cpu.expected(load) * np.exp(jump_limit(memory, _kinds(brokers)))
+    above = (usage > np.maximum(expected, BUSY)) & ~_warming(reported, memory)
+    return counts("cpu", brokers) & ((usage >= FULL) | cpu.recent | above)
 
 
 def _demands(

@@ -6,36 +6,23 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lb_stream.core.model.registry import read_memory, write_memory
 from lb_stream.core.model.view import Floats
 
 KEEP = 0.95
-"""Weight of the known costs against one new report of every broker."""
-KEEP_OWN = 0.9
-"""Weight of a broker's known speed against one new report of it."""
-NOTABLE = 0.1
-"""A broker has its own speed only if that differs by this from others of its kind."""
+"""Weight of known sums against one new report of every broker."""
 ENOUGH = 20
 """A broker has its own speed only after this number of reports: more than minutes of busy cpu."""
 NOISE_STEP = 0.05
 """The known noise rises or falls by this part with each report, and so follows the median. One
 report in which many bundles change at once has little effect."""
-BUSY = 0.2
-"""A broker's own speed is learned above this cpu usage. Below it, most of the cpu is used without
-traffic."""
-OUTLIER = 4.5
-"""A broker has its own speed only if that is this many median deviations from the median of its
-kind, which are three standard deviations."""
 UNSERVED_MS, UNSERVED_STEP = 5_000.0, 0.05
 """The assumed time that a moving bundle is unassigned, until a move is confirmed; the part by which
 the known time changes with each move."""
-SHARES = np.linspace(0.0, 1.0, 41)
-"""Parts of the cpu that are tried for bytes; messages use the rest."""
 BELIEVED_MS = 300_000
 """After this time, half of a rise of bandwidth that no bundle uses counts as lasting."""
 WAVE_MS = 900_000
@@ -48,9 +35,6 @@ AFTER_ANOTHER = 4.0
 FLAPPING = 4
 """A broker that came or went this often is flapping, and belongs to no wave of restarts: in a wave
 each broker goes and comes back once."""
-SURE = 0.1
-"""Standard error of the assumption that bytes use half of the cpu. Reports replace the assumption
-once they clearly show another part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +50,30 @@ class Kind:
         """Return the messages/s that use all of the cpu of such a broker."""
         rr, rb, bb, r, b, _ = self.sums
         return (rr + 2 * byte_cost * rb + byte_cost**2 * bb) / max(r + byte_cost * b, 1e-300)
+
+
+class Host(NamedTuple):
+    """What reports have shown of one broker's cpu, since its last jump.
+
+    Loads are the cpu usage that they would cause at a broker of its kind.
+    """
+
+    load: float = 0.0  # mean
+    used: float = 0.0  # mean usage
+    spread: float = 0.0  # variance of the load
+    joint: float = 0.0  # covariance of load and usage
+    noise: float = 0.0  # variance of the logarithm of usage ÷ load
+    reports: float = 0.0  # number of reports
+    slope: float = 0.0  # usage ÷ load beyond background, as the jump suggests; 0: as its kind
+    odd: float = 0.0  # reports in a row that are above (1, 2…) or below (-1, -2…) the expected
+    last: float = 0.0  # load of the last report
+    was: float = 0.0  # load before its last change
+    was_ms: float = 0.0  # when that was; 0: never
+
+    @property
+    def stands_out(self) -> bool:
+        """Return whether the broker is unlike its kind, or its last report was."""
+        return self.slope > 0 or self.odd != 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +98,8 @@ class LeastMovesMemory:
     misfit: float | None = None
     # Kind of broker → sums over its reports.
     kinds: Mapping[str, Kind] = field(default_factory=dict)
-    # Broker → logarithm of its speed ÷ its kind's speed, the variance of that, number of reports.
-    own: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    # Broker → what its reports have shown of its cpu.
+    hosts: Mapping[str, Host] = field(default_factory=dict)
     # Broker → its kind.
     kind_of: Mapping[str, str] = field(default_factory=dict)
     # Sums of the regression of direct memory (d) on bytes/s in (I): n, I, I², d, Id.
@@ -128,14 +136,14 @@ class LeastMovesMemory:
 
         `names`: the brokers of the view.
         """
-        known = max(len(self.own), len(self.last), len(self.kind_of), len(self.beyond))
+        known = max(len(self.hosts), len(self.last), len(self.kind_of), len(self.beyond))
         if known <= len(names) and len(self.kinds) <= len(set(self.kind_of.values())):
             return self
         kind_of = _only(self.kind_of, names)
         used = set(kind_of.values())
         return replace(
             self,
-            own=_only(self.own, names),
+            hosts=_only(self.hosts, names),
             last=_only(self.last, names),
             beyond=_only(self.beyond, names),
             refuted=_only(self.refuted, names),
@@ -149,6 +157,7 @@ class LeastMovesMemory:
         times_ms += [when for when, _ in self.changes]
         times_ms += [when for _, when in self.left.values()]
         times_ms += [when for _, _, when in self.beyond.values()]
+        times_ms += [int(host.was_ms) for host in self.hosts.values()]
         if max(times_ms) <= now_ms:
             return self
         return replace(
@@ -158,6 +167,10 @@ class LeastMovesMemory:
             left={name: (broker, min(when, now_ms)) for name, (broker, when) in self.left.items()},
             planned_ms=min(self.planned_ms, now_ms),
             plan_ms=min(self.plan_ms, now_ms),
+            hosts={
+                name: host._replace(was_ms=min(host.was_ms, now_ms))
+                for name, host in self.hosts.items()
+            },
             beyond={
                 name: (into, out, min(when, now_ms))
                 for name, (into, out, when) in self.beyond.items()
@@ -214,46 +227,6 @@ class LeastMovesMemory:
             return replace(self, last=last, noise=found)
         step = 1.0 + NOISE_STEP if found > self.noise else 1.0 - NOISE_STEP
         return replace(self, last=last, noise=self.noise * step)
-
-    def learn_cpu(
-        self, names: Sequence[str], kinds: Sequence[str], rate: Floats, volume: Floats, cpu: Floats
-    ) -> LeastMovesMemory:
-        """Return the memory after reports of brokers that are neither idle nor full.
-
-        `rate`: messages/s, `volume`: bytes/s, `cpu`: usage of the cpu, a ratio.
-        """
-        if not len(names):
-            return self
-
-        # The costs of messages and bytes, by the reports of each kind.
-        r, b = rate / cpu, volume / cpu
-        terms = np.stack([r * r, r * b, b * b, r, b, np.ones(len(r))])
-        found = dict(self.kinds)
-        known_kinds = Counter(self.kind_of.values())
-        for kind in dict.fromkeys(kinds):
-            mine = np.array([other == kind for other in kinds])
-            sums = terms[:, mine].sum(axis=1)
-            if kind in found:
-                keep = KEEP ** (mine.sum() / max(known_kinds[kind], mine.sum()))
-                sums = np.array(found[kind].sums) * keep + sums
-            found[kind] = Kind(tuple(sums.tolist()))
-        byte_cost, misfit = fit_byte_cost(tuple(found.values()))
-
-        # The deviation of each busy broker's speed from its kind's.
-        own = dict(self.own)
-        speeds = np.array([found[kind].speed(byte_cost) for kind in kinds])
-        off = np.log((r + byte_cost * b) / speeds)
-        for name, deviation, usage in zip(names, off.tolist(), cpu.tolist(), strict=True):
-            if usage >= BUSY:
-                own[name] = _with_deviation(own.get(name, (0.0, 0.0, 0.0)), deviation)
-        return replace(
-            self,
-            byte_cost=byte_cost,
-            misfit=misfit,
-            kinds=found,
-            own=own,
-            kind_of={**self.kind_of, **dict(zip(names, kinds, strict=True))},
-        )
 
     def learn_direct(self, bytes_in: Floats, used: Floats) -> LeastMovesMemory:
         """Return the memory after reports of direct memory (`used`, bytes) and bytes/s in.
@@ -341,33 +314,6 @@ class LeastMovesMemory:
             self, fine_tune_budget=max(self.fine_tune_budget - moves, 0.0), planned_ms=now_ms
         )
 
-    def speeds(self, names: Sequence[str], kinds: Sequence[str]) -> Floats:
-        """Return each broker's speed: the messages/s that use all of its cpu.
-
-        It is that of its kind, or the broker's own if that clearly differs. A broker of an unknown
-        kind has the median speed of all kinds.
-        """
-        # The speed of each broker's kind.
-        of_kind = {name: kind.speed(self.byte_cost) for name, kind in self.kinds.items()}
-        typical = float(np.median(list(of_kind.values()))) if of_kind else 1.0
-        found = np.array([of_kind.get(kind, typical) for kind in kinds])
-
-        # That speed, corrected by the median deviation in the kind, or by the broker's own.
-        for kind in of_kind:
-            known = {
-                name: deviation
-                for name, deviation in self.own.items()
-                if deviation[2] >= ENOUGH and self.kind_of.get(name) == kind
-            }
-            means = np.array([mean for mean, _, _ in known.values()] or [0.0])
-            usual = float(np.median(means))
-            spread = float(np.median(np.abs(means - usual)))
-            for row in [row for row, other in enumerate(kinds) if other == kind]:
-                mean, variance, _ = known.get(names[row], (usual, 0.0, 0.0))
-                unlike = abs(mean - usual) > max(NOTABLE, 3.0 * variance**0.5, OUTLIER * spread)
-                found[row] *= np.exp(mean if unlike else usual)
-        return found
-
 
 _LEFT_OUT = (
     "unserved_ms",
@@ -386,38 +332,3 @@ Known = TypeVar("Known")
 def _only(known: Mapping[str, Known], names: Sequence[str]) -> dict[str, Known]:
     """Return the entries of these brokers."""
     return {name: known[name] for name in names if name in known}
-
-
-def _with_deviation(
-    known: tuple[float, float, float], deviation: float
-) -> tuple[float, float, float]:
-    """Return mean, variance and number of reports after one more deviation of a broker's speed."""
-    mean, variance, reports = known
-    weight = max(1.0 - KEEP_OWN, 1.0 / (reports + 1.0))
-    step = deviation - mean
-    variance = (1.0 - weight) * (variance + weight * step * step)
-    return mean + weight * step, variance, min(reports + 1.0, 1e6)
-
-
-def fit_byte_cost(kinds: Sequence[Kind]) -> tuple[float, float]:
-    """Return the cost of a byte, in messages, and the relative error of cpu usages with it.
-
-    The cost is the one with which brokers of a kind do the same work with the same cpu usage.
-    """
-    rr, rb, bb, r, b, n = np.array([kind.sums for kind in kinds]).T
-    if not b.sum() > 0 or not r.sum() > 0:
-        return 0.0, 0.0
-    unit = r.sum() / b.sum()  # the cost if bytes and messages explain half of the cpu each
-
-    # The squared error for each part of the cpu that bytes may use.
-    messages: NDArray[np.float64] = (1.0 - SHARES)[:, None]
-    volume: NDArray[np.float64] = (SHARES * unit)[:, None]
-    squares = messages**2 * rr + 2 * messages * volume * rb + volume**2 * bb
-    linear = messages * r + volume * b
-    left = (n - linear**2 / np.maximum(squares, 1e-300)).sum(axis=1) / n.sum()
-
-    # The likeliest part, with the assumption that bytes use half of the cpu.
-    wanted = n.sum() * np.log(np.maximum(left, 1e-12)) + ((SHARES - 0.5) / SURE) ** 2
-    best = int(np.argmin(wanted))
-    share = min(SHARES[best], 0.999)
-    return float(share * unit / (1.0 - share)), float(np.sqrt(max(left[best], 0.0)))

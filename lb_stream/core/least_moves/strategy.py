@@ -14,10 +14,10 @@ import numpy as np
 from lb_stream.core.least_moves import explanations
 from lb_stream.core.least_moves.capacities import find_believed, fullness
 from lb_stream.core.least_moves.config import LeastMovesConfig
+from lb_stream.core.least_moves.cpu import FULL
 from lb_stream.core.least_moves.even_out import even_out
 from lb_stream.core.least_moves.fine_tune import confident_loads, fine_tune
 from lb_stream.core.least_moves.fleet import (
-    FULL,
     Fleet,
     build_fleet,
     load_of,
@@ -264,7 +264,9 @@ def _build_plan(
         acceptable_share=config.least_moves_acceptable_ratio,
         target_share=config.least_moves_target_ratio,
         limit=np.where(
-            reachable, np.minimum(config.least_moves_max_destination_ratio, FULL / target), -np.inf
+            reachable & ~fleet.closed,
+            np.minimum(config.least_moves_max_destination_ratio, FULL / target),
+            -np.inf,
         ),
         disruption=context.disruption,
         intake_left=config.least_moves_max_moves_into_broker - coming,
@@ -312,8 +314,8 @@ def _find_hot(
 
     # Brokers above it for long enough, and full ones; then all that are surely above acceptable.
     believed = find_believed(context.reported.brokers, memory.refuted)
-    full = fullness(brokers, believed) >= FULL
-    urgent = above & full & (samples_of(context.reported) >= MIN_SAMPLES)
+    sudden = (fullness(brokers, believed) >= FULL) | fleet.slowed
+    urgent = above & sudden & (samples_of(context.reported) >= MIN_SAMPLES)
     patience_ms = config.least_moves_hot_for_ms * max(1.0, (memory.noise or 0.0) / USUAL_NOISE)
     waited_ms = np.array([now_ms - since.get(name, now_ms) for name in brokers.names])
     calm_ms = memory.calm_at()

@@ -1,0 +1,453 @@
+"""Each broker's cpu: how much load it could carry now, and what no bundle causes.
+
+A broker's cpu usage is `slope` · (the usage that its load causes at a broker of its kind) + `base`.
+For a broker as its kind these are 1 and 0. A slow broker has a higher slope, a busy host a base:
+background that another process causes. Reports of one moment show only the sum, so a broker whose
+usage jumps gets a likely pair, and later reports with more or fewer bundles settle it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lb_stream.core.least_moves.memory import (
+    ENOUGH,
+    Host,
+    Kind,
+    LeastMovesMemory,
+)
+from lb_stream.core.model.view import Bools, Floats
+
+FULL_CPU = 0.97
+"""At this reported usage a broker counts as full, whatever the noise of its report."""
+BUSY = 0.2
+"""A broker's own speed is learned above this cpu usage. Below it, most of the cpu is used without
+traffic."""
+IDLE, FULL = 0.02, 0.99
+"""The speed of a kind is learned from brokers whose cpu usage is between these."""
+IDLE_LOAD = 0.1
+"""Usage beyond a load below this is background: so little load shows no speed."""
+KEEP = 0.95
+"""Weight of the known costs against one new report of every broker."""
+KEEP_OWN = 0.9
+"""Weight of a broker's known figures against one new report of it."""
+NOTABLE = 0.1
+"""A broker has its own speed only if that differs by this from others of its kind."""
+OUTLIER = 4.5
+"""A broker has its own speed only if that is this many median deviations from the median of its
+kind, which are three standard deviations."""
+JUMP = float(np.log(1.3))
+"""A usage that differs from the expected one by less than this factor is no jump."""
+RARE_JUMP, RARE_AT_FIRST = 3.5, 4.5
+"""A jump differs by this many standard errors of reported usage: the first once brokers of this
+kind have sent FIRST_REPORTS reports each, the second until then."""
+FIRST_REPORTS = 8.0
+NOTICED = 0.08
+"""A difference of usage below this is no jump: what a broker does without traffic."""
+REPORTS_TO_JUMP, REPORTS_TO_SPEED_UP = 2, 5
+"""A jump counts once it is in this number of reports in a row; at a full broker in one report. A
+broker that seems faster than its kind needs more of them, as it would be given load."""
+LATE_MS = 150_000
+"""For this time after a change of a broker's load, its usage may still be that of before: Pulsar's
+brokers measure usage once a minute, as an average over the minute."""
+CHANGED = 0.15
+"""A change of load by this part may be followed by late usage."""
+WARM_UP_MS = 180_000
+"""For this time after its start, a broker's usage says nothing: its code is being compiled."""
+VARIED = 0.04
+"""Relative variation of a broker's load that is no more than noise, and shows no slope."""
+USAGE_NOISE, SLOPE_DOUBT = 0.03, 0.5
+"""Assumed relative error of one reported usage, and of the slope that a jump suggests."""
+ASSUMED_NOISE, ASSUMED_FROM = 0.08, 10.0
+"""Assumed noise of reported usage, and the number of reports that it stands for."""
+CROWD, NARROW = 0.4, 1.5
+"""Where a kind is new, its speed is that of the closest CROWD of its brokers. Groups within
+NARROW times the narrowest count as equally close; the fastest of them is chosen."""
+MOST = 2.0 / 3.0
+"""If more than this part of a kind's brokers jump, the kind has changed, not its brokers."""
+DIGITS = 8
+"""Decimals of the figures that are remembered."""
+SHARES = np.linspace(0.0, 1.0, 41)
+"""Parts of the cpu that are tried for bytes; messages use the rest."""
+SURE = 0.1
+"""Standard error of the assumption that bytes use half of the cpu. Reports replace the assumption
+once they clearly show another part."""
+
+
+class CpuReports(NamedTuple):
+    """New reports, with a row for each broker."""
+
+    names: Sequence[str]
+    kinds: Sequence[str]
+    rate: Floats  # messages/s
+    volume: Floats  # bytes/s
+    usage: Floats  # of the cpu, a ratio
+    warming: Bools  # it has just started
+
+    def take(self, rows: Bools) -> CpuReports:
+        """Return these rows."""
+        at = np.flatnonzero(rows).tolist()
+        return CpuReports(
+            [self.names[row] for row in at],
+            [self.kinds[row] for row in at],
+            self.rate[rows],
+            self.volume[rows],
+            self.usage[rows],
+            self.warming[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CpuModel:
+    """What is known of brokers' cpu, with a row for each."""
+
+    speed: Floats  # messages/s that use all of the cpu at a broker of its kind
+    slope: Floats  # its usage by load ÷ that of its kind
+    base: Floats  # usage that no bundle causes, a ratio
+    own: Bools  # it is unlike its kind since a jump
+    recent: Bools  # that jump is recent
+
+    @property
+    def capacity(self) -> Floats:
+        """Return the messages/s that would use all of each broker's cpu, without background."""
+        found: Floats = self.speed / self.slope
+        return found
+
+    def expected(self, load: Floats) -> Floats:
+        """Return the usage of brokers with this load in messages/s, bytes included."""
+        found: Floats = self.slope * load / self.speed + self.base
+        return found
+
+
+def model_cpu(memory: LeastMovesMemory, names: Sequence[str], kinds: Sequence[str]) -> CpuModel:
+    """Return what is known of these brokers' cpu.
+
+    A broker of an unknown kind has the median speed of all kinds.
+    """
+    speed = _speeds_of_kinds(memory, kinds)
+    hosts = _columns(memory, names)
+    usual_of, unlike = _levels(memory)
+    usual = np.array([usual_of.get(kind, 1.0) for kind in kinds])
+    slope = np.array([unlike.get(name, usual[row]) for row, name in enumerate(names)])
+    base = np.zeros(len(names))
+    own = hosts.slope > 0
+    slope[own], base[own] = _fitted(hosts, usual, own)
+    return CpuModel(speed, slope, base, own, own & (hosts.reports < ENOUGH))
+
+
+def learn_cpu(memory: LeastMovesMemory, reports: CpuReports, now_ms: int) -> LeastMovesMemory:
+    """Return the memory after reports: costs, speeds of kinds, and each broker's own figures."""
+    if not len(reports.names):
+        return memory
+    memory = _learn_kinds(memory, reports)
+    if not memory.kinds:
+        return memory
+    return _forget_changed_kinds(_learn_hosts(memory, reports.take(~reports.warming), now_ms))
+
+
+def _learn_kinds(memory: LeastMovesMemory, reports: CpuReports) -> LeastMovesMemory:
+    """Return the memory with the costs of messages and bytes, and the speed of each kind.
+
+    Brokers that are idle, full or unlike their kind don't count.
+    """
+    usable = (reports.usage > IDLE) & (reports.usage < FULL) & (reports.rate > 0)
+    usable &= ~(reports.warming & np.array([kind in memory.kinds for kind in reports.kinds]))
+    usable &= ~np.array(
+        [name in memory.hosts and memory.hosts[name].stands_out for name in reports.names]
+    )
+    reports = reports.take(usable)
+    if not len(reports.names):
+        return memory
+
+    # The costs of messages and bytes, by the reports of each kind.
+    r, b = reports.rate / reports.usage, reports.volume / reports.usage
+    terms = np.stack([r * r, r * b, b * b, r, b, np.ones(len(r))])
+    byte_cost = memory.byte_cost or float(r.sum() / max(b.sum(), 1e-300))
+    found = dict(memory.kinds)
+    known_kinds = Counter(memory.kind_of.values())
+    for kind, each in _rows_of_kinds(reports.kinds).items():
+        is_new = kind not in found
+        rows = each[_crowd(np.log(r[each] + byte_cost * b[each]))] if is_new else each
+        sums = terms[:, rows].sum(axis=1)
+        if not is_new:
+            keep = KEEP ** (len(rows) / max(known_kinds[kind], len(rows)))
+            sums = np.array(found[kind].sums) * keep + sums
+        found[kind] = Kind(tuple(sums.tolist()))
+    byte_cost, misfit = fit_byte_cost(tuple(found.values()))
+    return replace(
+        memory,
+        byte_cost=byte_cost,
+        misfit=misfit,
+        kinds=found,
+        kind_of={**memory.kind_of, **dict(zip(reports.names, reports.kinds, strict=True))},
+    )
+
+
+def _crowd(speeds: Floats) -> Bools:
+    """Return which brokers of a new kind show its speed: the closest ones, and those near them.
+
+    `speeds`: logarithms.
+    """
+    ordered = np.sort(speeds)
+    size = max(int(np.ceil(CROWD * len(ordered))), min(2, len(ordered)))
+    width = ordered[size - 1 :] - ordered[: len(ordered) - size + 1]
+    last = int(np.flatnonzero(width <= NARROW * width.min() + NOTABLE / 4)[-1])
+    middle = float(np.median(ordered[last : last + size]))
+    near: Bools = np.abs(speeds - middle) <= max(NOTABLE, 2.0 * float(width[last]))
+    return near
+
+
+class _Hosts(NamedTuple):
+    """The columns of hosts, with a row for each broker."""
+
+    load: Floats
+    used: Floats
+    spread: Floats
+    joint: Floats
+    noise: Floats
+    reports: Floats
+    slope: Floats
+    odd: Floats
+    last: Floats
+    was: Floats
+    was_ms: Floats
+
+
+def _columns(memory: LeastMovesMemory, names: Sequence[str]) -> _Hosts:
+    """Return the figures of these brokers; those of a broker that is not known are 0."""
+    nothing = Host()
+    rows = np.array([memory.hosts.get(name, nothing) for name in names], np.float64)
+    return _Hosts(*rows.reshape(len(names), len(Host._fields)).T)
+
+
+def _level(hosts: _Hosts) -> Floats:
+    """Return the logarithm of each broker's usage ÷ that of its kind with the same load."""
+    known = (hosts.load > 0) & (hosts.used > 0)
+    level: Floats = np.log(np.divide(hosts.used, hosts.load, out=np.ones(len(known)), where=known))
+    return level
+
+
+def _levels(memory: LeastMovesMemory) -> tuple[dict[str, float], dict[str, float]]:
+    """Return kind → its usual slope; broker → its slope, if it slowly became unlike its kind.
+
+    The usual slope is the median of the brokers that are well known and have not jumped.
+    """
+    names = [name for name, host in memory.hosts.items() if host.reports >= ENOUGH]
+    hosts = _columns(memory, names)
+    level = _level(hosts)
+    usual, unlike = dict[str, float](), dict[str, float]()
+    for kind, rows in _rows_of_kinds([memory.kind_of.get(name, "") for name in names]).items():
+        known = rows[hosts.slope[rows] == 0]
+        if not len(known):
+            continue
+        median = float(np.median(level[known]))
+        usual[kind] = float(np.exp(median))
+        off = np.abs(level[known] - median)
+        least = max(NOTABLE, OUTLIER * float(np.median(off)))
+        apart = known[off > np.maximum(least, 3.0 * hosts.noise[known] ** 0.5)]
+        unlike |= {names[row]: float(np.exp(level[row])) for row in apart.tolist()}
+    return usual, unlike
+
+
+def _fitted(hosts: _Hosts, usual: Floats, rows: Bools) -> tuple[Floats, Floats]:
+    """Return slope and base of brokers that have jumped.
+
+    The slope is the one that the jump suggests, until reports with other loads show another. It is
+    between that of the kind (all else is background) and that without background.
+    """
+    load, used, spread, joint, guess, kind = (
+        column[rows]
+        for column in (hosts.load, hosts.used, hosts.spread, hosts.joint, hosts.slope, usual)
+    )
+    # The weight of the guess against the variation of the load.
+    reports = np.maximum(hosts.reports[rows], 1.0)
+    prior = (VARIED * load) ** 2 + (USAGE_NOISE * used / SLOPE_DOUBT) ** 2 / reports
+    slope = np.divide(joint + prior * guess, spread + prior, out=guess.copy(), where=prior > 0)
+    whole = np.divide(used, load, out=guess.copy(), where=load > 0)
+    slope = np.where(whole > kind, np.clip(slope, kind, np.maximum(whole, kind)), whole)
+    slope = np.maximum(slope, 1e-3)
+    return slope, np.maximum(used - slope * load, 0.0)
+
+
+def _learn_hosts(memory: LeastMovesMemory, reports: CpuReports, now_ms: int) -> LeastMovesMemory:
+    """Return the memory with each broker's own figures after its new report."""
+    if not len(reports.names):
+        return memory
+    model = model_cpu(memory, reports.names, reports.kinds)
+    hosts = _columns(memory, reports.names)
+    usual_of, _ = _levels(memory)
+    usual = np.array([usual_of.get(kind, 1.0) for kind in reports.kinds])
+    load = (reports.rate + memory.byte_cost * reports.volume) / model.speed
+    usage = reports.usage
+
+    # Usage may be that of the load before its last change.
+    changed = (hosts.reports > 0) & (
+        np.abs(load - hosts.last) > CHANGED * np.maximum(load, hosts.last)
+    )
+    was = np.where(changed, hosts.last, hosts.was)
+    was_ms = np.where(changed, now_ms, hosts.was_ms)
+    late = (was_ms > 0) & (now_ms - was_ms < LATE_MS)
+    lowest = model.expected(np.where(late, np.minimum(load, was), load) * model.speed)
+    highest = model.expected(np.where(late, np.maximum(load, was), load) * model.speed)
+    off = _log(usage, highest, usage > highest) + _log(usage, lowest, usage < lowest)
+    beyond = np.maximum(usage - highest, 0.0) + np.maximum(lowest - usage, 0.0)
+
+    # Reports in a row that are too far off in one direction.
+    limit = jump_limit(memory, reports.kinds)
+    sign = np.sign(off) * ((np.abs(off) > limit) & (beyond > NOTICED))
+    odd = np.where(sign == 0, 0.0, np.where(sign == np.sign(hosts.odd), hosts.odd, 0.0) + sign)
+    level = _log(usage, usual * load, load > 0)
+    faster = (sign < 0) & (level < -limit)
+    enough = np.where(faster, REPORTS_TO_SPEED_UP, REPORTS_TO_JUMP)
+    jumped = (np.abs(odd) >= enough) | ((sign > 0) & (usage >= FULL_CPU))
+
+    # A jump begins anew. Other reports add to what is known, except where usage may be late.
+    near = (np.abs(level) < np.maximum(NOTABLE, limit / 2)) | (
+        (np.abs(usage - usual * load) < NOTICED) & (np.abs(level) < limit)
+    )
+    as_kind = jumped & near
+    moved = jumped & (hosts.slope > 0) & (sign > 0) & _is_line(hosts, usual, load, usage)
+    fresh = (jumped & ~moved) | (hosts.reports == 0)
+    counts = fresh | moved | ((sign == 0) & np.where(model.own, ~late, usage >= BUSY))
+    folded = _fold(hosts, load, usage, fresh, moved)
+    slope = np.where(jumped & ~moved, _guess(usual, load, usage), hosts.slope)
+    slope = np.where(as_kind | _is_settled(folded, usual, slope), 0.0, slope)
+    known = [np.where(counts, new, old) for new, old in zip(folded, hosts[:6], strict=True)]
+    result = [*known, slope, np.where(jumped, 0.0, odd), load, was, was_ms]
+    rows = np.round(np.stack(result, axis=1), DIGITS).tolist()
+    found = {name: Host(*row) for name, row in zip(reports.names, rows, strict=True)}
+    return replace(
+        memory,
+        hosts={**memory.hosts, **found},
+        kind_of={**memory.kind_of, **dict(zip(reports.names, reports.kinds, strict=True))},
+    )
+
+
+def _log(value: Floats, other: Floats, where: Bools) -> Floats:
+    """Return the logarithm of value ÷ other, both at least 0.001; 0 elsewhere than `where`."""
+    found: Floats = np.where(where, np.log(np.maximum(value, 1e-3) / np.maximum(other, 1e-3)), 0.0)
+    return found
+
+
+def jump_limit(memory: LeastMovesMemory, kinds: Sequence[str]) -> Floats:
+    """Return the least difference, as a logarithm, that is no noise of reported usage."""
+    count = sum(kind.sums[5] for kind in memory.kinds.values())
+    squares = count * (memory.misfit or 0.0) ** 2 + ASSUMED_FROM * ASSUMED_NOISE**2
+    noise = (squares / (count + ASSUMED_FROM)) ** 0.5
+    brokers = Counter(memory.kind_of.values())
+    new = np.array(
+        [
+            kind not in memory.kinds
+            or memory.kinds[kind].sums[5] < FIRST_REPORTS * max(brokers[kind], 1)
+            for kind in kinds
+        ]
+    )
+    return np.maximum(JUMP, np.where(new, RARE_AT_FIRST, RARE_JUMP) * noise)
+
+
+def _guess(usual: Floats, load: Floats, usage: Floats) -> Floats:
+    """Return the slope that a jump to this usage suggests.
+
+    What a full broker carries is what it can carry. Else half of the rise (of its logarithm) counts
+    as slowness, half as background. That errs little, whichever it is. With hardly any load it is
+    background.
+    """
+    whole = np.divide(usage, load, out=usual.copy(), where=load > 0)
+    part = np.where(usage >= FULL_CPU, 1.0, np.where(load < IDLE_LOAD, 0.0, 0.5))
+    steeper = usual * (np.maximum(whole, usual) / usual) ** part
+    return np.where(whole > usual, steeper, np.maximum(whole, 1e-3))
+
+
+def _is_line(hosts: _Hosts, usual: Floats, load: Floats, usage: Floats) -> Bools:
+    """Return whether another load explains a new usage: with a slope that was possible before."""
+    apart = hosts.load - load
+    steep = np.divide(hosts.used - usage, apart, out=np.zeros(len(load)), where=apart != 0)
+    whole = np.divide(hosts.used, hosts.load, out=np.zeros(len(load)), where=hosts.load > 0)
+    found: Bools = (np.abs(apart) > CHANGED * hosts.load) & (steep >= 0.7 * usual)
+    return found & (steep <= whole)
+
+
+def _fold(hosts: _Hosts, load: Floats, usage: Floats, fresh: Bools, moved: Bools) -> list[Floats]:
+    """Return the first six columns of the hosts after reports. `fresh`: they begin anew."""
+    reports = np.where(fresh, 0.0, hosts.reports) + 1.0
+    weight = np.where(moved, 0.5, np.maximum(1.0 - KEEP_OWN, 1.0 / reports))
+    by_load, by_usage = load - hosts.load, usage - hosts.used
+    off = _log(usage, load, load > 0) - np.where(fresh, 0.0, _level(hosts))
+    kept = np.where(fresh, 0.0, 1.0 - weight)
+    return [
+        hosts.load + weight * by_load,
+        hosts.used + weight * by_usage,
+        kept * (hosts.spread + weight * by_load**2),
+        kept * (hosts.joint + weight * by_load * by_usage),
+        kept * (hosts.noise + weight * off**2),
+        np.minimum(reports, 1e6),
+    ]
+
+
+def _is_settled(folded: list[Floats], usual: Floats, slope: Floats) -> Bools:
+    """Return which brokers that have jumped are as their kind again, by all that is known."""
+    load, used, *_, reports = folded
+    found: Bools = (slope > 0) & (reports >= ENOUGH)
+    return found & (np.abs(_log(used, usual * load, load > 0)) < NOTABLE)
+
+
+def _forget_changed_kinds(memory: LeastMovesMemory) -> LeastMovesMemory:
+    """Return the memory without kinds most of whose brokers have jumped: the kind has changed."""
+    brokers, jumped = Counter(memory.kind_of.values()), Counter[str]()
+    for name, host in memory.hosts.items():
+        if host.slope > 0:
+            jumped[memory.kind_of.get(name, "")] += 1
+    changed = {kind for kind, count in jumped.items() if count > max(MOST * brokers[kind], 1)}
+    if not changed:
+        return memory
+    gone = {name for name, kind in memory.kind_of.items() if kind in changed}
+    return replace(
+        memory,
+        kinds={name: kind for name, kind in memory.kinds.items() if name not in changed},
+        hosts={name: host for name, host in memory.hosts.items() if name not in gone},
+    )
+
+
+def _speeds_of_kinds(memory: LeastMovesMemory, kinds: Sequence[str]) -> Floats:
+    """Return the messages/s that use all of the cpu of brokers of these kinds."""
+    of_kind = {name: kind.speed(memory.byte_cost) for name, kind in memory.kinds.items()}
+    typical = float(np.median(list(of_kind.values()))) if of_kind else 1.0
+    return np.array([of_kind.get(kind, typical) for kind in kinds])
+
+
+def _rows_of_kinds(kinds: Sequence[str]) -> dict[str, NDArray[np.intp]]:
+    """Return kind → its rows."""
+    rows = dict[str, list[int]]()
+    for row, kind in enumerate(kinds):
+        rows.setdefault(kind, []).append(row)
+    return {kind: np.array(found, np.intp) for kind, found in rows.items()}
+
+
+def fit_byte_cost(kinds: Sequence[Kind]) -> tuple[float, float]:
+    """Return the cost of a byte, in messages, and the relative error of cpu usages with it.
+
+    The cost is the one with which brokers of a kind do the same work with the same cpu usage.
+    """
+    rr, rb, bb, r, b, n = np.array([kind.sums for kind in kinds]).T
+    if not b.sum() > 0 or not r.sum() > 0:
+        return 0.0, 0.0
+    unit = r.sum() / b.sum()  # the cost if bytes and messages explain half of the cpu each
+
+    # The squared error for each part of the cpu that bytes may use.
+    messages: NDArray[np.float64] = (1.0 - SHARES)[:, None]
+    volume: NDArray[np.float64] = (SHARES * unit)[:, None]
+    squares = messages**2 * rr + 2 * messages * volume * rb + volume**2 * bb
+    linear = messages * r + volume * b
+    left = (n - linear**2 / np.maximum(squares, 1e-300)).sum(axis=1) / n.sum()
+
+    # The likeliest part, with the assumption that bytes use half of the cpu.
+    wanted = n.sum() * np.log(np.maximum(left, 1e-12)) + ((SHARES - 0.5) / SURE) ** 2
+    best = int(np.argmin(wanted))
+    share = min(SHARES[best], 0.999)
+    return float(share * unit / (1.0 - share)), float(np.sqrt(max(left[best], 0.0)))
