@@ -60,6 +60,9 @@ CHANGED = 0.15
 """A change of load by this part may be followed by late usage."""
 WARM_UP_MS = 180_000
 """For this time after its start, a broker's usage says nothing: its code is being compiled."""
+FLATTEST, STEEPEST = 0.7, 1.15
+"""Two reports are of a line, with the same slope and base, if its slope is at least that of the
+kind, and at most that without background: with these factors, as reports have noise."""
 VARIED = 0.04
 """Relative variation of a broker's load that is no more than noise, and shows no slope."""
 USAGE_NOISE, SLOPE_DOUBT = 0.03, 0.5
@@ -311,8 +314,8 @@ def _learn_hosts(memory: LeastMovesMemory, reports: CpuReports, now_ms: int) -> 
     near = (np.abs(level) < np.maximum(NOTABLE, limit / 2)) | (
         (np.abs(usage - usual * load) < NOTICED) & (np.abs(level) < limit)
     )
-    as_kind = jumped & near
-    moved = jumped & (hosts.slope > 0) & (sign > 0) & _is_line(hosts, usual, load, usage)
+    moved = jumped & (hosts.slope > 0) & _is_line(hosts, usual, load, usage)
+    as_kind = jumped & near & ~moved
     fresh = (jumped & ~moved) | (hosts.reports == 0)
     counts = fresh | moved | ((sign == 0) & np.where(model.own, ~late, usage >= BUSY))
     folded = _fold(hosts, load, usage, fresh, moved)
@@ -348,7 +351,8 @@ def jump_limit(memory: LeastMovesMemory, kinds: Sequence[str]) -> Floats:
             for kind in kinds
         ]
     )
-    return np.maximum(JUMP, np.where(new, RARE_AT_FIRST, RARE_JUMP) * noise)
+    limit: Floats = np.maximum(JUMP, np.where(new, RARE_AT_FIRST, RARE_JUMP) * noise)
+    return limit
 
 
 def _guess(usual: Floats, load: Floats, usage: Floats) -> Floats:
@@ -369,8 +373,8 @@ def _is_line(hosts: _Hosts, usual: Floats, load: Floats, usage: Floats) -> Bools
     apart = hosts.load - load
     steep = np.divide(hosts.used - usage, apart, out=np.zeros(len(load)), where=apart != 0)
     whole = np.divide(hosts.used, hosts.load, out=np.zeros(len(load)), where=hosts.load > 0)
-    found: Bools = (np.abs(apart) > CHANGED * hosts.load) & (steep >= 0.7 * usual)
-    return found & (steep <= whole)
+    found: Bools = (np.abs(apart) > CHANGED * hosts.load) & (steep >= FLATTEST * usual)
+    return found & (steep <= STEEPEST * whole)
 
 
 def _fold(hosts: _Hosts, load: Floats, usage: Floats, fresh: Bools, moved: Bools) -> list[Floats]:

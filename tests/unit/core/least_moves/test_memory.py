@@ -3,68 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 import pytest
 
+from lb_stream.core.least_moves.cpu import CpuReports, learn_cpu
 from lb_stream.core.least_moves.memory import BELIEVED_MS, RETURN_MS, WAVE_MS, LeastMovesMemory
+from lb_stream.core.model.view import Floats
 
 NAMES, KINDS = [f"b{at}" for at in range(6)], ["small"] * 3 + ["large"] * 3
-SPEEDS = np.array([1_000.0] * 3 + [2_000.0] * 3)
 
 
-def learned(
-    rounds: int = 40, byte_cost: float = 0.002, slow: int | None = None, noise: float = 0.01
-) -> LeastMovesMemory:
-    """Reports of six brokers of two kinds whose mixes of messages and bytes differ."""
-    random, speeds = np.random.default_rng(7), SPEEDS.copy()
-    if slow is not None:
-        speeds[slow] *= 0.6
-    memory = LeastMovesMemory()
-    mix = random.uniform(50, 800, len(NAMES))  # bytes in a message
-    for _ in range(rounds):
-        rate = random.uniform(100, 400, len(NAMES))
-        cpu = (
-            rate * (1 + byte_cost * mix) / speeds * (1 + noise * random.standard_normal(len(NAMES)))
-        )
-        memory = memory.learn_cpu(NAMES, KINDS, rate, rate * mix, cpu)
-    return memory
-
-
-def test_what_a_byte_costs_and_how_fast_each_kind_of_broker_is_are_found() -> None:
-    memory = learned()
-    assert memory.byte_cost == pytest.approx(0.002, rel=0.1)
-    assert memory.misfit == pytest.approx(0.01, rel=0.5)
-    assert memory.speeds(NAMES, KINDS) == pytest.approx(SPEEDS, rel=0.03)
-
-
-def test_a_broker_that_is_clearly_slower_than_its_kind_has_a_speed_of_its_own_once_it_lasts() -> (
-    None
-):
-    speeds = learned(rounds=60, slow=1).speeds(NAMES, KINDS)
-    assert speeds[1] < 0.75 * speeds[0]
-    few = learned(rounds=5, slow=1).speeds(NAMES, KINDS)
-    assert few[1] == few[0] == few[2]
-
-
-def test_a_broker_whose_cpu_does_little_for_traffic_is_as_fast_as_its_kind() -> None:
-    memory, base = LeastMovesMemory(), 0.12
-    rate = np.array([900.0, 880.0, 20.0])
-    for _ in range(60):
-        memory = memory.learn_cpu(NAMES[:3], ["small"] * 3, rate, rate, base + rate / 2_000)
-    speeds = memory.speeds(NAMES[:3], ["small"] * 3)
-    assert speeds[2] == speeds[0], (
-        "what its process does by itself is most of its 13 %, and says nothing about its speed"
+def learned() -> LeastMovesMemory:
+    """Reports of six brokers of two kinds."""
+    return learn_cpu(
+        LeastMovesMemory(), reports(NAMES, KINDS, np.full(6, 100.0), np.full(6, 0.3)), 0
     )
 
 
-def test_a_broker_that_has_not_reported_is_as_fast_as_its_kind() -> None:
-    assert learned().speeds(["new", "other"], ["large", "unheard-of"])[0] == pytest.approx(
-        2_000, rel=0.05
-    )
-    assert LeastMovesMemory().speeds(["new"], ["small"]).tolist() == [1.0]
+def reports(names: Sequence[str], kinds: Sequence[str], rate: Floats, usage: Floats) -> CpuReports:
+    """Reports of cpu, of brokers that have not just started."""
+    return CpuReports(names, kinds, rate, 1_000 * rate, usage, np.zeros(len(names), np.bool_))
 
 
 def test_touching_up_may_make_what_a_plan_leaves_over_of_its_spare_moves() -> None:
@@ -199,27 +161,29 @@ def test_where_the_clock_is_set_back_nothing_waits_for_it_to_come_on_again() -> 
 def test_kinds_that_nobody_is_of_any_more_are_forgotten_though_all_brokers_stay() -> None:
     memory = LeastMovesMemory()
     for kinds in (["old", "old"], ["old", "new"], ["new", "new"]):
-        memory = memory.learn_cpu(
-            ["a", "b"], kinds, np.array([100.0, 200.0]), np.full(2, 1e5), np.array([0.3, 0.5])
+        memory = learn_cpu(
+            memory, reports("ab", kinds, np.array([100.0, 200.0]), np.array([0.3, 0.5])), 0
         ).without_forgotten("ab")
     assert set(memory.kinds) == {"new"}
 
 
 def test_brokers_that_are_no_more_are_forgotten_and_so_are_their_kinds() -> None:
     memory = (
-        learned(rounds=2)
+        learned()
         .learn_noise(NAMES, np.full(6, 9.0), [4] * 6, np.full(6, 0.5))
         .without_forgotten(NAMES[:3])
     )
-    assert [set(one) for one in (memory.own, memory.last, memory.kind_of, memory.kinds)] == [
+    assert [set(one) for one in (memory.hosts, memory.last, memory.kind_of, memory.kinds)] == [
         set(NAMES[:3])
     ] * 3 + [{"small"}]
     assert memory.without_forgotten(NAMES) is memory
 
 
 def test_memory_is_json() -> None:
-    memory = seen((0, "abc"), (100, "bc")).learn_cpu(
-        NAMES, KINDS, np.full(6, 100.0), np.full(6, 1e5), np.full(6, 0.3)
+    memory = learn_cpu(
+        seen((0, "abc"), (100, "bc")),
+        reports(NAMES, KINDS, np.full(6, 100.0), np.full(6, 0.3)),
+        100_000,
     )
     memory = memory.learn_noise(NAMES, np.full(6, 9.0), [4] * 6, np.full(6, 0.5)).learn_direct(
         np.array([1e6, 2e6]), np.array([3e6, 5e6])

@@ -57,7 +57,7 @@ def found(
 
     told: list[float] = compute_even_loads(
         view,
-        Fleet(demand, demand * lasting, room, np.full((4, 4), fixed), np.zeros(4)),
+        Fleet(demand, demand * lasting, room, np.full((4, 4), fixed), np.zeros(4), ~OPEN, ~OPEN),
         takers,
         OPEN,
     ).tolist()

@@ -1,0 +1,217 @@
+"""What LeastMoves learns of cpu: costs, speeds of kinds, slow brokers, background."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from numpy.random import Generator, default_rng
+
+from lb_stream.core.least_moves.cpu import (
+    LATE_MS,
+    CpuModel,
+    CpuReports,
+    learn_cpu,
+    model_cpu,
+)
+from lb_stream.core.least_moves.memory import LeastMovesMemory
+from lb_stream.core.model.view import Floats
+
+EVERY_MS = 30_000
+BYTE_COST, BYTES = 0.002, 250.0
+"""The cost of a byte in messages; bytes in a message."""
+
+
+@dataclass
+class Reporters:
+    """Brokers of one kind that report every half a minute; each has its load, slope and base."""
+
+    count: int = 10
+    load: float = 0.5
+    noise: float = 0.0
+    random: Generator = field(default_factory=lambda: default_rng(7))
+    memory: LeastMovesMemory = field(default_factory=LeastMovesMemory)
+    now_ms: int = 0
+
+    def __post_init__(self) -> None:
+        self.names = [f"b{at:02}" for at in range(self.count)]
+        self.kinds = ["small"] * self.count
+        self.loads = np.full(self.count, self.load)
+        self.slope, self.base = np.ones(self.count), np.zeros(self.count)
+        self.warming = np.zeros(self.count, np.bool_)
+        self.usage: Floats | None = None  # in place of what follows from the load
+
+    def report(self, times: int = 1) -> CpuModel:
+        """Send reports, and return what has been learned."""
+        for _ in range(times):
+            self.now_ms += EVERY_MS
+            true = self.slope * self.loads + self.base
+            carried = self.loads / np.maximum(true, 1.0)
+            drawn = 1.0 + self.noise * self.random.standard_normal(self.count)
+            usage = true * drawn if self.usage is None else self.usage
+            rate = 100_000.0 * carried / (1.0 + BYTE_COST * BYTES)
+            reports = CpuReports(
+                self.names, self.kinds, rate, rate * BYTES, np.minimum(usage, 1.0), self.warming
+            )
+            self.memory = learn_cpu(self.memory, reports, self.now_ms)
+        return self.model
+
+    @property
+    def units(self) -> float:
+        """Messages/s, bytes included, that use all of the cpu of a broker as its kind."""
+        rate = 100_000.0 / (1.0 + BYTE_COST * BYTES)
+        return rate * (1.0 + self.memory.byte_cost * BYTES)
+
+    @property
+    def model(self) -> CpuModel:
+        """What is known of the brokers."""
+        return model_cpu(self.memory, self.names, self.kinds)
+
+
+def kinds_learned(slow: float = 1.0, rounds: int = 40) -> CpuModel:
+    """What reports of six brokers of two kinds show, whose mixes of messages and bytes differ."""
+    random, memory = default_rng(7), LeastMovesMemory()
+    names, kinds = [f"b{at}" for at in range(6)], ["small"] * 3 + ["large"] * 3
+    speeds = np.array([1_000.0, 1_000.0 * slow, 1_000.0] + [2_000.0] * 3)
+    mix = random.uniform(50, 800, 6)  # bytes in a message
+    for at in range(rounds):
+        rate = random.uniform(100, 400, 6)
+        usage = rate * (1 + BYTE_COST * mix) / speeds * (1 + 0.01 * random.standard_normal(6))
+        reports = CpuReports(names, kinds, rate, rate * mix, usage, np.zeros(6, np.bool_))
+        memory = learn_cpu(memory, reports, at * EVERY_MS)
+    assert memory.byte_cost == pytest.approx(BYTE_COST, rel=0.15)
+    assert json.loads(json.dumps(memory.to_dict())) == memory.to_dict()
+    assert LeastMovesMemory.read(memory.to_dict()) == memory
+    return model_cpu(memory, [*names, "new", "other"], [*kinds, "large", "unheard-of"])
+
+
+def test_costs_of_messages_and_bytes_and_the_speed_of_each_kind_are_found() -> None:
+    capacity = kinds_learned().capacity
+    assert capacity[:6] == pytest.approx([1_000] * 3 + [2_000] * 3, rel=0.03)
+    assert capacity[6] == pytest.approx(2_000, rel=0.03), "a new broker is as its kind"
+    assert capacity[7] == pytest.approx(1_500, rel=0.03), "an unknown kind is a typical one"
+    assert model_cpu(LeastMovesMemory(), ["new"], ["small"]).capacity.tolist() == [1.0]
+
+
+def test_a_broker_that_is_a_little_slower_than_its_kind_is_known_once_that_lasts() -> None:
+    assert kinds_learned(slow=0.82, rounds=60).capacity[1] == pytest.approx(820, rel=0.05)
+    few = kinds_learned(slow=0.82, rounds=10).capacity
+    assert few[1] == few[0] == few[2]
+
+
+def test_a_broker_with_full_cpu_shows_at_once_what_it_can_carry() -> None:
+    brokers = Reporters(noise=0.02)
+    brokers.report(20)
+    brokers.slope[3] = 4.0
+    model = brokers.report()
+    assert model.capacity[3] == pytest.approx(model.capacity[0] / 4, rel=0.05)
+    assert model.recent.nonzero()[0].tolist() == [3]
+
+
+@pytest.mark.parametrize("slope", [1.5, 1.9])
+def test_a_slow_broker_is_known_after_two_reports_and_forgotten_after_two(slope: float) -> None:
+    brokers = Reporters(noise=0.02)
+    brokers.report(20)
+    brokers.slope[3] = slope
+    assert not brokers.report().own.any(), "one report may be an accident"
+    model = brokers.report()
+    assert model.own.nonzero()[0].tolist() == [3]
+    assert model.expected(model.speed * 0.5)[3] == pytest.approx(0.5 * slope, rel=0.1)
+    brokers.report(4)
+    brokers.slope[3] = 1.0
+    assert brokers.report().own[3]
+    assert not brokers.report().own.any()
+    assert brokers.model.capacity[3] == brokers.model.capacity[0]
+
+
+@pytest.mark.parametrize(("slope", "base"), [(1.8, 0.0), (1.0, 0.4)])
+def test_other_loads_show_whether_a_broker_is_slow_or_its_host_is_busy(
+    slope: float, base: float
+) -> None:
+    brokers = Reporters(noise=0.02)
+    brokers.report(20)
+    brokers.slope[3], brokers.base[3] = slope, base
+    first = brokers.report(2)
+    assert 1.0 < first.slope[3] < 1.8 and 0.0 < first.base[3] < 0.4, "it may be either"
+    brokers.loads[3] = 0.25
+    model = brokers.report(LATE_MS // EVERY_MS + 12)
+    assert model.slope[3] == pytest.approx(slope, abs=0.2)
+    assert model.base[3] == pytest.approx(base, abs=0.07)
+
+
+def test_background_that_ends_is_forgotten_whatever_the_load_was() -> None:
+    brokers = Reporters(noise=0.02)
+    brokers.report(20)
+    brokers.base[3] = 0.4
+    brokers.report(2)
+    brokers.loads[3] = 0.2
+    brokers.report(20)
+    brokers.base[3] = 0.0
+    assert not brokers.report(2).own.any()
+
+
+def test_half_of_the_hosts_are_busy_from_the_first_report_on() -> None:
+    brokers = Reporters(noise=0.02, load=0.38)
+    brokers.base[::2] = 0.33
+    model = brokers.report(2)
+    assert model.own.nonzero()[0].tolist() == [0, 2, 4, 6, 8]
+    assert model.capacity[1] == pytest.approx(brokers.units, rel=0.03), "others show their kind"
+
+
+def test_noise_of_reports_is_no_jump() -> None:
+    brokers = Reporters(count=20, noise=0.18)
+    assert not any(brokers.report().own.any() for _ in range(200))
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.8, 0.4), (0.2, 0.6)])
+def test_usage_that_follows_a_change_of_load_a_minute_late_is_no_jump(
+    before: float, after: float
+) -> None:
+    brokers = Reporters(noise=0.02)
+    brokers.loads[3] = before
+    brokers.report(20)
+    late = brokers.slope * brokers.loads + brokers.base
+    brokers.loads[3] = after
+    brokers.usage = late
+    assert not brokers.report(3).own.any()
+    brokers.usage = None
+    assert not brokers.report(10).own.any()
+
+
+def test_a_broker_that_warms_up_is_as_its_kind_and_nothing_is_learned_from_it() -> None:
+    brokers = Reporters(noise=0.02)
+    brokers.loads[3], brokers.base[3] = 0.02, 0.6
+    brokers.warming[3] = True
+    assert not brokers.report(6).own.any()
+    brokers.base[3], brokers.warming[3] = 0.0, False
+    model = brokers.report(6)
+    assert not model.own.any()
+    assert model.capacity[3] == model.capacity[0]
+
+
+def test_what_a_process_does_without_traffic_says_nothing_about_its_speed() -> None:
+    brokers = Reporters(count=3, load=0.45)
+    brokers.loads[2], brokers.base[:] = 0.01, 0.12
+    capacity = brokers.report(60).capacity
+    assert capacity[2] == pytest.approx(capacity[0], rel=0.01)
+
+
+def test_all_brokers_of_a_kind_become_slower_and_so_does_the_kind() -> None:
+    brokers = Reporters(noise=0.02, load=0.4)
+    brokers.report(20)
+    brokers.slope[:] = 1.6
+    model = brokers.report(30)
+    assert not model.own.any()
+    assert model.capacity == pytest.approx(np.full(10, brokers.units / 1.6), rel=0.05)
+
+
+def test_an_emptied_broker_that_was_slow_counts_as_its_kind_in_the_end() -> None:
+    brokers = Reporters(noise=0.02)
+    brokers.report(20)
+    brokers.slope[3] = 1.9
+    brokers.report(2)
+    brokers.loads[3] = 1e-6
+    assert brokers.report(10).own[3]
+    assert not brokers.report(90).own.any()
