@@ -52,10 +52,10 @@ def figure(value: float | None) -> str:
 def lost(measured: TraceMeasures) -> list[TableRow]:
     """Return the losses by their cause: moves, and each broker that went down."""
     gaps, names = measured.gaps, measured.scenario.brokers.names
-    cost = gap_clients(measured.scenario, gaps) * (
+    cost = gap_clients(measured.history.tree, gaps) * (
         gaps.length_s + measured.scenario.move.reconnect_s
     )
-    unsent = gap_throughputs(measured.scenario, gaps) * gaps.length_s
+    unsent = gap_throughputs(measured.history.tree, gaps) * gaps.length_s
     causes = [
         "moves" if moved else f"{names[source]} went down at {since:g} s"
         for moved, source, since in zip(
@@ -99,7 +99,7 @@ def budgets(measured: TraceMeasures) -> list[TableRow]:
 
 def broken(measured: TraceMeasures) -> list[TableRow]:
     """Return the first violations."""
-    brokers, bundles = measured.scenario.brokers.names, measured.scenario.bundles.names
+    brokers, bundles = measured.scenario.brokers.names, measured.history.tree.names
     return [
         {
             "at, s": f"{violation.t_s:g}",

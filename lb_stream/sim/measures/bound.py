@@ -12,10 +12,17 @@ from lb_stream.sim.measures.state import BrokerState, Demand, broker_usage
 from lb_stream.sim.scenario.scenario import Bools, Floats, Scenario
 
 
-def lower_bound(scenario: Scenario, rules: Rules, demand: Demand, state: BrokerState) -> float:
+def lower_bound(
+    scenario: Scenario,
+    rules: Rules,
+    demand: Demand,
+    state: BrokerState,
+    whole: Floats | None = None,
+) -> float:
     """Return the lower bound of max usage (ratio); 0 where no broker is available.
 
-    It is the max of three bounds: an even spread of sums, single bundles, pinned bundles.
+    It is the max of four bounds: cpu that no bundle causes, an even spread of sums, single bundles,
+    pinned bundles. `whole`: the part of each bundle that can't be divided; by default all of it.
     """
     available = state.available
     if not available.any():
@@ -23,6 +30,9 @@ def lower_bound(scenario: Scenario, rules: Rules, demand: Demand, state: BrokerS
     # all bundles, spread evenly over all available brokers
     everyone = np.ones(len(rules.policy), np.bool_)
     bound = _shared(scenario, demand, state, everyone, available)
+    if demand.background is not None:
+        bound = max(bound, float(demand.background[state.up].max()))
+    single = demand if whole is None else demand.times(whole)
     # each isolation policy's bundles within its brokers, and the others within the remaining ones
     for policy, allowed in enumerate(rules.allowed(state.up)):
         mine = rules.policy == (policy if policy < len(rules.isolation) else -1)
@@ -30,10 +40,9 @@ def lower_bound(scenario: Scenario, rules: Rules, demand: Demand, state: BrokerS
         if mine.any():
             may = may if may.any() else available
             bound = max(bound, _shared(scenario, demand, state, mine, may))
-            bound = _alone(scenario, demand, state, mine, may, bound)
+            bound = _alone(scenario, single, state, mine, may, bound)
     # pinned bundles at their brokers
-    start = scenario.bundles.start_owner
-    stays = np.where(rules.pinned, start, -1)
+    stays = rules.pinned_at
     if (stays >= 0).any():
         bound = max(
             bound,
@@ -55,30 +64,45 @@ def _shared(
         float(column[mine].sum()) for column in (demand.rate, demand.bytes_in, demand.bytes_out)
     )
     scale = np.maximum(msgs / msgs[first], size / size[first]) * state.factor
+    need = rate / msgs[first] + (bytes_in + bytes_out) / size[first]
+    background = None if demand.background is None else demand.background[may]
     return max(
-        float((rate / msgs[first] + (bytes_in + bytes_out) / size[first]) / scale[may].sum()),
+        _level(need, scale[may], background),
         bytes_in / float(brokers.bandwidth_in_bytes_per_s[may].sum()),
         bytes_out / float(brokers.bandwidth_out_bytes_per_s[may].sum()),
     )
+
+
+def _level(need: float, scale: Floats, background: Floats | None) -> float:
+    """Return the usage that an evenly spread need reaches on top of the brokers' background."""
+    if background is None:
+        return float(need / scale.sum())
+    # Brokers are filled in the order of their background, up to that of the next one.
+    order = np.argsort(background, kind="stable")
+    level, size = background[order], scale[order]
+    sums = np.cumsum(size)
+    heights = (need + np.cumsum(size * level)) / sums
+    reached = np.flatnonzero(heights >= level)
+    return float(heights[reached[-1] if len(reached) else 0])
 
 
 def _alone(
     scenario: Scenario, demand: Demand, state: BrokerState, mine: Bools, may: Bools, bound: float
 ) -> float:
     """Raise the bound to the usage of the largest bundle alone at the broker that suits it best."""
-    brokers = scenario.brokers
+    brokers, none = scenario.brokers, np.zeros(len(scenario.brokers))
     columns = (
         brokers.cpu_msgs_per_s * state.factor,
         brokers.cpu_bytes_per_s * state.factor,
         brokers.bandwidth_in_bytes_per_s,
         brokers.bandwidth_out_bytes_per_s,
+        none if demand.background is None else demand.background,
     )
     rate, bytes_in, bytes_out = demand.rate[mine], demand.bytes_in[mine], demand.bytes_out[mine]
     least: Floats = np.full(len(rate), np.inf)
-    for msgs, size, into, out in np.unique(np.column_stack(columns)[may], axis=0)[::-1]:
-        usage = np.maximum.reduce(
-            [rate / msgs + (bytes_in + bytes_out) / size, bytes_in / into, bytes_out / out]
-        )
+    for msgs, size, into, out, busy in np.unique(np.column_stack(columns)[may], axis=0)[::-1]:
+        cpu = rate / msgs + (bytes_in + bytes_out) / size + busy
+        usage = np.maximum.reduce([cpu, bytes_in / into, bytes_out / out])
         least = np.minimum(least, usage)
         # A bundle that some broker carries below the bound doesn't raise it. Few others are left.
         above = least > bound

@@ -21,11 +21,13 @@ from lb_stream.sim.measures.moves import (
     gap_throughputs,
     is_above_budget,
 )
+from lb_stream.sim.measures.rollout import measure_rollout
 from lb_stream.sim.measures.rules import Rules
-from lb_stream.sim.measures.series import Series, build_series
+from lb_stream.sim.measures.series import Series, build_series, quantile
+from lb_stream.sim.measures.splits import measure_splits
 from lb_stream.sim.measures.state import TOLERANCE
 from lb_stream.sim.measures.trace import OwnershipHistory, TraceLine, follow_trace
-from lb_stream.sim.scenario.scenario import Floats, Scenario
+from lb_stream.sim.scenario.scenario import Bools, Scenario
 
 HOLD_S = 300.0
 """Seconds for which balance must hold to count as reached."""
@@ -56,8 +58,8 @@ def measure_figures(scenario: Scenario, lines: Iterable[TraceLine]) -> Figures:
 
 def measure_trace(scenario: Scenario, lines: Iterable[TraceLine]) -> TraceMeasures:
     """Compute all measures of a trace, with what they follow from. Raises TraceError."""
-    rules = Rules.from_scenario(scenario)
-    history = follow_trace(scenario, rules, lines)
+    history = follow_trace(scenario, Rules.from_scenario(scenario), lines)
+    rules = Rules.from_scenario(scenario).of_bundles(history.tree.root)
     series = build_series(scenario, rules, history)
     gaps = find_gaps(history.changes, scenario.end_s)
     moves = gaps.where(gaps.moved)
@@ -75,6 +77,13 @@ def measure_trace(scenario: Scenario, lines: Iterable[TraceLine]) -> TraceMeasur
             "decisions_lost": history.decisions_lost,
         }
     )
+    if scenario.format >= 2:
+        figures |= _undivided(scenario, series)
+        figures |= measure_splits(history)
+        figures |= {"moves_rollout": int(np.count_nonzero(moves.leaving))}
+        figures |= {
+            name: _rounded(value) for name, value in measure_rollout(history, series, gaps).items()
+        }
     return TraceMeasures(scenario, rules, history, series, gaps, figures)
 
 
@@ -85,22 +94,45 @@ def _balance(scenario: Scenario, series: Series) -> Figures:
     )
     over_mean, over_bound = series.max_over_mean[settled], series.max_over_bound
     return {
-        "time_to_balance_s": _rounded(_time_to_balance(scenario, series)),
+        "time_to_balance_s": _rounded(_time_to_balance(scenario, series.balanced)),
         "balanced_share": _rounded(series.balanced[judged].mean()),
-        "max_over_mean_median": _rounded(_quantile(over_mean, 0.5)),
-        "max_over_mean_p95": _rounded(_quantile(over_mean, 0.95)),
-        "max_over_bound_median": _rounded(_quantile(over_bound[settled], 0.5)),
-        "max_over_bound_p95": _rounded(_quantile(over_bound[settled], 0.95)),
+        "max_over_mean_median": _rounded(quantile(over_mean, 0.5)),
+        "max_over_mean_p95": _rounded(quantile(over_mean, 0.95)),
+        "max_over_bound_median": _rounded(quantile(over_bound[settled], 0.5)),
+        "max_over_bound_p95": _rounded(quantile(over_bound[settled], 0.95)),
         "max_over_bound_worst": _rounded(over_bound[judged].max()),
         "usage_max_final": _rounded(series.max_usage[-1]),
     }
 
 
-def _time_to_balance(scenario: Scenario, series: Series) -> float | None:
+def _undivided(scenario: Scenario, series: Series) -> Figures:
+    """Compute the measures by bounds that no split changes."""
+    judged, settled = (
+        series.t_s >= since - TOLERANCE
+        for since in (scenario.judge_from_s, scenario.settled_from_s)
+    )
+    floor, finest, balanced = (
+        series.max_over_floor,
+        series.max_over_finest,
+        series.balanced_by_finest,
+    )
+    assert floor is not None and finest is not None and balanced is not None
+    return {
+        "max_over_floor_median": _rounded(quantile(floor[settled], 0.5)),
+        "max_over_floor_p95": _rounded(quantile(floor[settled], 0.95)),
+        "max_over_finest_median": _rounded(quantile(finest[settled], 0.5)),
+        "max_over_finest_p95": _rounded(quantile(finest[settled], 0.95)),
+        "max_over_finest_worst": _rounded(finest[judged].max()),
+        "time_to_balance_finest_s": _rounded(_time_to_balance(scenario, balanced)),
+        "balanced_share_finest": _rounded(balanced[judged].mean()),
+    }
+
+
+def _time_to_balance(scenario: Scenario, balanced: Bools) -> float | None:
     """Return the seconds from the disturbance until balance holds. None: it never does."""
     first = math.ceil(scenario.judge_from_s / scenario.tick_s - TOLERANCE)
     ticks = math.ceil(HOLD_S / scenario.tick_s - TOLERANCE) + 1  # both ends
-    sums = np.append(0, np.cumsum(series.balanced[first:]))
+    sums = np.append(0, np.cumsum(balanced[first:]))
     held = np.flatnonzero(sums[ticks:] - sums[:-ticks] == ticks)
     return float(first + held[0]) * scenario.tick_s - scenario.judge_from_s if len(held) else None
 
@@ -113,7 +145,7 @@ def _moves(scenario: Scenario, history: OwnershipHistory, moves: Gaps) -> Figure
         "moves_settled_per_hour": _rounded(
             settled * HOUR_S / max(scenario.end_s - scenario.settled_from_s, scenario.tick_s)
         ),
-        "moved_bytes_per_s": _rounded(gap_throughputs(scenario, moves).sum()),
+        "moved_bytes_per_s": _rounded(gap_throughputs(history.tree, moves).sum()),
         "undone": count_undone(moves),
         "redundant": count_redundant(history.changes),
     }
@@ -127,13 +159,13 @@ def _thrash(series: Series) -> float:
 def _cost(scenario: Scenario, history: OwnershipHistory, series: Series, gaps: Gaps) -> Figures:
     length, usage = gaps.length_s, np.nan_to_num(series.usage)
     return {
-        "bytes_lost": _rounded((gap_throughputs(scenario, gaps) * length).sum()),
+        "bytes_lost": _rounded((gap_throughputs(history.tree, gaps) * length).sum()),
         "client_seconds_lost": _rounded(
-            (gap_clients(scenario, gaps) * (length + scenario.move.reconnect_s)).sum()
+            (gap_clients(history.tree, gaps) * (length + scenario.move.reconnect_s)).sum()
         ),
         "unserved_move_s": _rounded(length[gaps.moved].sum()),
         "orphan_s": _rounded(length[~gaps.moved].sum()),
-        "orphans_at_end": int(np.count_nonzero(history.last_owner < 0)),
+        "orphans_at_end": int(np.count_nonzero(history.exists & (history.last_owner < 0))),
         "overload_s_85": _rounded(scenario.tick_s * np.count_nonzero(usage > HIGH + TOLERANCE)),
         "overload_s_100": _rounded(scenario.tick_s * np.count_nonzero(usage > FULL + TOLERANCE)),
         "drain_s": _rounded(drain_seconds(scenario, history.changes)),
@@ -151,13 +183,6 @@ def _rules_broken(scenario: Scenario, history: OwnershipHistory, series: Series)
         "drained_placements": count["drained_placements"],
     }
     return {"violations": violations, "violation_count": len(history.violations)}
-
-
-def _quantile(values: Floats, share: float) -> float | None:
-    """Return the lowest value that this share of all values doesn't exceed. None: no values."""
-    if not len(values):
-        return None
-    return float(np.sort(values)[max(0, math.ceil(share * len(values) - 1e-9) - 1)])
 
 
 def _rounded(value: float | None) -> float | None:

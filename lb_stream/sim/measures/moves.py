@@ -8,7 +8,8 @@ import numpy as np
 
 from lb_stream.sim.measures.rules import Rules
 from lb_stream.sim.measures.state import TOLERANCE, ticks_at
-from lb_stream.sim.measures.trace import ACQUIRED, LOST, RELEASED, Changes
+from lb_stream.sim.measures.trace import ACQUIRED, BORN, LOST, RELEASED, SPLIT, Changes
+from lb_stream.sim.scenario.bundle_tree import BundleTree
 from lb_stream.sim.scenario.scenario import Bools, Floats, Ints, Scenario
 
 HOUR_S = 3600.0
@@ -28,6 +29,7 @@ class Gaps:
     destination: Ints  # -1: no broker took it
     moved: Bools  # False: its broker went down
     drained: Bools  # moved from a broker that was being drained
+    leaving: Bools  # moved from a broker that had yet to be restarted in the rollout
 
     def __len__(self) -> int:
         return len(self.bundle)
@@ -50,7 +52,8 @@ def find_gaps(changes: Changes, end_s: float) -> Gaps:
     following = np.minimum(np.arange(len(order)) + 1, max(len(order) - 1, 0))
     until = np.where(taken, changes.t_s[order][following], end_s)
     destination = np.where(taken, changes.new[order][following], -1)
-    left = np.argsort(order)[changes.cause != ACQUIRED]  # places within `order`, ordered by time
+    begins = (changes.cause == RELEASED) | (changes.cause == LOST)
+    left = np.argsort(order)[begins]  # places within `order`, ordered by time
     at = order[left]
     return Gaps(
         bundle[left],
@@ -60,29 +63,30 @@ def find_gaps(changes: Changes, end_s: float) -> Gaps:
         destination[left],
         changes.cause[at] == RELEASED,
         changes.drained[at],
+        changes.leaving[at],
     )
 
 
-def gap_throughputs(scenario: Scenario, gaps: Gaps) -> Floats:
+def gap_throughputs(tree: BundleTree, gaps: Gaps) -> Floats:
     """Return the throughput of each gap's bundle when the gap began, in and out, bytes/s."""
+    scenario = tree.scenario
     step = ticks_at(scenario, gaps.since_s) // scenario.load_step_ticks
-    bytes_in, bytes_out = (
-        scenario.loads[row, gaps.bundle, step].astype(np.float64) for row in (2, 3)
-    )
-    throughput: Floats = bytes_in + bytes_out
+    root, part = tree.root[gaps.bundle], tree.part[gaps.bundle]
+    bytes_in, bytes_out = (scenario.loads[row, root, step].astype(np.float64) for row in (2, 3))
+    throughput: Floats = (bytes_in + bytes_out) * part
     return throughput
 
 
-def gap_clients(scenario: Scenario, gaps: Gaps) -> Ints:
+def gap_clients(tree: BundleTree, gaps: Gaps) -> Floats:
     """Return the number of producers and consumers of each gap's bundle."""
-    clients: Ints = (scenario.bundles.producers + scenario.bundles.consumers)[gaps.bundle]
-    return clients
+    bundles = tree.scenario.bundles
+    return tree.spread_by_topics(bundles.producers + bundles.consumers)[gaps.bundle]
 
 
 def count_undone(moves: Gaps) -> int:
     """Count moves whose bundle moved back to their source within an hour.
 
-    Moves from drained brokers don't count.
+    Moves from drained brokers, and from those to be restarted, don't count.
     """
     order = np.argsort(moves.bundle, kind="stable")
     gaps = Gaps(*(getattr(moves, name)[order] for name in moves.__slots__))
@@ -94,14 +98,14 @@ def count_undone(moves: Gaps) -> int:
             & (gaps.destination[later] == gaps.source[first])
             & (gaps.until_s[later] <= gaps.since_s[first] + HOUR_S + TOLERANCE)
         )
-    return int(np.count_nonzero(back & ~gaps.drained))
+    return int(np.count_nonzero(back & ~gaps.drained & ~gaps.leaving))
 
 
 def count_redundant(changes: Changes) -> int:
     """Count the moves beyond those that the bundles' final owners need.
 
     A bundle that ends at another broker than it began at needs one move. It begins anew when its
-    broker goes down.
+    broker goes down; a split ends it, and begins its children.
     """
     if not len(changes):
         return 0
@@ -112,8 +116,9 @@ def count_redundant(changes: Changes) -> int:
     begins = np.append(True, (bundle[1:] != bundle[:-1]) | (cause[:-1] == LOST))
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(order)) - 1
-    began = np.where(cause[first] == ACQUIRED, new[first], old[first])
-    ended = np.where(cause[last] == LOST, old[last], new[last])
+    gains, loses = np.isin(cause, (ACQUIRED, BORN)), np.isin(cause, (LOST, SPLIT))
+    began = np.where(gains[first], new[first], old[first])
+    ended = np.where(loses[last], old[last], new[last])
     made = np.add.reduceat((cause == RELEASED).astype(np.int64), first)
     return int((made - ((made > 0) & (began != ended))).sum())
 
@@ -121,10 +126,10 @@ def count_redundant(changes: Changes) -> int:
 def is_above_budget(rules: Rules, moves: Gaps) -> Bools:
     """Return, for each move, whether it exceeds its namespace's budget of moves in an hour.
 
-    Moves from drained brokers don't count.
+    Moves from drained brokers, and from those to be restarted, don't count.
     """
     namespace, above = rules.namespace[moves.bundle], np.zeros(len(moves), np.bool_)
-    counted = ~moves.drained & (rules.budget[namespace] >= 0)
+    counted = ~moves.drained & ~moves.leaving & (rules.budget[namespace] >= 0)
     for number in np.unique(namespace[counted]).tolist():
         rows = np.flatnonzero(counted & (namespace == number))
         above[rows] = moves_within_hour(moves.since_s[rows]) > rules.budget[number]

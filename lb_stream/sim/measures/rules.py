@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ class Rules:
     policy: Ints  # row of `isolation`, -1: none
     group: Ints  # row of the anti-affinity groups, -1: none
     pinned: Bools
+    pinned_at: Ints  # row of the broker at which each pinned bundle starts; -1: none, or not pinned
     budget: Ints  # of each of `namespaces`: max moves in any hour, -1: no limit
 
     @staticmethod
@@ -37,14 +38,27 @@ class Rules:
             name: at for at, group in enumerate(given.anti_affinity) for name in group.namespaces
         }
         pinned = set(given.pinned_namespaces)
+        is_pinned = np.array([name in pinned for name in names], np.bool_)[namespace]
         return Rules(
             namespaces=names,
             namespace=namespace,
             isolation=given.isolation,
             policy=np.array([policy.get(name, -1) for name in names], np.int64)[namespace],
             group=np.array([group.get(name, -1) for name in names], np.int64)[namespace],
-            pinned=np.array([name in pinned for name in names], np.bool_)[namespace],
+            pinned=is_pinned,
+            pinned_at=np.where(is_pinned, scenario.bundles.start_owner, -1),
             budget=np.array([given.budgets.get(name, -1) for name in names], np.int64),
+        )
+
+    def of_bundles(self, root: Ints) -> Rules:
+        """Return the rules of bundles that are parts of these ones, given by row."""
+        return replace(
+            self,
+            namespace=self.namespace[root],
+            policy=self.policy[root],
+            group=self.group[root],
+            pinned=self.pinned[root],
+            pinned_at=self.pinned_at[root],
         )
 
     def allowed(self, up: Bools) -> Bools:

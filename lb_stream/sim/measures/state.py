@@ -5,10 +5,13 @@ They follow from the scenario alone, independently of `sim.model`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import insort
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lb_stream.sim.scenario.bundle_tree import BundleTree
 from lb_stream.sim.scenario.scenario import Bools, Event, Floats, Ints, Scenario, ScenarioBrokers
 
 TOLERANCE = 1e-6
@@ -22,21 +25,29 @@ def ticks_at(scenario: Scenario, t_s: Floats) -> Ints:
 
 @dataclass(slots=True)
 class BrokerState:
-    """Which brokers are up, drained and slow; it follows the scenario's events."""
+    """Which brokers are up, drained and slow; it follows events."""
 
     up: Bools
     drained: Bools
     factor: Floats
-    _events: tuple[Event, ...]
+    _events: list[Event]
     applied: int = 0
 
     @staticmethod
-    def at_start(scenario: Scenario) -> BrokerState:
-        """Begin before the scenario's first event."""
-        count = len(scenario.brokers)
+    def at_start(scenario: Scenario, events: Iterable[Event] | None = None) -> BrokerState:
+        """Begin before the first event. `events`: by default those of the scenario."""
+        count, given = len(scenario.brokers), scenario.events if events is None else events
         return BrokerState(
-            scenario.brokers.up.copy(), np.zeros(count, np.bool_), np.ones(count), scenario.events
+            scenario.brokers.up.copy(), np.zeros(count, np.bool_), np.ones(count), list(given)
         )
+
+    def with_up(self, up: Bools) -> BrokerState:
+        """Return the state at this moment if these brokers were up."""
+        return replace(self, up=up)
+
+    def add(self, event: Event) -> None:
+        """Add an event that is still to come."""
+        insort(self._events, event, lo=self.applied, key=lambda event: event.t_s)
 
     @property
     def available(self) -> Bools:
@@ -68,17 +79,31 @@ class BrokerState:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Each bundle's load during a step: messages/s, bytes/s."""
+    """Each bundle's load during a step: messages/s, bytes/s.
+
+    `background`: each broker's cpu (ratio) that no bundle causes; None: none has any.
+    """
 
     rate: Floats
     bytes_in: Floats
     bytes_out: Floats
+    background: Floats | None = None
 
     @staticmethod
-    def at_tick(scenario: Scenario, tick: int) -> Demand:
-        """Return the demand during a tick."""
-        rate_in, rate_out, bytes_in, bytes_out = scenario.loads_at(tick)
-        return Demand(rate_in + rate_out, bytes_in, bytes_out)
+    def at_tick(tree: BundleTree, tick: int) -> Demand:
+        """Return the demand during a tick, also of bundles that have been split or are yet to be.
+
+        It is the demand that they would have.
+        """
+        scenario = tree.scenario
+        rate_in, rate_out, bytes_in, bytes_out = tree.of_roots(scenario.loads_at(tick))
+        return Demand(rate_in + rate_out, bytes_in, bytes_out, scenario.background_at(tick))
+
+    def times(self, factor: Floats | Bools) -> Demand:
+        """Return these parts of each bundle's demand."""
+        return Demand(
+            self.rate * factor, self.bytes_in * factor, self.bytes_out * factor, self.background
+        )
 
 
 def broker_usage(brokers: ScenarioBrokers, owner: Ints, demand: Demand, factor: Floats) -> Floats:
@@ -91,6 +116,8 @@ def broker_usage(brokers: ScenarioBrokers, owner: Ints, demand: Demand, factor: 
     cpu = (
         rate / brokers.cpu_msgs_per_s + (bytes_in + bytes_out) / brokers.cpu_bytes_per_s
     ) / factor
+    if demand.background is not None:
+        cpu = cpu + demand.background
     direct_memory = (brokers.direct_memory_base_bytes + bytes_in) / brokers.direct_memory_bytes
     direct_memory[np.bincount(place, minlength=count + 1)[1:] == 0] = 0.0
     bandwidth_in = bytes_in / brokers.bandwidth_in_bytes_per_s

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -15,12 +15,21 @@ from typing import NamedTuple
 import numpy as np
 
 from lb_stream.sim.measures.rules import Rules
-from lb_stream.sim.measures.state import TOLERANCE, BrokerState
-from lb_stream.sim.scenario.scenario import Bools, Floats, Ints, Scenario
+from lb_stream.sim.measures.state import TOLERANCE, BrokerState, ticks_at
+from lb_stream.sim.scenario.bundle_tree import SPLIT_ALGORITHMS, BundleTree
+from lb_stream.sim.scenario.rollout_state import RolloutState
+from lb_stream.sim.scenario.scenario import Bools, Event, Floats, Ints, Scenario
 
-RELEASED, ACQUIRED, LOST = range(3)
-"""Causes of a change of owner: an unload, an assignment, or the broker went down."""
-
+RELEASED, ACQUIRED, LOST, SPLIT, BORN = range(5)
+"""Causes of a change of owner: an unload, an assignment, the broker went down, or a split, of which
+the parent ends and each child is born."""
+_DECISION_OF = {
+    "released": "unload",
+    "acquired": "assign",
+    "split": "split",
+    "stopped": "restart",
+}
+"""An effect → the kind of its decision."""
 
 TraceLine = Mapping[str, object]
 """A line of a trace: a JSON object, which nothing has checked yet."""
@@ -40,6 +49,7 @@ class Changes:
     new: Ints
     cause: Ints
     drained: Bools  # released by a broker that was being drained
+    leaving: Bools  # released by a broker that had yet to be restarted in the rollout
 
     def __len__(self) -> int:
         return len(self.t_s)
@@ -56,13 +66,27 @@ class Violation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnershipHistory:
-    """Changes of owners, numbers of decisions and violations that follow from a trace."""
+    """Changes of owners, numbers of decisions and violations that follow from a trace.
 
+    Bundles are rows of `tree`. `events`: the scenario's, and restarts of its rollout.
+    """
+
+    tree: BundleTree
+    events: tuple[Event, ...]
     changes: Changes
     decisions: int
     decisions_lost: int  # sent to a broker during its fault `lost_decisions`
     violations: tuple[Violation, ...]
     last_owner: Ints  # each bundle's broker at the scenario's end, -1: unassigned
+    splits: tuple[tuple[int, tuple[int, ...]], ...]  # each parent and its children
+    restarts: Mapping[int, float]  # broker that the rollout has stopped → when (s)
+
+    @property
+    def exists(self) -> Bools:
+        """Return which bundles there are at the end."""
+        exists = np.ones(len(self.tree), np.bool_)
+        exists[[parent for parent, _ in self.splits]] = False
+        return exists
 
 
 def read_trace(path: Path) -> Iterator[dict[str, object]]:
@@ -96,12 +120,18 @@ def follow_trace(scenario: Scenario, rules: Rules, lines: Iterable[TraceLine]) -
     return follower.finish()
 
 
+def _or(words: Sequence[str]) -> str:
+    """Join words as in `a, b or c`."""
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
 class _Decision(NamedTuple):
     t_s: float
     kind: str
-    bundle: int
-    source: int
-    destination: int
+    bundle: int  # -1: it is about the broker
+    broker: int  # to which it is sent
+    algorithm: str = ""
+    boundaries: Sequence[int] = ()
 
 
 class _TraceFollower:
@@ -110,12 +140,20 @@ class _TraceFollower:
     def __init__(self, scenario: Scenario, rules: Rules) -> None:
         self._scenario, self._rules, self._state = scenario, rules, BrokerState.at_start(scenario)
         self._broker_row = {name: row for row, name in enumerate(scenario.brokers.names)}
-        self._bundle_row = {name: row for row, name in enumerate(scenario.bundles.names)}
+        self._tree = BundleTree(scenario)
+        self._bundle_row = {name: row for row, name in enumerate(self._tree.names)}
         self._owner = scenario.bundles.start_owner.copy()
         self._up_since = np.full(len(scenario.brokers), -np.inf)
         self._now = 0.0
         self._decisions: dict[str, _Decision | None] = {}  # None: it has had its effect
-        self._changes: list[tuple[float, int, int, int, int, bool]] = []
+        self._changes: list[tuple[float, int, int, int, int, bool, bool]] = []
+        self._splits: dict[int, tuple[int, ...]] = {}
+        self._rollout = RolloutState(scenario.rollout)
+        self._effects = [
+            *("released", "acquired"),
+            *(() if scenario.topics is None else ("split",)),
+            *(() if scenario.rollout is None else ("stopped",)),
+        ]
         self._lost = 0
         self._violations: list[Violation] = []
         self._lost_decisions = [
@@ -130,27 +168,40 @@ class _TraceFollower:
     def follow(self, line: TraceLine) -> None:
         """Follow one line of the trace. Raises TraceError."""
         self._advance(self._require_time(line))
-        bundle = self._require_row(line, "bundle", self._bundle_row)
-        match line.get("event"):
-            case "decision":
-                self._note_decision(line, bundle)
-            case "released" | "acquired" as event:
-                broker = self._require_row(line, "broker", self._broker_row)
-                self._require_decision(line, event, bundle, broker)
-                if event == "released":
-                    self._release(bundle, broker)
-                else:
-                    self._acquire(bundle, broker)
-            case event:
-                raise self._impossible(
-                    f"event is {event!r}, expected decision, released or acquired"
-                )
+        event, about_broker = line.get("event"), self._is_about_broker(line)
+        bundle = -1 if about_broker else self._require_row(line, "bundle", self._bundle_row)
+        if event == "decision":
+            self._note_decision(line, bundle)
+            return
+        if event not in self._effects:
+            raise self._impossible(
+                f"event is {event!r}, expected {_or(['decision', *self._effects])}"
+            )
+        assert isinstance(event, str)
+        broker = self._require_row(line, "broker", self._broker_row)
+        decision = self._require_decision(line, event, bundle, broker)
+        match event:
+            case "released":
+                self._release(bundle, broker)
+            case "acquired":
+                self._acquire(bundle, broker)
+            case "split":
+                self._split(line, bundle, broker, decision)
+            case "stopped":
+                self._stop(broker)
+
+    def _is_about_broker(self, line: TraceLine) -> bool:
+        """Return whether a line is about a broker's restart, and so names no bundle."""
+        event, kind = line.get("event"), line.get("kind")
+        return self._scenario.rollout is not None and (
+            event == "stopped" or (event == "decision" and kind == "restart")
+        )
 
     def finish(self) -> OwnershipHistory:
         """Apply events until the scenario's end, and return the history."""
         self._advance(self._scenario.end_s)
-        columns = zip(*self._changes, strict=True) if self._changes else ((),) * 6
-        t_s, bundle, old, new, cause, drained = columns
+        columns = zip(*self._changes, strict=True) if self._changes else ((),) * 7
+        t_s, bundle, old, new, cause, drained, leaving = columns
         changes = Changes(
             t_s=np.array(t_s, np.float64),
             bundle=np.array(bundle, np.int64),
@@ -158,9 +209,21 @@ class _TraceFollower:
             new=np.array(new, np.int64),
             cause=np.array(cause, np.int64),
             drained=np.array(drained, np.bool_),
+            leaving=np.array(leaving, np.bool_),
+        )
+        events = sorted(
+            (*self._scenario.events, *self._rollout.events), key=lambda event: event.t_s
         )
         return OwnershipHistory(
-            changes, len(self._decisions), self._lost, tuple(self._violations), self._owner
+            self._tree,
+            tuple(events),
+            changes,
+            len(self._decisions),
+            self._lost,
+            tuple(self._violations),
+            self._owner,
+            tuple(self._splits.items()),
+            self._rollout.stopped,
         )
 
     def _require_time(self, line: TraceLine) -> float:
@@ -183,11 +246,12 @@ class _TraceFollower:
             if event.kind == "up":
                 self._up_since[event.broker] = event.t_s
             elif event.kind in ("crash", "leave"):
-                left = np.flatnonzero(self._owner == event.broker)
-                self._changes += [
-                    (event.t_s, bundle, event.broker, -1, LOST, False) for bundle in left.tolist()
-                ]
-                self._owner[left] = -1
+                self._lose_bundles(event.broker, event.t_s)
+
+    def _lose_bundles(self, broker: int, t_s: float) -> None:
+        left = np.flatnonzero(self._owner == broker)
+        self._changes += [(t_s, bundle, broker, -1, LOST, False, False) for bundle in left.tolist()]
+        self._owner[left] = -1
 
     def _require_row(self, line: TraceLine, key: str, rows: Mapping[str, int]) -> int:
         name = line.get(key)
@@ -201,15 +265,37 @@ class _TraceFollower:
             raise self._impossible(
                 f"id of a decision is {identity!r}, expected one that no other has"
             )
-        if kind not in ("unload", "assign"):
+        if kind == "unload":
+            if line.get("destination") is not None:
+                self._require_row(line, "destination", self._broker_row)
+            broker = self._require_row(line, "source", self._broker_row)
+        elif kind == "assign":
+            broker = self._require_row(line, "destination", self._broker_row)
+        elif kind in ("split", "restart") and kind in map(_DECISION_OF.get, self._effects):
+            broker = self._require_row(line, "broker", self._broker_row)
+        else:
+            wanted = _or([_DECISION_OF[effect] for effect in self._effects])
+            raise self._impossible(f"kind of decision {identity} is {kind!r}, expected {wanted}")
+        assert isinstance(kind, str)
+        how = self._read_split(line, identity) if kind == "split" else ("", ())
+        self._decisions[identity] = _Decision(self._now, kind, bundle, broker, *how)
+        self._lost += self._is_lost(broker, self._now)
+
+    def _read_split(self, line: TraceLine, identity: str) -> tuple[str, Sequence[int]]:
+        """Return the algorithm and the positions of a decision to split."""
+        algorithm, boundaries = line.get("algorithm"), line.get("boundaries") or []
+        if not isinstance(algorithm, str) or algorithm not in SPLIT_ALGORITHMS:
             raise self._impossible(
-                f"kind of decision {identity} is {kind!r}, expected unload or assign"
+                f"algorithm of decision {identity} is {algorithm!r}, expected one of "
+                f"{', '.join(SPLIT_ALGORITHMS)}"
             )
-        source = self._require_row(line, "source", self._broker_row) if kind == "unload" else -1
-        undirected = kind == "unload" and line.get("destination") is None
-        destination = -1 if undirected else self._require_row(line, "destination", self._broker_row)
-        self._decisions[identity] = _Decision(self._now, kind, bundle, source, destination)
-        self._lost += self._is_lost(source if kind == "unload" else destination, self._now)
+        if not isinstance(boundaries, list) or not all(
+            isinstance(at, int) and not isinstance(at, bool) for at in boundaries
+        ):
+            raise self._impossible(
+                f"boundaries of decision {identity} are {boundaries!r}, expected whole numbers"
+            )
+        return algorithm, boundaries
 
     def _is_lost(self, broker: int, t_s: float) -> bool:
         """Return whether a decision that is sent to the broker at `t_s` gets lost."""
@@ -218,8 +304,8 @@ class _TraceFollower:
             for fault in self._lost_decisions
         )
 
-    def _require_decision(self, line: TraceLine, event: str, bundle: int, broker: int) -> None:
-        """Require the decision behind an effect: it reached the broker, and had time to act."""
+    def _require_decision(self, line: TraceLine, event: str, bundle: int, broker: int) -> _Decision:
+        """Return the decision behind an effect: it reached the broker, and had time to act."""
         identity = line.get("decision")
         decision = self._decisions.get(identity) if isinstance(identity, str) else None
         if decision is None:
@@ -229,19 +315,14 @@ class _TraceFollower:
             )
         assert isinstance(identity, str)
         self._decisions[identity] = None
-        move, name = self._scenario.move, self._scenario.brokers.names[broker]
+        name = self._scenario.brokers.names[broker]
         # the decision must say just this
-        kind, addressee, delay = (
-            ("unload", decision.source, move.release_s)
-            if event == "released"
-            else ("assign", decision.destination, move.acquire_s)
-        )
-        if (decision.kind, decision.bundle, addressee) != (kind, bundle, broker):
-            raise self._impossible(
-                f"{event} of {self._scenario.bundles.names[bundle]} by {name} is not what decision "
-                f"{identity} says"
-            )
+        said = (decision.kind, decision.bundle, decision.broker)
+        if said != (_DECISION_OF[event], bundle, broker):
+            of = f" of {self._tree.names[bundle]}" if bundle >= 0 else ""
+            raise self._impossible(f"{event}{of} by {name} is not what decision {identity} says")
         # it must have had the time that it takes
+        delay = self._delay_s(event)
         if self._now < decision.t_s + delay - TOLERANCE:
             raise self._impossible(
                 f"{event} {self._now - decision.t_s:g} s after decision {identity}, expected "
@@ -256,24 +337,74 @@ class _TraceFollower:
             raise self._impossible(
                 f"{name} is down, or has been since decision {identity}, which has an effect there"
             )
+        return decision
 
-    def _release(self, bundle: int, broker: int) -> None:
+    def _delay_s(self, event: str) -> float:
+        """Return the seconds that pass from a decision to its effect."""
+        move, splits = self._scenario.move, self._scenario.splits
+        if event == "split" and splits is not None:
+            return splits.split_s
+        return move.acquire_s if event == "acquired" else move.release_s
+
+    def _require_owner(self, event: str, bundle: int, broker: int) -> None:
         if self._owner[bundle] != broker:
             raise self._impossible(
-                f"{self._scenario.brokers.names[broker]} releases "
-                f"{self._scenario.bundles.names[bundle]}, which it does not own"
+                f"{self._scenario.brokers.names[broker]} {event} "
+                f"{self._tree.names[bundle]}, which it does not own"
             )
+
+    def _release(self, bundle: int, broker: int) -> None:
+        self._require_owner("releases", bundle, broker)
         drained = bool(self._state.drained[broker])
-        self._change(bundle, broker, -1, RELEASED, drained)
-        if self._rules.pinned[bundle] and not drained:
+        leaving = self._rollout.has_yet_to_stop(broker, self._now)
+        self._change(bundle, broker, -1, RELEASED, drained, leaving)
+        if self._rules.pinned[bundle] and not drained and not leaving:
             self._note_violation("pinned_moves", bundle, broker)
+
+    def _split(self, line: TraceLine, bundle: int, broker: int, decision: _Decision) -> None:
+        self._require_owner("splits", bundle, broker)
+        tree, scenario, name = self._tree, self._scenario, self._tree.names[bundle]
+        tick = int(ticks_at(scenario, np.array([self._now]))[0])
+        loads = tree.of_roots(scenario.loads_at(tick))
+        positions = tree.find_positions(bundle, decision.algorithm, decision.boundaries, loads)
+        if not positions:
+            raise self._impossible(f"{name} can't be split by {decision.algorithm}")
+        rows = tree.split(bundle, positions)
+        names = [tree.names[row] for row in rows]
+        if line.get("children") != names:
+            raise self._impossible(
+                f"{name} becomes {', '.join(names)}, not {line.get('children')!r}"
+            )
+        self._bundle_row |= dict(zip(names, rows, strict=True))
+        self._splits[bundle] = tuple(rows)
+        self._owner = np.append(self._owner, np.full(len(rows), -1))
+        self._rules = self._rules.of_bundles(
+            np.append(np.arange(rows[0]), np.full(len(rows), bundle))
+        )
+        group = int(self._rules.group[bundle])
+        if group >= 0:
+            self._groups[group] = np.append(self._groups[group], rows)
+        self._change(bundle, broker, -1, SPLIT)
+        for row in rows:
+            self._change(row, -1, broker, BORN)
+
+    def _stop(self, broker: int) -> None:
+        refusal = self._rollout.refusal(broker, self._now, self._state.up)
+        if refusal is not None:
+            raise self._impossible(f"{self._scenario.brokers.names[broker]} stops, but {refusal}")
+        self._state.up[broker] = False
+        self._lose_bundles(broker, self._now)
+        self._state.add(self._rollout.stop(broker, self._now))
 
     def _acquire(self, bundle: int, broker: int) -> None:
         names, owner = self._scenario.brokers.names, int(self._owner[bundle])
+        if bundle in self._splits:
+            raise self._impossible(
+                f"{names[broker]} acquires {self._tree.names[bundle]}, which has been split"
+            )
         if owner >= 0:
             raise self._impossible(
-                f"{names[broker]} acquires {self._scenario.bundles.names[bundle]}, which "
-                f"{names[owner]} owns"
+                f"{names[broker]} acquires {self._tree.names[bundle]}, which {names[owner]} owns"
             )
         rules = self._rules
         if rules.isolation and not rules.allowed(self._state.up)[rules.policy[bundle], broker]:
@@ -284,11 +415,19 @@ class _TraceFollower:
             there = self._groups[group][self._owner[self._groups[group]] == broker]
             if (rules.namespace[there] != rules.namespace[bundle]).any():
                 self._note_violation("anti_affinity_placements", bundle, broker)
-        self._change(bundle, -1, broker, ACQUIRED, False)
+        self._change(bundle, -1, broker, ACQUIRED)
 
-    def _change(self, bundle: int, old: int, new: int, cause: int, drained: bool) -> None:
+    def _change(
+        self,
+        bundle: int,
+        old: int,
+        new: int,
+        cause: int,
+        drained: bool = False,
+        leaving: bool = False,
+    ) -> None:
         self._owner[bundle] = new
-        self._changes.append((self._now, bundle, old, new, cause, drained))
+        self._changes.append((self._now, bundle, old, new, cause, drained, leaving))
 
     def _note_violation(self, rule: str, bundle: int, broker: int) -> None:
         self._violations.append(Violation(self._now, rule, bundle, broker))

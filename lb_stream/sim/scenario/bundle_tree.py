@@ -31,8 +31,8 @@ class BundleTree:
 
     def __init__(self, scenario: Scenario) -> None:
         """Begin with the scenario's bundles."""
-        self._topics, self._splits = scenario.topics, scenario.splits
-        self._scenario_topics = scenario.bundles.topics
+        self.scenario = scenario
+        self._topics = scenario.topics
         self.roots = len(scenario.bundles)
         self.names = list(scenario.bundles.names)
         self.root: Ints = np.arange(self.roots)
@@ -60,8 +60,9 @@ class BundleTree:
         """Return as many parts of a count of each scenario's bundle as each bundle has topics."""
         if not self.is_grown:
             return counts.astype(np.float64)
-        shares = self.topics[self.roots :] / self._scenario_topics[self.root[self.roots :]]
-        return np.append(counts, counts[self.root[self.roots :]] * shares)
+        root = self.root[self.roots :]
+        shares = self.topics[self.roots :] / self.scenario.bundles.topics[root]
+        return np.append(counts, counts[root] * shares)
 
     def split(self, row: int, positions: Sequence[int]) -> list[int]:
         """Add the children of a bundle that is cut at these positions, in order of their ranges.
@@ -123,7 +124,7 @@ class BundleTree:
 
     def _cut_by_flow(self, hashes: Ints, shares: Floats, rate: float, size: float) -> list[int]:
         """Cut before each topic with which the piece so far would exceed a limit."""
-        limits = self._splits
+        limits = self.scenario.splits
         assert limits is not None
         # topics with one hash count as one, those without load don't count
         distinct, place = np.unique(hashes, return_inverse=True)

@@ -185,7 +185,7 @@ def _build_prediction(measured: TraceMeasures, drained: Sequence[str]) -> Predic
     scenario, series = measured.scenario, measured.series
     over_mean = series.available_max_over_mean
     moves = measured.gaps.where(measured.gaps.moved)
-    names, clients = scenario.brokers.names, gap_clients(scenario, moves)
+    names, clients = scenario.brokers.names, gap_clients(measured.history.tree, moves)
     figures = {
         name: measured.figures[name]
         for name in (
@@ -201,7 +201,7 @@ def _build_prediction(measured: TraceMeasures, drained: Sequence[str]) -> Predic
     figures |= {
         "failovers": measured.figures["failovers"] if vanish else None,
         "clients_disturbed": int(clients.sum()),
-        "moved_bytes_per_s": float(gap_throughputs(scenario, moves).sum()),
+        "moved_bytes_per_s": float(gap_throughputs(measured.history.tree, moves).sum()),
         "usage_max_now": round(float(series.max_usage[0]), 4),
         "usage_max_after": round(float(series.max_usage[-1]), 4),
         "max_over_mean_now": round(float(over_mean[0]), 4),
