@@ -1,6 +1,7 @@
 """Infers brokers' capacities from their load reports.
 
-Limits are taken as reported. The capacity of cpu follows from how cpu usage followed the load.
+Limits are taken as reported; those that no report states are assumed, and stay unreported. The
+capacity of cpu follows from how cpu usage followed the load.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lb_stream.sim.scenario.scenario import Bools, Floats, Ints
+from lb_stream.sim.scenario.scenario import LIMITS, Bools, Floats, Ints, StatedLimit
 
 BYTES_PER_KBIT = 125.0
 BYTES_PER_MIB = float(2**20)
@@ -39,6 +40,8 @@ class Capacities:
 
     columns: dict[str, Floats]
     notes: tuple[str, ...]
+    # what reports state in place of limits that they don't know: 0 for those brokers
+    stated: dict[StatedLimit, Floats]
 
 
 def infer_capacities(reports: pa.Table, broker: Ints, count: int) -> Capacities:
@@ -59,7 +62,12 @@ def infer_capacities(reports: pa.Table, broker: Ints, count: int) -> Capacities:
             reports, broker, count, memory
         )
         notes += more
-    return Capacities(columns, tuple(notes))
+    stated: dict[StatedLimit, Floats] = {}
+    for limit, column in LIMITS.items():
+        _, known = _last_limit(reports, broker, count, limit, 0.0)
+        if not known.all():
+            stated[limit] = np.where(known, columns[column], 0.0)
+    return Capacities(columns, tuple(notes), stated)
 
 
 def _column(reports: pa.Table, name: str) -> Floats:

@@ -132,6 +132,7 @@ def build_from_history(history: LoadHistory, tick_s: float = 10.0) -> ScenarioWi
         faults=(),
         policies=policies,
         loads=loads.loads,
+        format=2 if brokers.stated else 1,
     )
     return ScenarioWithNotes(scenario, (*inferred, *assumed, *loads.notes, *up_notes, *left_out))
 
@@ -157,7 +158,12 @@ def _brokers(
     last_s[broker] = (reports["reported_ms"].to_numpy() - history.from_ms) / 1000
     phase_s = np.floor(last_s % interval_s / tick_s) * tick_s
     brokers = ScenarioBrokers(
-        tuple(names), up, **found.columns, report_phase_s=phase_s, cpu_base=None, stated={}
+        tuple(names),
+        up,
+        **found.columns,
+        report_phase_s=phase_s,
+        cpu_base=None,
+        stated=found.stated,
     )
     return brokers, found.notes
 

@@ -22,6 +22,7 @@ from lb_stream.sim.scenario.from_history import LoadHistory, build_from_history
 from lb_stream.sim.scenario.reading import read_scenario
 from lb_stream.sim.scenario.scenario import Event, ScenarioAntiAffinity, ScenarioIsolation
 from lb_stream.sim.scenario.writing import write_scenario
+from tests.support.scenarios import same
 from tests.support.wordings import check_wording
 
 MINUTE_MS = 60_000
@@ -294,6 +295,25 @@ def test_what_nothing_tells_is_assumed_and_said() -> None:
     measured = build_from_history(of(release_s=3.0, acquire_s=5.0, report_interval_s=28.0))
     assert (measured.scenario.move.release_s, measured.scenario.move.acquire_s) == (2.0, 4.0)
     assert measured.scenario.report_interval_s == 30.0
+
+
+def test_a_limit_that_a_broker_never_states_stays_unstated(tmp_path: Any) -> None:
+    rows = [
+        report(minute, broker, 100.0)
+        | ({"bandwidth_in_limit": 0.0, "bandwidth_out_limit": -1.0} if broker == B else {})
+        for minute in range(3)
+        for broker in (A, B, C)
+    ]
+    scenario = build_from_history(of(brokers=brokers(*rows))).scenario
+    assert scenario.format == 2
+    assert set(scenario.brokers.stated) == {"bandwidth_in", "bandwidth_out"}
+    for limit in ("bandwidth_in", "bandwidth_out"):
+        stated = scenario.brokers.stated_limit(limit)
+        assert [value > 0 for value in stated.tolist()] == [True, False, True]
+    assert (scenario.brokers.bandwidth_in_bytes_per_s > 0).all()
+    write_scenario(scenario, tmp_path)
+    assert same(read_scenario(tmp_path), scenario)
+    assert build_from_history(CALM).scenario.format == 1
 
 
 def test_a_report_that_several_slots_have_found_counts_once() -> None:
