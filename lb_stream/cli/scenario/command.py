@@ -207,22 +207,38 @@ def _show_facts(folder: Path, facts: ScenarioFacts, json: bool) -> None:
     }
     if parts:
         emit_line("with " + ", ".join(f"{count} {name}" for name, count in parts.items()))
+    if summary["unreported"]:
+        emit_line(_describe_unreported(summary["unreported"]))
     for text in summary["notes"]:
         note(f"note: {text}")
 
 
+def _describe_unreported(counts: dict[str, int]) -> str:
+    """Describe what load reports leave out or state wrongly, and what can be split."""
+    texts = {
+        "brokers_with_unknown_limits": "brokers with unknown limits: {}",
+        "brokers_with_wrong_limits": "brokers with wrong limits: {}",
+        "brokers_with_background": "brokers with cpu that no bundle causes: {}",
+        "topics": "topics at which bundles can be split: {:,}",
+    }
+    return ", ".join(texts[name].format(count) for name, count in counts.items())
+
+
 def _show(details: dict[str, Any]) -> None:
     rows = details["at_start"]
-    columns = ("broker", "bundles", "usage", "cpu", "in", "out")
+    columns = {"usage": "usage", "cpu": "cpu", "bandwidth_in": "in", "bandwidth_out": "out"}
+    if any(row["background"] for row in rows):
+        columns = {**columns, "background": "cpu of no bundle"}
+    heads = ("broker", "bundles", *columns.values())
     cells = [
         (
             row["broker"] + ("" if row["up"] else " (down)"),
             row["bundles"],
-            *(f"{row[name]:.2f}" for name in ("usage", "cpu", "bandwidth_in", "bandwidth_out")),
+            *(f"{row[name]:.2f}" for name in columns),
         )
         for row in rows[:MOST_BROKERS]
     ]
-    emit_rich("", table(columns, cells, right=columns[1:]))
+    emit_rich("", table(heads, cells, right=heads[1:]))
     if len(rows) > MOST_BROKERS:
         emit_line(f"and {len(rows) - MOST_BROKERS} more brokers (--json has all)")
     happens = [(event["t_s"], f"{event['t_s']:g}", event["what"]) for event in details["events"]]
@@ -239,8 +255,8 @@ def _show(details: dict[str, Any]) -> None:
         (f"{row['t_s']:g}", *(f"{row[name]:.2f}" for name in names[1:4]), row["orphaned"])
         for row in details["unmoved"]
     ]
-    heads = ("s", "busiest", "mean", "bound", "bundles without owner")
-    emit_rich("", "If nothing is moved:", table(heads, unmoved, right=heads))
+    over_time = ("s", "busiest", "mean", "bound", "bundles without owner")
+    emit_rich("", "If nothing is moved:", table(over_time, unmoved, right=over_time))
 
 
 from_history.register(app)

@@ -12,11 +12,14 @@ import numpy as np
 from lb_stream.core.model.names import namespace_of
 from lb_stream.sim.measures import Series, measure_trace
 from lb_stream.sim.scenario.scenario import (
+    LIMITS,
     Event,
     Fault,
+    Floats,
     Scenario,
     ScenarioAntiAffinity,
     ScenarioIsolation,
+    ScenarioRollout,
 )
 
 Facts = dict[str, Any]
@@ -52,7 +55,8 @@ class ScenarioFacts:
             "bundles_unowned": int((given.bundles.start_owner < 0).sum()),
             "namespaces": len(set(given.namespaces)),
             "clients": int((given.bundles.producers + given.bundles.consumers).sum()),
-            "events": dict(Counter(event.kind for event in given.events)),
+            "events": dict(Counter(event.kind for event in given.events))
+            | ({} if given.rollout is None else {"rollout": 1}),
             "faults": dict(Counter(fault.kind for fault in given.faults)),
             "policies": {
                 "isolation": len(given.policies.isolation),
@@ -60,8 +64,34 @@ class ScenarioFacts:
                 "pinned_namespaces": len(given.policies.pinned_namespaces),
                 "budgets": len(given.policies.budgets),
             },
+            "unreported": self.unreported(),
             "notes": self.notes(),
         }
+
+    def unreported(self) -> Facts:
+        """Return what load reports don't state, or state wrongly; empty: nothing of this kind."""
+        given = self.scenario
+        pairs = [
+            (getattr(given.brokers, LIMITS[limit]), stated)
+            for limit, stated in given.brokers.stated.items()
+        ]
+        unknown = [stated == 0 for _, stated in pairs]
+        wrong = [(stated != 0) & (stated != true) for true, stated in pairs]
+        found = {
+            "brokers_with_unknown_limits": int(np.any(unknown, axis=0).sum()) if pairs else 0,
+            "brokers_with_wrong_limits": int(np.any(wrong, axis=0).sum()) if pairs else 0,
+            "brokers_with_background": int((self.background().max(axis=1) > 0).sum()),
+            "topics": 0 if given.topics is None else len(given.topics),
+        }
+        return {name: count for name, count in found.items() if count}
+
+    def background(self) -> Floats:
+        """Return the cpu that no bundle causes: brokers × load steps, or × 1 if it never changes."""
+        base, added = self.scenario.brokers.cpu_base, self.scenario.background
+        found = np.zeros((len(self.scenario.brokers), 1))
+        if base is not None:
+            found += base[:, None]
+        return found if added is None else found + added
 
     def details(self) -> Facts:
         """Return what `lbctl scenario show` shows beside that, for JSON. Usages are ratios."""
@@ -79,7 +109,8 @@ class ScenarioFacts:
             ],
             "at_start": self.brokers(),
             "events": [
-                {"t_s": event.t_s, "what": self.event(event)} for event in self.scenario.events
+                {"t_s": t_s, "what": what}
+                for t_s, what in sorted(self.events(), key=lambda event: event[0])
             ],
             "faults": [
                 {"from_s": fault.from_s, "to_s": fault.to_s, "what": self.fault(fault)}
@@ -105,9 +136,11 @@ class ScenarioFacts:
         cpu = (rate_in + rate_out) / given.brokers.cpu_msgs_per_s + (
             bytes_in + bytes_out
         ) / given.brokers.cpu_bytes_per_s
+        background = self.background()[:, 0]
         columns = {
             "usage": np.nan_to_num(self.series.usage[0]),
-            "cpu": cpu,
+            "cpu": cpu + background,
+            "background": background,
             "bandwidth_in": bytes_in / given.brokers.bandwidth_in_bytes_per_s,
             "bandwidth_out": bytes_out / given.brokers.bandwidth_out_bytes_per_s,
         }
@@ -122,6 +155,23 @@ class ScenarioFacts:
             }
             for row in order
         ]
+
+    def events(self) -> list[tuple[float, str]]:
+        """Return times (s) and descriptions of events; the rollout comes last."""
+        found = [(event.t_s, self.event(event)) for event in self.scenario.events]
+        rollout = self.scenario.rollout
+        if rollout is not None:
+            found.append((rollout.t_s, self.rollout(rollout)))
+        return found
+
+    def rollout(self, rollout: ScenarioRollout) -> str:
+        """Describe a rollout."""
+        names = [self.scenario.brokers.names[row] for row in rollout.brokers]
+        order = f"in this order: {', '.join(names)}" if rollout.in_order else "in any order"
+        return (
+            f"rollout: restart of {len(names)} brokers, {rollout.restart_s:g} s each, at most "
+            f"{rollout.at_most} at a time, {order}"
+        )
 
     def event(self, event: Event) -> str:
         """Describe an event."""

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from lb_stream.cli.report.frame import chart, document, tiles
 from lb_stream.cli.report.svg import bar_chart, line_chart, mark_chart
-from lb_stream.cli.scenario.facts import ScenarioFacts
+from lb_stream.cli.scenario.facts import Facts, ScenarioFacts
 from lb_stream.io.messages.shown import in_html
 
 MOST_BARS = 60
 _STYLE_OF = {"crash": "failed", "leave": "failed", "drain": "open", "slow": "open"}
+
+
+def _describe_broker(row: Facts) -> str:
+    """Describe a broker at the start beside its bar."""
+    busy = f", {row['background']:.0%} of its cpu taken" if row["background"] else ""
+    return f"{row['bundles']} bundles" + ("" if row["up"] else ", down") + busy
 
 
 def page(facts: ScenarioFacts) -> str:
@@ -26,16 +32,17 @@ def page(facts: ScenarioFacts) -> str:
         marks.setdefault(event.kind, []).append(
             (round(event.t_s * 1000), _STYLE_OF.get(event.kind, "confirmed"), text)
         )
+    if given.rollout is not None:
+        at_ms = round(given.rollout.t_s * 1000)
+        text = f"{given.rollout.t_s:g} s: {facts.rollout(given.rollout)}"
+        marks["rollout"] = [(at_ms, "open", text)]
     for fault in given.faults:
         for t_s, word in ((fault.from_s, "begins"), (min(fault.to_s, given.end_s), "ends")):
             marks.setdefault(fault.kind, []).append(
                 (round(t_s * 1000), "open", f"{t_s:g} s: {facts.fault(fault)} {word}")
             )
     rows = facts.brokers()
-    bars = [
-        (row["broker"], f"{row['bundles']} bundles" + ("" if row["up"] else ", down"), row["usage"])
-        for row in rows[:MOST_BARS]
-    ]
+    bars = [(row["broker"], _describe_broker(row), row["usage"]) for row in rows[:MOST_BARS]]
     summary = facts.summary()
     figures = [
         (f"{summary['brokers_up']} of {summary['brokers']}", "brokers are up"),

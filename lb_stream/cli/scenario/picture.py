@@ -114,6 +114,9 @@ def _together(facts: ScenarioFacts) -> list[tuple[float, str]]:
     for event in facts.scenario.events:
         host = facts.scenario.brokers.names[event.broker].rpartition(":")[0]
         found.setdefault(event.t_s, []).append(f"{event.kind} {host}")
+    rollout = facts.scenario.rollout
+    if rollout is not None:
+        found.setdefault(rollout.t_s, []).append(f"rollout of {len(rollout.brokers)}")
     return [
         (t_s, words[0] + (f" and {len(words) - 1} more" if len(words) > 1 else ""))
         for t_s, words in found.items()
@@ -130,6 +133,15 @@ def _at_start(axes: Axes, facts: ScenarioFacts) -> None:
         color=_COLOURS["mean"],
         width=0.8 if len(rows) <= MOST_NAMES else 1.0,
     )
+    if any(row["background"] for row in rows):
+        axes.bar(
+            places,
+            [row["background"] for row in rows],
+            color=_COLOURS["fault"],
+            width=0.8 if len(rows) <= MOST_NAMES else 1.0,
+            label="cpu that no bundle causes",
+        )
+        axes.legend(fontsize=8, loc="upper right")
     axes.axhline(1, color="#999999", linewidth=0.8)
     axes.axhline(
         float(facts.series.bound[0]), color=_COLOURS["bound"], linestyle="--", linewidth=1.2

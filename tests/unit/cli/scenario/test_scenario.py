@@ -212,6 +212,45 @@ def test_people_see_brokers_and_what_happens(tmp_path: Path) -> None:
     assert "If nothing is moved:" in shown
 
 
+def test_what_reports_hide_is_shown(tmp_path: Path) -> None:
+    several = (
+        "background=[{brokers=['broker-0002:8080'], cpu=0.3}]",
+        "limits=[{brokers=1}, {brokers=2, stated_times=0.1}]",
+        "split.detailed_bundles=0",
+        "rollout.order='given'",
+        "noise.cpu=0.0",
+    )
+    sets = [part for key in several for part in ("--set", key)]
+    made = scenario("new", *FAST, *sets, "mine", cwd=tmp_path)
+    check_wording(made.out)
+    (shown,) = scenario("show", "mine", "--json", cwd=tmp_path).objects
+    given = read_scenario(tmp_path / "mine")
+    assert given.topics is not None
+    assert shown["unreported"] == {
+        "brokers_with_unknown_limits": 1,
+        "brokers_with_wrong_limits": 2,
+        "brokers_with_background": 1,
+        "topics": len(given.topics),
+    }
+    assert shown["events"][0]["t_s"] == 600.0
+    assert shown["events"][0]["what"].startswith("rollout: restart of 3 brokers, 60 s each")
+    background = {row["broker"]: row["background"] for row in shown["at_start"]}
+    assert background == {
+        "broker-0001:8080": 0.0,
+        "broker-0002:8080": 0.3,
+        "broker-0003:8080": 0.0,
+    }
+    people = scenario("show", "mine", cwd=tmp_path).out
+    assert "cpu of no bundle" in people
+    assert "cpu of no bundle" not in scenario("show", SCENARIOS / "drain", cwd=tmp_path).out
+    for picture in ("--png", "--html"):
+        done = scenario("show", "mine", picture, f"mine.{picture[2:]}", cwd=tmp_path)
+        assert (done.code, done.err) == (0, f"wrote mine.{picture[2:]}\n")
+    page = (tmp_path / "mine.html").read_text()
+    assert "rollout: restart of 3 brokers" in page
+    assert "30% of its cpu taken" in page
+
+
 def test_many_brokers_are_cut_short(tmp_path: Path) -> None:
     many = (
         "--set",
