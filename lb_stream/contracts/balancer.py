@@ -257,6 +257,14 @@ class BalancerConfig(KeyModel):
         1.0, "Weight of outbound bandwidth.", pulsar="loadBalancerBandwidthOutResourceWeight", ge=0
     )
 
+    broker_capacities: Texts = key(
+        (),
+        "What brokers can carry, in place of the limits that they report: rules of broker (a name, "
+        "or a pattern with * and ?; without a port: of hosts), cpu_cores, memory_mib, "
+        "direct_memory_mib, bandwidth_in_mbps and bandwidth_out_mbps, as 'broker=broker-1*:8080 "
+        "bandwidth_in_mbps=1000'. A list, or text with semicolons between; later rules win. All "
+        "strategies see these limits.",
+    )
     modular_preselect_destination: bool = key(
         True,
         "The destination is chosen with the unload. When off, it is chosen once the bundle "

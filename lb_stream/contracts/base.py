@@ -43,6 +43,7 @@ LISTEN_PATTERN = r"^(0?|[^\s/]+:\d{1,5})$"
 USER_PATTERN = r"^[A-Za-z0-9._@+-]{1,128}$"
 
 PATTERN_DESCRIPTIONS = {
+    r"^\S+$": "text without white space",
     CLUSTER_PATTERN: "letters, digits, dots, dashes and underscores only",
     NAMESPACE_PATTERN: "<tenant>/<namespace>, such as shop/orders",
     SERVED_NAMESPACE_PATTERN: "<tenant>/<namespace>, such as shop/orders",

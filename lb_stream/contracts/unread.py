@@ -121,7 +121,9 @@ class UnreadKeys(ScalableTopicKeys):
 
 WHY: Mapping[str, str] = {
     "loadBalancerHostUsageCheckIntervalMinutes": "every report is read when it arrives",
-    "loadBalancerOverrideBrokerNicSpeedGbps": "a broker's reports hold its limit of bandwidth",
+    "loadBalancerOverrideBrokerNicSpeedGbps": (
+        "a broker's reports hold its limit of bandwidth, and broker_capacities overrides it"
+    ),
     "loadBalancerOverrideBrokerNics": "a broker's reports hold its traffic",
     "loadBalancerResourceQuotaUpdateIntervalMinutes": (
         "the averages are in the stream's state, and each batch that changes them writes table "

@@ -12,6 +12,7 @@ from lb_stream.contracts.keys import GivenSettings, SettingError, build_settings
 from lb_stream.contracts.reports import ReportConfig
 from lb_stream.contracts.unread import UnreadKeys, describe_unread
 from lb_stream.core.config.auto_approve import check_auto_approve
+from lb_stream.core.config.broker_capacities import check_capacities
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.config.windows import check_windows
 from lb_stream.core.model.followed_profile import UNKNOWN
@@ -128,6 +129,7 @@ def resolve_uncached(
     )
     check_windows(balancer)
     check_auto_approve(balancer.auto_approve)
+    check_capacities(balancer.broker_capacities)
     chosen_placement, placement_warnings = _choose_placement(balancer)
     splitting = build_settings(SplittingConfig, given)
     algorithms = _build_algorithms(splitting, given)

@@ -36,6 +36,7 @@ _ONLY_OF_CLUSTERS = dict.fromkeys(
         ("mode", "auto_approve", "max_proposals", "proposal_expires_ms"),
         "a shadow publishes nothing",
     ),
+    "broker_capacities": "all policies see the same brokers",
     "tombstone_delay_ms": "a shadow has no ownership records",
 }
 """Key that a shadow may not set → why."""

@@ -58,6 +58,7 @@ class OperatorState:
     waiting: tuple[WaitingCommand, ...] = ()
     pins: Mapping[str, int] = field(default_factory=dict)  # bundle → end of its pin, ms
     rejections: tuple[RejectedProposal, ...] = ()
+    capacities: tuple[str, ...] = ()  # rules in the form of `broker_capacities`; later ones win
 
     def rejected(self, moves: bool) -> dict[str, int]:
         """Map bundles with a rejection to its end, ms. `moves`: of a move; else of a split."""

@@ -20,6 +20,7 @@ from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.differing_settings import update_differing
+from lb_stream.core.observing.given_capacities import with_given_capacities
 from lb_stream.core.observing.gone import clear_gone_bundles
 from lb_stream.core.observing.known_bundles import add_unassigned_bundles
 from lb_stream.core.observing.liveness import Liveness, judge_liveness
@@ -67,6 +68,8 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
     view = _with_weights(view, config.balancer.weights)
     commands = apply_state_commands(responder, view, inbox.commands, config)
     forget_ended(responder, view)
+    given = (*config.balancer.broker_capacities, *responder.operator_state.capacities)
+    view = with_given_capacities(view, given)
     # The known bundles, and facts about brokers from heartbeats.
     wanted = bool(inbox.commands) or config.balancer.assign_unowned == "eager"
     known = apply_operator_state(view, responder.operator_state, wanted)
