@@ -72,12 +72,16 @@ class SimulatedReporter:
         """Note the names of the model's bundles, after a split has added some."""
         self._names = pa.array(self.model.names, pa.string())
 
-    def remember(self, t_s: float) -> None:
-        """Keep the measurements of a tick for brokers that may report them later."""
-        if not self.stale:
+    def remember(self, t_s: float, brokers: Iterable[int] | None = None) -> None:
+        """Keep the measurements of a tick for brokers that may report them later.
+
+        `brokers`: only for these, which come up between ticks.
+        """
+        wanted = sorted(self.stale if brokers is None else self.stale.intersection(brokers))
+        if not wanted:
             return
         measured = self.model.measure(t_s)
-        for broker in sorted(self.stale):
+        for broker in wanted:
             rows = np.flatnonzero(self.model.owner == broker)
             self._past.setdefault(broker, []).append(
                 _PastMeasurements(t_s, rows, measured.loads[:, rows], measured)

@@ -6,10 +6,8 @@ Events are discrete and ordered by time, those of one time by `Phase` (docs/simu
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from functools import partial
 
 import numpy as np
@@ -30,7 +28,9 @@ from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.resolve import resolve
 from lb_stream.sim.measures.trace import TraceLine
 from lb_stream.sim.scenario.bundle_tree import SPLIT_ALGORITHMS
+from lb_stream.sim.scenario.rollout_state import TOLERANCE_S, RolloutState
 from lb_stream.sim.scenario.scenario import Event, Format, Scenario
+from lb_stream.sim.simulation.calendar import Calendar, Phase
 from lb_stream.sim.simulation.commands import (
     build_drain_command,
     build_first_commands,
@@ -38,19 +38,10 @@ from lb_stream.sim.simulation.commands import (
 )
 from lb_stream.sim.simulation.policy import Policy
 from lb_stream.sim.simulation.reports import Mailbox, SimulatedReporter, at_ms
+from lb_stream.sim.simulation.rollout import RolloutOperator, RolloutStep
 from lb_stream.sim.simulation.splits import SplittableModel
 
 OnProgress = Callable[[float], None]
-
-
-class Phase(IntEnum):
-    """The order of events that happen at the same time."""
-
-    EVENT = 0
-    EFFECT = 1
-    REPORT = 2
-    ARRIVAL = 3
-    ROUND = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,25 +129,33 @@ class Simulation:
         self.commands += [
             Received.from_command(command, at_ms(0.0)) for command in self.extra_commands
         ]
-        self.now_s = 0.0
-        self._calendar: list[tuple[float, int, int, Callable[[], None]]] = []
-        self._number = self._added = 0
-        self._rounds_at: set[float] = set()
+        self.calendar, self._added = Calendar(), 0
+        self.rollout = RolloutState(scenario.rollout)
+        self.operator = (
+            None
+            if scenario.rollout is None
+            else RolloutOperator(self.model, scenario.rollout, self.rollout)
+        )
+        self._restarts = 0
+        self._announced: dict[int, float] = {}  # broker that came up between ticks → when
         self._changed: set[int] = set()  # brokers whose bundles have changed at this time
 
         for number, event in enumerate(scenario.events):
-            self._schedule(event.t_s, Phase.EVENT, partial(self._apply_event, event, number))
+            self.calendar.add(event.t_s, Phase.EVENT, partial(self._apply_event, event, number))
         for tick in range(scenario.ticks):
-            self._schedule(tick * scenario.tick_s, Phase.REPORT, self._tick)
-            self._schedule_round(tick * scenario.tick_s + scenario.report_delay_s)
+            self.calendar.add(tick * scenario.tick_s, Phase.REPORT, self._tick)
+            self._add_round(tick * scenario.tick_s + scenario.report_delay_s)
+
+    @property
+    def now_s(self) -> float:
+        """Return the time of what happens now."""
+        return self.calendar.now_s
 
     def run(self, until_s: float, on_progress: OnProgress) -> None:
         """Run until `until_s`, included."""
         tick_s, ticks = self.scenario.tick_s, self.scenario.ticks
         over = int(self.now_s / tick_s)
-        while self._calendar and self._calendar[0][0] <= until_s:
-            self.now_s, _, _, act = heapq.heappop(self._calendar)
-            act()
+        while self.calendar.run_next(until_s):
             if (now_over := int(self.now_s / tick_s)) > over:
                 over = now_over
                 on_progress(over / ticks)
@@ -164,41 +163,40 @@ class Simulation:
     def add(self, event: Event) -> None:
         """Add an event that the scenario doesn't have, now or later."""
         self._added += 1
-        self._schedule(
+        self.calendar.add(
             event.t_s,
             Phase.EVENT,
             partial(self._apply_event, event, len(self.scenario.events) + self._added),
         )
 
-    def _schedule(self, t_s: float, phase: Phase, do: Callable[[], None]) -> None:
-        """Put an action into the calendar. Times are rounded to microseconds."""
-        heapq.heappush(self._calendar, (round(t_s, 6), phase, self._number, do))
-        self._number += 1
-
-    def _schedule_round(self, t_s: float) -> None:
+    def _add_round(self, t_s: float) -> None:
         """Have the balancer decide at `t_s`, once."""
-        if (t_s := round(t_s, 6)) not in self._rounds_at:
-            self._rounds_at.add(t_s)
-            self._schedule(t_s, Phase.ROUND, self._round)
+        self.calendar.add_round(t_s, self._round)
 
     # --- events ---
 
     def _apply_event(self, event: Event, number: int) -> None:
         name = self.scenario.brokers.names[event.broker]
-        if event.kind in ("crash", "leave"):
+        if event.kind == "crash":
             self.model.take_down(event.broker)
-            if event.kind == "leave":
-                self._schedule(
-                    self._arrival_s,
-                    Phase.ARRIVAL,
-                    lambda: self.mailbox.add_events("goodbye", [name], self.now_s),
-                )
+        elif event.kind == "leave":
+            self._leave(event.broker)
         elif event.kind == "up":
             self.model.bring_up(event.broker, self.now_s)
         elif event.kind == "slow":
             self.model.factor[event.broker] = event.factor
         else:
             self.commands.append(build_drain_command(event, name, number))
+
+    def _leave(self, broker: int) -> None:
+        """Take a broker down, with a goodbye."""
+        name = self.scenario.brokers.names[broker]
+        self.model.take_down(broker)
+        self.calendar.add(
+            self._arrival_s,
+            Phase.ARRIVAL,
+            lambda: self.mailbox.add_events("goodbye", [name], self.now_s),
+        )
 
     @property
     def _arrival_s(self) -> float:
@@ -212,16 +210,13 @@ class Simulation:
         scenario, t_s = self.scenario, self.now_s
         self.reporter.remember(t_s)
         up = [row for row, is_up in enumerate(self.model.up.tolist()) if is_up]
-        since = self.model.up_since_s
         due = [
-            row
-            for row in up
-            if t_s == 0.0 or self._is_due(row, t_s) or t_s - scenario.tick_s < since[row] <= t_s
+            row for row in up if t_s == 0.0 or self._is_due(row, t_s) or self._has_come_up(row, t_s)
         ]
         # Reports first: a heartbeat counts only after the broker's first report.
         self._report(due)
         names = [scenario.brokers.names[row] for row in up]
-        self._schedule(
+        self.calendar.add(
             self._arrival_s,
             Phase.ARRIVAL,
             lambda: self.mailbox.add_events("heartbeat", names, self.now_s),
@@ -231,6 +226,12 @@ class Simulation:
         interval_s = self.scenario.report_interval_s
         over = (t_s - self.scenario.brokers.report_phase_s[broker]) % interval_s
         return bool(min(over, interval_s - over) < 1e-6)
+
+    def _has_come_up(self, broker: int, t_s: float) -> bool:
+        """Return whether the broker has come up since the last tick, and not reported since."""
+        since_s = float(self.model.up_since_s[broker])
+        is_new = t_s - self.scenario.tick_s < since_s <= t_s
+        return is_new and self._announced.get(broker) != since_s
 
     def _report(self, brokers: Sequence[int]) -> None:
         """Send reports of these brokers; they arrive later."""
@@ -242,7 +243,7 @@ class Simulation:
             if (delay_s := self._find_fault("stale_reports", row)) is not None
         }
         made = self.reporter.make(brokers, self.now_s, stale)
-        self._schedule(
+        self.calendar.add(
             self._arrival_s, Phase.ARRIVAL, lambda: self.mailbox.add_reports(made, self.now_s)
         )
 
@@ -263,6 +264,9 @@ class Simulation:
         """Have the balancer read what has arrived, and decide."""
         self.rounds += 1
         now_ms = at_ms(self.now_s)
+        if self.operator is not None:
+            for step in self.operator.act(self.now_s):
+                self._carry_out_step(step)
         made = self.balancer.decide(
             self.mailbox.take(), Inbox(acks=tuple(self.acks), commands=tuple(self.commands)), now_ms
         )
@@ -272,6 +276,54 @@ class Simulation:
             self.seen.note_record(record.bundle, record, now_ms)
         for decision in made.decisions:
             self._send(decision)
+
+    # --- the rollout ---
+
+    def _carry_out_step(self, step: RolloutStep) -> None:
+        """Do what the operator of a rollout does about a broker."""
+        broker, t_s = step.broker, self.now_s
+        name = self.scenario.brokers.names[broker]
+        if step.kind != "restart":
+            self._added += 1
+            number = len(self.scenario.events) + self._added
+            self.commands.append(build_drain_command(Event(t_s, broker, step.kind), name, number))
+            return
+        self._restarts += 1
+        identity = f"rollout:{self._restarts}"
+        line = {"t": t_s, "event": "decision", "id": identity, "kind": "restart", "broker": name}
+        self.lines.append(line)
+        if self.model.up[broker] and self._find_fault("lost_decisions", broker) is None:
+            self.calendar.add(
+                t_s + self.scenario.move.release_s,
+                Phase.EFFECT,
+                lambda: self._restart(broker, identity, t_s),
+            )
+
+    def _restart(self, broker: int, identity: str, sent_s: float) -> None:
+        """Have a broker stop, and come back later; or refuse it."""
+        model, t_s = self.model, self.now_s
+        if not model.up[broker] or model.up_since_s[broker] > sent_s:
+            return
+        if self.rollout.refusal(broker, t_s, model.up) is not None:
+            return
+        name = self.scenario.brokers.names[broker]
+        line = {"t": t_s, "event": "stopped", "broker": name, "decision": identity}
+        self.lines.append(line)
+        self._leave(broker)
+        back = self.rollout.stop(broker, t_s)
+        self.calendar.add(back.t_s, Phase.EVENT, lambda: self._come_back(broker))
+
+    def _come_back(self, broker: int) -> None:
+        """Bring a restarted broker up, and have it report; with the tick, if it is one."""
+        t_s, tick_s = self.now_s, self.scenario.tick_s
+        self.model.bring_up(broker, t_s)
+        if min(t_s % tick_s, tick_s - t_s % tick_s) < TOLERANCE_S or t_s >= self.scenario.end_s:
+            return
+        self._announced[broker] = t_s
+        self.reporter.remember(t_s, [broker])
+        self.calendar.add(t_s, Phase.REPORT, lambda: self._report([broker]))
+
+    # --- decisions ---
 
     def _send(self, decision: Decision) -> None:
         sent_s, traced = self.now_s, self._trace_of(decision)
@@ -289,7 +341,7 @@ class Simulation:
         ):
             return
         self.seen.note_epoch(decision)
-        self._schedule(
+        self.calendar.add(
             sent_s + self._delay_s(decision),
             Phase.EFFECT,
             lambda: self._carry_out(broker, decision, sent_s),
@@ -351,7 +403,7 @@ class Simulation:
         ack = acknowledgement(
             decision, verdict.action if done else "refuse", verdict.reason, at_ms(self.now_s)
         )
-        self._schedule(self._arrival_s, Phase.ARRIVAL, lambda: self._acknowledged(name, ack))
+        self.calendar.add(self._arrival_s, Phase.ARRIVAL, lambda: self._acknowledged(name, ack))
         if done:
             self._report_soon(broker)
 
@@ -384,9 +436,9 @@ class Simulation:
     def _report_soon(self, broker: int) -> None:
         """Have a broker report once for all its changes at this time; then the balancer decides."""
         if not self._changed:
-            self._schedule(self.now_s, Phase.REPORT, self._report_changes)
+            self.calendar.add(self.now_s, Phase.REPORT, self._report_changes)
         self._changed.add(broker)
-        self._schedule_round(self._arrival_s)
+        self._add_round(self._arrival_s)
 
     def _report_changes(self) -> None:
         brokers, self._changed = sorted(self._changed), set()
