@@ -250,12 +250,14 @@ def _show(details: dict[str, Any]) -> None:
         emit_rich(
             "", table(("s", "what happens"), [cells[1:] for cells in sorted(happens)], right=("s",))
         )
-    names = ("t_s", "max_usage", "mean", "bound", "orphaned")
+    usages = {"max_usage": "busiest", "mean": "mean", "bound": "bound"}
+    if details["unmoved"][0]["finest"] is not None:
+        usages["finest"] = "with splits"
     unmoved = [
-        (f"{row['t_s']:g}", *(f"{row[name]:.2f}" for name in names[1:4]), row["orphaned"])
+        (f"{row['t_s']:g}", *(f"{row[name]:.2f}" for name in usages), row["orphaned"])
         for row in details["unmoved"]
     ]
-    over_time = ("s", "busiest", "mean", "bound", "bundles without owner")
+    over_time = ("s", *usages.values(), "bundles without owner")
     emit_rich("", "If nothing is moved:", table(over_time, unmoved, right=over_time))
 
 

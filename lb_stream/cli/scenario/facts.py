@@ -103,6 +103,7 @@ class ScenarioFacts:
                     "max_usage": float(series.max_usage[tick]),
                     "mean": float(series.available_mean[tick]),
                     "bound": float(series.bound[tick]),
+                    "finest": None if self.finest is None else float(self.finest[tick]),
                     "orphaned": int(series.orphaned[tick]),
                 }
                 for tick in sorted({0, *self.scenario_ticks(), last})
@@ -117,6 +118,11 @@ class ScenarioFacts:
                 for fault in self.scenario.faults
             ],
         }
+
+    @property
+    def finest(self) -> Floats | None:
+        """Return the bound if bundles were divided into their topics; None: they can't be split."""
+        return None if self.scenario.topics is None else self.series.finest
 
     def scenario_ticks(self) -> list[int]:
         """Return the ticks at which judging begins and the disturbance should be over."""

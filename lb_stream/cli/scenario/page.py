@@ -26,6 +26,8 @@ def page(facts: ScenarioFacts) -> str:
         "mean, drained brokers left out": series.available_mean.tolist(),
         "bound": series.bound.tolist(),
     }
+    if facts.finest is not None:
+        lines["bound with splits"] = facts.finest.tolist()
     marks: dict[str, list[tuple[int, str, str]]] = {}
     for event in given.events:
         text = f"{event.t_s:g} s: {facts.event(event)}"
@@ -51,6 +53,8 @@ def page(facts: ScenarioFacts) -> str:
         (f"{series.max_usage[0]:.2f}", "usage of the busiest broker at the start"),
         (f"{series.bound[0]:.2f}", "its bound: no allowed assignment does with less"),
     ]
+    if facts.finest is not None:
+        figures.append((f"{facts.finest[0]:.2f}", "its bound with any splits"))
     more = (
         f'<p class="soft">The {MOST_BARS} busiest of {len(rows)} brokers.</p>'
         if len(rows) > MOST_BARS

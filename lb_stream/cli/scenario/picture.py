@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 TITLE_WIDTH = 130
 BOUND = "bound: no allowed assignment to brokers that are not drained does with less"
+FINEST = "the same with any splits"
 MOST_NAMES = 40
 """Brokers that have room for their names."""
 _COLOURS = {
     "max_usage": "#d1540a",
     "mean": "#0b6fb8",
     "bound": "#1c2430",
+    "finest": "#2e7d4f",
     "event": "#c23b3b",
     "fault": "#b7791f",
 }
@@ -57,6 +59,9 @@ def _over_time(axes: Axes, facts: ScenarioFacts) -> None:
         linewidth=1.6,
     )
     axes.plot(minutes, series.bound, color=_COLOURS["bound"], label=BOUND, linestyle="--")
+    if facts.finest is not None:
+        colour = _COLOURS["finest"]
+        axes.plot(minutes, facts.finest, color=colour, label=FINEST, linestyle=":", linewidth=1.8)
     top = 1.3 * max(
         float(series.max_usage.max()), float(series.bound.max()), 1e-9
     )  # events have their names above the lines

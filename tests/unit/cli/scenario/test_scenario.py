@@ -217,7 +217,7 @@ def test_what_reports_hide_is_shown(tmp_path: Path) -> None:
         "background=[{brokers=['broker-0002:8080'], cpu=0.3}]",
         "limits=[{brokers=1}, {brokers=2, stated_times=0.1}]",
         "split.detailed_bundles=0",
-        "rollout.order='given'",
+        "rollout={order='given', t_s=300.0}",
         "noise.cpu=0.0",
     )
     sets = [part for key in several for part in ("--set", key)]
@@ -232,7 +232,7 @@ def test_what_reports_hide_is_shown(tmp_path: Path) -> None:
         "brokers_with_background": 1,
         "topics": len(given.topics),
     }
-    assert shown["events"][0]["t_s"] == 600.0
+    assert shown["events"][0]["t_s"] == 300.0
     assert shown["events"][0]["what"].startswith("rollout: restart of 3 brokers, 60 s each")
     background = {row["broker"]: row["background"] for row in shown["at_start"]}
     assert background == {
@@ -240,6 +240,8 @@ def test_what_reports_hide_is_shown(tmp_path: Path) -> None:
         "broker-0002:8080": 0.3,
         "broker-0003:8080": 0.0,
     }
+    busy = next(row for row in shown["at_start"] if row["background"])
+    assert busy["usage"] == pytest.approx(busy["cpu"])
     people = scenario("show", "mine", cwd=tmp_path).out
     assert "cpu of no bundle" in people
     assert "cpu of no bundle" not in scenario("show", SCENARIOS / "drain", cwd=tmp_path).out
@@ -249,6 +251,22 @@ def test_what_reports_hide_is_shown(tmp_path: Path) -> None:
     page = (tmp_path / "mine.html").read_text()
     assert "rollout: restart of 3 brokers" in page
     assert "30% of its cpu taken" in page
+
+
+def test_the_bound_with_splits_is_shown_where_bundles_can_be_split(tmp_path: Path) -> None:
+    for family, ratio in (("huge_splittable", 1 / 1.8), ("hot_topic", 0.97)):
+        sets = ("--set", "ticks=60", "--set", "load.jitter=0.0")
+        assert scenario("new", "--family", family, *sets, family, cwd=tmp_path).code == 0
+        (shown,) = scenario(
+            "show", family, "--json", "--html", f"{family}.html", cwd=tmp_path
+        ).objects
+        first = shown["unmoved"][0]
+        assert first["finest"] / first["bound"] == pytest.approx(ratio, rel=0.03)
+        assert "with splits" in scenario("show", family, cwd=tmp_path).out
+        assert "bound with splits" in (tmp_path / f"{family}.html").read_text()
+    (shown,) = scenario("show", SCENARIOS / "drain", "--json", cwd=tmp_path).objects
+    assert shown["unmoved"][0]["finest"] is None
+    assert "with splits" not in scenario("show", SCENARIOS / "drain", cwd=tmp_path).out
 
 
 def test_many_brokers_are_cut_short(tmp_path: Path) -> None:
