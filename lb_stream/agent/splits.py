@@ -38,7 +38,8 @@ class SplitWatch:
     @staticmethod
     def for_cluster(config: ClusterConfig) -> Callable[[], SplitWatch] | None:
         """Return a maker of watches for a cluster's brokers; None: its leader looks instead."""
-        if config.balancer.load_manager != "extensible" or not config.splitting.split_enabled:
+        splits = config.splitting.split_enabled and not config.leaves_splits_to_plan
+        if config.balancer.load_manager != "extensible" or not splits:
             return None
         return lambda: SplitWatch(config.splitting, config.split_algorithms)
 

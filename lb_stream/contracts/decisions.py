@@ -88,6 +88,26 @@ class Explain(OwnRecord):
     plan_fewest: int | None = Field(
         None, description="a lower bound of the number of moves", exclude_if=_is_none
     )
+    plan: str | None = Field(
+        None,
+        description="id of the plan with splits that this decision belongs to: <cluster>:<seq> of "
+        "the round that made it",
+        exclude_if=_is_none,
+    )
+    plan_max_before: float | None = Field(
+        None, description="max usage when that plan was made", exclude_if=_is_none
+    )
+    plan_max_unsplit: float | None = Field(
+        None,
+        description="max usage expected after the best moves without its splits",
+        exclude_if=_is_none,
+    )
+    plan_max_split: float | None = Field(
+        None, description="max usage expected after its splits alone", exclude_if=_is_none
+    )
+    plan_max_after: float | None = Field(
+        None, description="max usage expected after its splits and moves", exclude_if=_is_none
+    )
     source_usage: float | None = Field(
         None, description="usage of the source when the move was approved", exclude_if=_is_none
     )

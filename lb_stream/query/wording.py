@@ -53,6 +53,10 @@ DECISION_FIGURES = {
     "client_seconds": DecisionFigure("Cost to clients", "client-seconds"),
     "plan_moves": DecisionFigure("Moves of the plan", ""),
     "plan_fewest": DecisionFigure("Fewest moves possible", ""),
+    "plan_max_before": DecisionFigure("Max usage before the plan", "ratio"),
+    "plan_max_unsplit": DecisionFigure("Max usage expected without its splits", "ratio"),
+    "plan_max_split": DecisionFigure("Max usage expected after its splits alone", "ratio"),
+    "plan_max_after": DecisionFigure("Max usage expected after its moves", "ratio"),
 }
 """Figure of `explain` → how screens show it."""
 

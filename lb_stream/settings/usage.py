@@ -18,6 +18,7 @@ from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.placement import extensible_placement
 from lb_stream.core.shedding.base import traits_of
 from lb_stream.core.splitting import SplittingConfig, split_algorithm
+from lb_stream.core.splitting.manual import FLOW
 from lb_stream.settings.names import REGISTRIES
 
 EVERY_CLUSTER = "every cluster"
@@ -55,19 +56,35 @@ _MERGES = Condition(
     "every cluster with merge_advice_enabled", lambda config: config.splitting.merge_advice_enabled
 )
 _LIMITS = Condition(
-    "every cluster with split_enabled or merge_advice_enabled, and the simple manager without",
-    lambda config: _SPLITS.holds(config) or _MERGES.holds(config),
+    "every cluster with split_enabled (but, unless split_by_limits is always, no cluster whose "
+    "shedder plans splits) or merge_advice_enabled, and the simple manager without",
+    lambda config: (
+        (_SPLITS.holds(config) and not config.leaves_splits_to_plan) or _MERGES.holds(config)
+    ),
+)
+_PLANNED_SPLITS = Condition(
+    "every cluster with split_enabled whose shedder plans splits",
+    lambda config: config.splitting.split_enabled and config.plans_splits,
 )
 _APPROVE = Condition(
     "every cluster whose mode is approve", lambda config: config.balancer.mode == "approve"
 )
 _CHILDREN = Condition(
-    "the modular and the simple manager with split_enabled",
-    lambda config: config.splitting.split_enabled and config.balancer.load_manager != "extensible",
+    "the modular and the simple manager with split_enabled, unless the shedder plans splits",
+    lambda config: (
+        config.splitting.split_enabled
+        and config.balancer.load_manager != "extensible"
+        and not config.plans_splits
+    ),
 )
-_SPLITS_OF_AGENTS = Condition(
+_EXTENSIBLE_SPLITS = Condition(
     "the extensible manager with split_enabled",
     lambda config: config.splitting.split_enabled and config.balancer.load_manager == "extensible",
+)
+_SPLITS_OF_AGENTS = Condition(
+    "the extensible manager with split_enabled; with a shedder that plans splits only if "
+    "split_by_limits is always",
+    lambda config: _EXTENSIBLE_SPLITS.holds(config) and not config.leaves_splits_to_plan,
 )
 
 
@@ -131,11 +148,18 @@ CONDITIONS = {
     "split_interval_ms": _SPLITS_OF_AGENTS,
     "max_splits_per_cycle": _SPLITS_OF_AGENTS,
     "split_hit_count": _SPLITS_OF_AGENTS,
-    "split_namespace_match": _SPLITS_OF_AGENTS,
-    "split_at_several_boundaries": _agents("flow_or_qps_equally_divide"),
-    "flow_difference_percent": _agents("flow_or_qps_equally_divide"),
-    "flow_duplicate_hash": _agents("flow_or_qps_equally_divide"),
-    "hex_midpoint": _agents("topic_count_equally_divide", "flow_or_qps_equally_divide"),
+    "split_namespace_match": _EXTENSIBLE_SPLITS,
+    "split_by_limits": _PLANNED_SPLITS,
+    "split_at_several_boundaries": Condition(
+        f"{_agents(FLOW).reader}; the extensible manager with a shedder that plans splits",
+        lambda config: (
+            _agents(FLOW).holds(config)
+            or (_EXTENSIBLE_SPLITS.holds(config) and config.plans_splits)
+        ),
+    ),
+    "flow_difference_percent": _agents(FLOW),
+    "flow_duplicate_hash": _agents(FLOW),
+    "hex_midpoint": _agents("topic_count_equally_divide", FLOW),
 }
 """Key of the balancer or of splitting that not every cluster reads → who does."""
 

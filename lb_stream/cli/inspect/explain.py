@@ -211,6 +211,20 @@ def _plan_facts(explain: Row) -> Iterator[tuple[str, str]]:
         yield "gain", f"{figure(explain['gain'], explain.get('unit'))} off its source"
     if explain.get("plan_moves") is not None:
         yield "plan", f"{explain['plan_moves']} moves, {explain['plan_fewest']} at least are needed"
+    if explain.get("plan") is not None:
+        yield "with splits", _describe_expectation(explain)
+
+
+def _describe_expectation(explain: Row) -> str:
+    """Describe what the plan with splits that a decision belongs to is expected to reach."""
+    before, unsplit, split, after = (
+        figure(explain[f"plan_max_{moment}"], "ratio")
+        for moment in ("before", "unsplit", "split", "after")
+    )
+    return (
+        f"plan {explain['plan']}: max usage {before}, {split} after its splits alone, {after} after "
+        f"its moves; {unsplit} after the best moves without splits"
+    )
 
 
 def _describe_outcome(row: Row) -> str:

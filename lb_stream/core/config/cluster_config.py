@@ -10,7 +10,7 @@ from lb_stream.contracts.keys import KeyModel
 from lb_stream.core.averages import FoldConfig
 from lb_stream.core.model.registry import Strategy
 from lb_stream.core.placement.base import Placement
-from lb_stream.core.shedding.base import Shedder
+from lb_stream.core.shedding.base import Shedder, traits_of
 from lb_stream.core.splitting import Algorithms, SplittingConfig
 
 
@@ -26,6 +26,17 @@ class ClusterConfig:
     splitting: SplittingConfig
     split_algorithms: Algorithms
     namespaces: Mapping[str, NamespaceConfig] = field(default_factory=dict)  # with own settings
+
+    @property
+    def plans_splits(self) -> bool:
+        """Return whether the shedder itself proposes the splits that an even load needs."""
+        plans = traits_of(self.shedder).plans_splits
+        return self.balancer.shedding_enabled and plans(self.shedder_config)
+
+    @property
+    def leaves_splits_to_plan(self) -> bool:
+        """Return whether limits such as `bundle_max_topics` split no bundle, as a plan does."""
+        return self.splitting.split_by_limits == "unless_planned" and self.plans_splits
 
     @property
     def fold(self) -> FoldConfig:

@@ -90,6 +90,29 @@ class LeastMovesConfig(KeyModel):
         600_000, "A bundle that has moved stays for at least this time.", unit="ms", ge=0
     )
 
+    least_moves_splits: bool = key(
+        True,
+        "Whether a plan splits bundles that are larger than an even load. Limits such as "
+        "bundle_max_topics then split none, unless split_by_limits is always.",
+    )
+    least_moves_min_split_gain_ratio: float = key(
+        0.05,
+        "The price of a split, which is for ever: for each bundle that it adds, the max usage "
+        "after the plan's moves must be lower by this part than without the split.",
+        unit="ratio",
+        ge=0,
+    )
+    least_moves_split_grown_ms: int = key(
+        600_000,
+        "How long a bundle must be larger than an even load before a plan splits it, if its "
+        "long-term average is not: it may be a passing peak. Else least_moves_hot_for_ms counts.",
+        unit="ms",
+        ge=0,
+    )
+    least_moves_max_splits_per_hour: int = key(
+        4, "Maximum splits of one namespace that plans make within an hour.", unit="splits", ge=0
+    )
+
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         for low, high in IN_ORDER:

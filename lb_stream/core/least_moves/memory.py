@@ -12,6 +12,7 @@ import numpy as np
 
 from lb_stream.core.model.registry import read_memory, write_memory
 from lb_stream.core.model.view import Floats
+from lb_stream.core.shedding.base import PlanExpectation
 
 KEEP = 0.95
 """Weight of known sums against one new report of every broker."""
@@ -77,6 +78,17 @@ class Host(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class AskedSplit:
+    """A split that a plan has asked for, and what its children are expected to carry."""
+
+    asked_ms: int
+    measured: bool  # the shares are those of topics, as the owner has reported them
+    boundaries: tuple[int, ...]  # ascending; empty: the owner finds them
+    shares: tuple[float, ...]  # of each child, in the order of their ranges
+    demand: tuple[float, ...]  # of the parent by resource
+
+
+@dataclass(frozen=True, slots=True)
 class LeastMovesMemory:
     """The memory of LeastMoves of one cluster. Times are ms since the epoch."""
 
@@ -120,6 +132,17 @@ class LeastMovesMemory:
     unserved_ms: float | None = None
     # Broker → highest limits (in, out: bytes/s, direct memory: bytes) that it states and exceeds.
     refuted: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    # Bundle → since when it has been larger than an even load; later than now: not tried until then.
+    too_large: Mapping[str, int] = field(default_factory=dict)
+    # Parent → the split that was asked for, until its children are known.
+    splits: Mapping[str, AskedSplit] = field(default_factory=dict)
+    # Child of a split that left it nearly all of the load → when that was found.
+    indivisible: Mapping[str, int] = field(default_factory=dict)
+    # (when, namespace) of each split asked for within the hour.
+    split_times: tuple[tuple[int, str], ...] = ()
+    # What the last plan with splits is expected to reach, and when it was made.
+    expected: PlanExpectation | None = None
+    expected_ms: int = 0
 
     @staticmethod
     def read(data: Mapping[str, object]) -> LeastMovesMemory:
@@ -323,6 +346,12 @@ _LEFT_OUT = (
     "between_ms",
     "beyond",
     "refuted",
+    "too_large",
+    "splits",
+    "indivisible",
+    "split_times",
+    "expected",
+    "expected_ms",
 )
 """Fields that rounds don't log while they are unset."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, starmap
@@ -21,6 +21,8 @@ PARTNERS, SWAPPED = 12, 32
 PUSHED, ASKED, PUSHES = 6, 24, 18
 """Pushes are tried for PUSHED of a source's heaviest bundles, with ASKED of the coldest brokers for
 each, and PUSHES in all."""
+NOT_ENOUGH = 1 << 20
+"""Added to a lower bound of moves that don't relieve a source: other pushes are tried first."""
 NO_ROWS: Rows = np.empty(0, np.intp)
 NEARLY = 1.1
 """A plan within this factor of the fewest moves for a source is good enough."""
@@ -179,9 +181,12 @@ class MovePlan:
 
         # Pushes of each of these bundles to each of the coldest brokers, which is then relieved.
         pushes, enough = list[tuple[int, float, int, int]](), np.array([self.acceptable_share])
-        covered = dict[int, Floats]()
+        covered, is_enough = dict[int, Floats](), False
         for bundle, full in after.items():
-            rest = self.fewest(source, rows[~np.isin(rows, [bundle, *stuck])], -self.demand[bundle])
+            rest, relieves = self._needed_without([bundle], source, rows, stuck)
+            is_enough |= relieves
+            if not relieves:
+                rest += NOT_ENOUGH
             for broker in np.argsort(full, kind="stable")[:ASKED].tolist():
                 if full[broker] < np.inf:
                     if broker not in covered:
@@ -190,11 +195,53 @@ class MovePlan:
                         self._moves_needed(enough, broker, covered[broker], self.demand[bundle])[0]
                     )
                     pushes.append((rest + made, float(full[broker]), bundle, broker))
-        tried = [
+        tried: list[tuple[int, Callable[[float], bool]]] = [
             (1 + least, partial(self.push, bundle, source, broker, others.get(broker, NO_ROWS)))
             for least, _, bundle, broker in sorted(pushes)[:PUSHES]
         ]
+        if not is_enough:
+            tried = self._several_pushes(source, rows, stuck, others) + tried
         return [(MOVES_PER_SWAP, lambda most: self.exchange(source, rows, others, most)), *tried]
+
+    def _needed_without(
+        self, bundles: Sequence[int], source: int, rows: Rows, stuck: Sequence[int]
+    ) -> tuple[int, bool]:
+        """Return a lower bound of the moves that relieve a source without these bundles.
+
+        `stuck`: bundles that can't move either. Also returns whether its others are enough.
+        """
+        left = rows[~np.isin(rows, [*bundles, *stuck])]
+        needed = self.fewest(source, left, -self.demand[list(bundles)].sum(axis=0))
+        return needed, needed <= len(left)
+
+    def _several_pushes(
+        self, source: int, rows: Rows, stuck: Sequence[int], others: dict[int, Rows]
+    ) -> list[tuple[int, Callable[[float], bool]]]:
+        """Return attempts to push several bundles that no broker has room for, one by one.
+
+        They are as few as relieve the source: the lightest ones, and the heaviest ones.
+        """
+        found = list[tuple[int, Callable[[float], bool]]]()
+        weight = self.demand[list(stuck)] @ self.per_unit[source]
+        for order in (np.argsort(weight, kind="stable"), np.argsort(-weight, kind="stable")):
+            for count in range(2, len(stuck) + 1):
+                chosen = [stuck[at] for at in order[:count].tolist()]
+                rest, relieves = self._needed_without(chosen, source, rows, stuck)
+                if relieves:
+                    push = partial(self._push_all, chosen, source, others)
+                    found.append((count + rest, push))
+                    break
+        return found
+
+    def _push_all(
+        self, bundles: Sequence[int], source: int, others: dict[int, Rows], most: float
+    ) -> bool:
+        """Push these bundles, each to the broker that is least full with it."""
+        for bundle in bundles:
+            broker = int(self._share_with(bundle, source).argmin())
+            if not self.push(bundle, source, broker, others.get(broker, NO_ROWS), most):
+                return False
+        return True
 
     def push(self, bundle: int, source: int, broker: int, theirs: Rows, most: float) -> bool:
         """Move a large bundle to a broker without room for it, and relieve that broker.

@@ -27,6 +27,12 @@ from lb_stream.core.least_moves.fleet import (
 from lb_stream.core.least_moves.memory import UNSERVED_MS, LeastMovesMemory
 from lb_stream.core.least_moves.payback import Payback
 from lb_stream.core.least_moves.plan import MovePlan
+from lb_stream.core.least_moves.splits import (
+    expect_children,
+    expectation,
+    plan_splits,
+    plans_splits,
+)
 from lb_stream.core.least_moves.targets import compute_even_loads
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
@@ -64,6 +70,11 @@ grace period."""
 Context = ShedContext[LeastMovesConfig, LeastMovesMemory]
 
 
+def _moves_at_once(context: Context) -> Unloads:
+    """Return the moves of a pass on a cluster as it would be, which is not remembered."""
+    return shed_least(context)[0]
+
+
 def observe(
     view: ClusterView, _config: LeastMovesConfig, memory: LeastMovesMemory
 ) -> LeastMovesMemory:
@@ -94,6 +105,7 @@ TRAITS = Traits(
     learn_moves=learn_moves,
     forget_plan=forget_plan,
     paces_itself=True,
+    plans_splits=plans_splits,
     no_wait_settings={"least_moves_hot_for_ms": 0},
 )
 
@@ -108,20 +120,34 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     # Each broker's even load, and its load as a share of that.
     view, config = context.view, context.config
     fleet = build_fleet(view, context.reported, context.memory)
+    fleet = expect_children(fleet, view, context.memory)
     reachable = view.brokers.reachable
-    target = compute_even_loads(view, fleet, context.takers, reachable)
+
+    def even_loads(fleet: Fleet) -> Floats:
+        return compute_even_loads(view, fleet, context.takers, reachable)
+
+    splits = plan_splits(context, fleet, even_loads, _moves_at_once)
+    context = replace(context, memory=splits.memory)
+    target = even_loads(fleet)
     shares = _shares(view, fleet, target)
     peak = shares[0].max(axis=1)
 
-    # The brokers to relieve: hot ones, or else those to fine-tune.
-    hot, sure_share, memory, refusals = _find_hot(context, fleet, peak, target)
     facts = PlanFacts(
         fewest=0,
         usage=np.where(reachable, peak * target, np.nan),
         even=target,
         trigger=config.least_moves_trigger_ratio,
-        unsure=explanations.describe_uncertainty(memory, _broker_names(view, reachable)),
+        unsure=explanations.describe_uncertainty(context.memory, _broker_names(view, reachable)),
+        expected=expectation(view, context.memory),
     )
+
+    # Splits come first: the moves depend on their children.
+    if splits.proposals or splits.awaits:
+        return Unloads((), splits.refusals, facts, splits.proposals), splits.memory
+
+    # The brokers to relieve: hot ones, or else those to fine-tune.
+    hot, sure_share, memory, refusals = _find_hot(context, fleet, peak, target)
+    refusals += splits.refusals
     known = None if hot.any() else confident_loads(view, fleet, peak, memory, config)
     if known is None and not hot.any():
         return Unloads((), tuple(refusals), facts), memory

@@ -65,6 +65,12 @@ class Decides:
         "{average} plus the tolerance",
         "ratio",
     )
+    LARGER_THAN_EVEN = Rule(
+        "larger_than_even",
+        "it alone used {saw} of a broker's scarcest resource, more than {limit}: the even load of "
+        "{average} plus the tolerance",
+        "ratio",
+    )
     LOWER_BOUNDARY = Rule(
         "lower_boundary",
         "a broker's usage was below {limit}, the average of {average} less the threshold; {source} "
@@ -466,6 +472,39 @@ class Refuses:
         "boundary_outside", "the boundaries lie outside of it", place="splitting"
     )
     EMPTY_CHILD = Rule("empty_child", "a boundary is given twice", place="splitting")
+    ONE_TOPIC = Rule(
+        "one_topic",
+        "it is larger than an even load, and one of its topics has nearly all of its load: no "
+        "split would help, and the topic alone sets the max usage",
+        "ratio",
+        place="splitting",
+    )
+    IDLE_SPLIT = Rule(
+        "idle_split",
+        "it is larger than an even load, and came out of a split that left it nearly all of the "
+        "load: probably one topic has it, which no split divides",
+        "ratio",
+        place="splitting",
+    )
+    SPLIT_GAINS_LITTLE = Rule(
+        "split_gains_little",
+        "it is larger than an even load, but its split would lower the max usage by less than a "
+        "split has to",
+        "ratio",
+        place="splitting",
+    )
+    SPLITS_PER_HOUR = Rule(
+        "splits_per_hour",
+        "as many splits of its namespace as allowed were planned within the last hour",
+        "splits",
+        place="splitting",
+    )
+    CHILDREN_AWAITED = Rule(
+        "children_awaited",
+        "moves wait for the children of a split that has just been decided",
+        "ms",
+        place="strategy",
+    )
     VERSION_UNKNOWN = Rule(
         "version_unknown",
         "a broker reports no version, or one that can't be read: the latest version is not known",

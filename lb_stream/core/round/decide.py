@@ -15,6 +15,7 @@ from lb_stream.core.round.assign import assign_unowned, find_too_few_brokers
 from lb_stream.core.round.merge import advise_merges
 from lb_stream.core.round.observe import Inbox, observe
 from lb_stream.core.round.operator_moves import decide_commands, drain, move_queued
+from lb_stream.core.round.planned_splits import split_as_planned
 from lb_stream.core.round.proposing import propose
 from lb_stream.core.round.record import Round, record
 from lb_stream.core.round.settle import settle
@@ -81,8 +82,12 @@ def split(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
 
 
 def shed(state: RoundState) -> None:
-    """Move anti-affinity groups apart, then unload from hot brokers, if a pass is due."""
+    """Move anti-affinity groups apart, then unload from hot brokers, if a pass is due.
+
+    A shedder that plans splits proposes them in its pass.
+    """
     if state.config.balancer.enabled and shedding_is_due(state):
         state.shed = True
         move_groups_apart(state)
         unload_from_hot(state)
+        split_as_planned(state)

@@ -68,9 +68,14 @@ def _propose_splits(state: RoundState, split: Stage) -> RoundState:
 
     Returns the fork of the round on which the shedder runs. Limits count waiting splits, too.
     """
-    # End splits of bundles that have become small enough.
+    # End splits of bundles that have become small enough. Those of a plan wait until they expire.
     book = state.responder.book
-    waiting = [proposal for proposal in book.waiting if not proposal.is_move]
+    planned = state.config.shedder.name
+    waiting = [
+        proposal
+        for proposal in book.waiting
+        if not proposal.is_move and proposal.strategy != planned
+    ]
     small = find_small_enough(state, [proposal.bundle for proposal in waiting])
     for proposal in waiting:
         if proposal.bundle in small:
@@ -270,8 +275,13 @@ def _propose_moves(state: RoundState, fork: RoundState, shed: Stage) -> None:
     state.shed, state.proposed = fork.shed, fork.proposed
     if not fork.shed:
         return
+    # Its splits, each proposed by itself.
+    wanted = [decision for decision in fork.decisions[first:] if decision.kind not in RESHAPES]
+    for decision in fork.decisions[first:]:
+        if decision.kind in RESHAPES:
+            _propose_or_approve(state, [decision])
     # The better plan. The shedder forgets its plan, as none of its moves has been decided.
-    _choose_plan(_Pass.build(state, fork, _group_exchanges(fork, fork.decisions[first:])))
+    _choose_plan(_Pass.build(state, fork, _group_exchanges(fork, wanted)))
     if forget is not None and fork.proposed.proposals and len(state.decisions) == decided:
         state.remember(strategy, forget(before, state.remembered(strategy)))
 

@@ -20,6 +20,7 @@ from lb_stream.core.model.rules import Decides, FilteredBy, Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Ints, Rows, apply_pending_moves
 from lb_stream.core.observing.outcomes import Outcome
 from lb_stream.core.round.limits import MoveAllowance, build_holds
+from lb_stream.core.round.planned_splits import find_splittable, with_expectation
 from lb_stream.core.round.state import Choice, RoundState
 from lb_stream.core.shedding.base import Disruption, ShedContext, Unload, Unloads, traits_of
 
@@ -147,7 +148,7 @@ def _nothing_proposed(state: RoundState, seen: ClusterView) -> list[Refusal]:
     limit = float(usage[alive].mean()) + UNEVEN
     if traits_of(state.config.shedder).paces_itself:
         alive = alive[brokers.sampled[alive]]
-    if state.proposed.proposals or not len(alive):
+    if state.proposed.proposals or state.proposed.splits or not len(alive):
         return []
     highest = int(alive[np.argmax(usage[alive])])
     saw = float(usage[highest])
@@ -167,6 +168,7 @@ _WAITING_RULES = {
         Refuses.NOT_HOT_FOR_LONG,
         Refuses.WITHIN_NOISE,
         Refuses.RESTARTS,
+        Refuses.CHILDREN_AWAITED,
     )
 }
 """Rules by which a shedder waits before it judges the loads."""
@@ -267,6 +269,8 @@ def _shed_context(
         unloaded=state.inputs.unloaded_brokers,
         unloading=tuple(sorted(unloading)),
         disruption=disruption,
+        number=state.memory.seq + 1,
+        splittable=find_splittable(state),
     )
 
 
@@ -413,6 +417,7 @@ def _decide(state: RoundState, proposal: Unload, room: MoveAllowance) -> None:
         plan_moves=None if plan is None else len(state.proposed.proposals),
         plan_fewest=None if plan is None else plan.fewest,
     )
+    explain = with_expectation(explain, None if plan is None else plan.expected)
     state.decide(
         kind,
         proposal.bundle,

@@ -16,11 +16,12 @@ import numpy as np
 from lb_stream.contracts.decisions import Explain
 from lb_stream.contracts.reports import SplitAsk
 from lb_stream.core.model.memory import Pending
-from lb_stream.core.model.names import begins_with_another, parse_bundle
+from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.model.refusals import MOST_SUBJECTS, Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Ints, Rows
 from lb_stream.core.round.limits import MoveAllowance, build_holds
+from lb_stream.core.round.planned_splits import count_bundles, may_split
 from lb_stream.core.round.shed import preselects
 from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.splitting import (
@@ -48,13 +49,15 @@ def split_too_large(state: RoundState) -> None:
     config, view, manager = state.config.splitting, state.view, state.config.balancer.load_manager
     if manager == "extensible" or state.memory.operator_state.paused:
         return
+    if state.config.leaves_splits_to_plan:
+        return
     if manager == "modular" and (
         not config.split_enabled or np.count_nonzero(view.brokers.alive) <= 1
     ):
         return
     # The bundles that are too large, and those of them that can't be split.
     splitting = [pending.bundle for pending in state.memory.pending if pending.kind == "split"]
-    loads, found = find_too_large(view, _may_split(state), splitting, config, manager)
+    loads, found = find_too_large(view, may_split(state), splitting, config, manager)
     found, refusals = _without_overlaps(state, found)
     rule, most_bundles = Refuses.NAMESPACE_MAX_BUNDLES, config.namespace_max_bundles
     refusals += _refused(view, found.full, rule, found.full_bundles, most_bundles)
@@ -92,14 +95,6 @@ def _without_overlaps(state: RoundState, found: TooLarge) -> tuple[TooLarge, lis
     return replace(found, rows=found.rows[~doubtful], reasons=found.reasons[~doubtful]), refusals
 
 
-def _may_split(state: RoundState) -> Bools:
-    """Return the free bundles whose split no operator has rejected."""
-    free = state.free_bundles()
-    rows = state.view.bundles.rows_of(state.memory.operator_state.rejected(moves=False))
-    free[rows[rows >= 0]] = False
-    return free
-
-
 def find_small_enough(state: RoundState, bundles: Sequence[str]) -> frozenset[str]:
     """Return those of the bundles that are not too large now, by this batch's new samples.
 
@@ -130,6 +125,7 @@ def split_as_asked(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> N
         state.config.balancer.load_manager != "extensible"
         or not config.split_enabled
         or state.memory.operator_state.paused
+        or state.config.leaves_splits_to_plan
     ):
         return
     for broker, ask in asks:
@@ -169,7 +165,7 @@ def _decide_asked(
     if state.overlapped.reshaping[row]:
         return refusal(Refuses.OVERLAPS, broker, [ask.bundle])
     # The namespace stays within its maximum of bundles.
-    count = _bundles_of(view, parent.namespace) + sum(
+    count = count_bundles(view, parent.namespace) + sum(
         other.namespace == parent.namespace for other in others
     )
     if count + max(1, len(ask.boundaries)) > config.namespace_max_bundles:
@@ -197,13 +193,6 @@ def _decide_asked(
         division=Division(found.children, found.boundaries, ask.algorithm, False),
     )
     return None
-
-
-def _bundles_of(view: ClusterView, namespace: str) -> int:
-    """Return the number of a namespace's bundles, without those that were split."""
-    mine = view.bundles.rows_of_namespace(namespace)
-    owned = (view.bundles.owner[mine] >= 0) | view.bundles.in_flight[mine]
-    return int(np.count_nonzero(owned | ~begins_with_another(view.bundles.names[mine])))
 
 
 def unload_children(state: RoundState) -> None:
@@ -335,7 +324,11 @@ def _decide(state: RoundState, row: int, reason: int, explain: Explain) -> Refus
     )
     if isinstance(found, SplitRejected):
         return refusal(found.rule, source, [name])
-    unload = config.splitting.unload_split_bundles and _may_leave(state, row, owner)
+    unload = (
+        config.splitting.unload_split_bundles
+        and not state.config.plans_splits  # which moves the children that have to leave
+        and _may_leave(state, row, owner)
+    )
     state.decide(
         "split",
         row,

@@ -69,6 +69,35 @@ class Unload:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitProposal:
+    """A shedder's wish that a bundle is split at its broker. Rows are those of the view.
+
+    `saw`, `limit` and `average` are in the rule's unit.
+    """
+
+    bundle: int
+    source: int
+    algorithm: str
+    boundaries: tuple[int, ...]  # ascending; empty: the owner finds them by the algorithm
+    reason: str  # Pulsar's name of the reason
+    rule: Rule
+    saw: float
+    limit: float
+    average: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanExpectation:
+    """What a plan with splits is expected to reach: max usages, in the rules' unit."""
+
+    plan: str  # its id: cluster and number of the round that made it
+    before: float
+    unsplit: float  # with the best moves, but without its splits
+    split: float  # after its splits alone
+    after: float  # after its moves
+
+
+@dataclass(frozen=True, slots=True)
 class PlanFacts:
     """Facts about a whole pass, from a shedder that plans its moves.
 
@@ -80,6 +109,7 @@ class PlanFacts:
     even: Floats  # the even load of each broker
     trigger: float  # the shedder acts where usage ÷ even load is above this
     unsure: str = ""  # text about figures that are not well known yet, and assumed values
+    expected: PlanExpectation | None = None  # of a plan with splits
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +119,7 @@ class Unloads:
     proposals: tuple[Unload, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     plan: PlanFacts | None = None
+    splits: tuple[SplitProposal, ...] = ()
 
 
 NOTHING = Unloads()
@@ -136,6 +167,17 @@ class Disruption:
         return replace(self, left=self.left - spent)
 
 
+@dataclass(frozen=True, slots=True)
+class Splittable:
+    """The splits that a shedder may propose, by settings, limits and operators' decisions."""
+
+    bundles: Bools  # the bundles that may be split now
+    left: int  # splits that may be decided in this round
+    room: Callable[[int], int]  # bundle → bundles that its namespace may have in addition
+    several: bool  # whether a bundle may be cut at several boundaries at once
+    algorithms: frozenset[str]  # that a split may name
+
+
 Config = TypeVar("Config")
 Remembered = TypeVar("Remembered")
 
@@ -157,6 +199,8 @@ class ShedContext(Generic[Config, Remembered]):
     unloaded: Mapping[str, int]  # broker → when a move out of it was last confirmed, ms
     unloading: tuple[str, ...]  # brokers with pending moves out of them, sorted
     disruption: Disruption  # operators' limits
+    number: int = 0  # of the round
+    splittable: Splittable | None = None  # None: it may propose no splits
 
     @staticmethod
     def build(
@@ -250,6 +294,8 @@ class Traits:
     forget_plan: PlanForgetter | None = None  # None: the memory holds nothing of decisions
     # Memory → smoothed usage of each broker, which placement reads.
     loads: Callable[[Any], Mapping[str, float]] | None = None
+    # Config → whether the shedder itself proposes the splits that an even load needs.
+    plans_splits: Callable[[Any], bool] = lambda _config: False
     # Settings with which the shedder acts in a single pass, without the memory of earlier ones.
     no_wait_settings: Mapping[str, object] = field(default_factory=dict)
 

@@ -29,9 +29,15 @@ class SplittingConfig(KeyModel):
         "Whether bundles that have grown too large are split.",
         pulsar="loadBalancerAutoBundleSplitEnabled",
     )
+    split_by_limits: Literal["unless_planned", "always"] = key(
+        "unless_planned",
+        "Whether limits such as bundle_max_topics split bundles where the shedder itself plans "
+        "splits, as LeastMoves does.",
+    )
     unload_split_bundles: bool = key(
         True,
-        "Whether the children of a split bundle are unloaded.",
+        "Whether the children of a split bundle are unloaded. Where the shedder plans splits it "
+        "moves them itself.",
         pulsar="loadBalancerAutoUnloadSplitBundlesEnabled",
     )
     bundle_max_topics: int = key(

@@ -1,0 +1,584 @@
+"""Splits of a plan: of bundles that are larger than an even load, where that lowers the max usage.
+
+A split is for ever, so it is tried first: the plan is made for the cluster as it would be with the
+children, and compared with the plan without them. See docs/splitting.md "Splits of a plan".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from lb_stream.core.least_moves.capacities import CPU, DIRECT, find_believed, fullness
+from lb_stream.core.least_moves.config import LeastMovesConfig
+from lb_stream.core.least_moves.cpu import FULL
+from lb_stream.core.least_moves.cuts import (
+    MAX_PIECES,
+    MoveEstimate,
+    boundaries_of,
+    find_cuts,
+    sizes_of,
+)
+from lb_stream.core.least_moves.divided import Division, divide
+from lb_stream.core.least_moves.fleet import UNKNOWN_NOISE, Fleet, samples_of
+from lb_stream.core.least_moves.memory import AskedSplit, LeastMovesMemory
+from lb_stream.core.model.names import namespace_of, parse_bundle
+from lb_stream.core.model.refusals import Refusal, refusal
+from lb_stream.core.model.rules import Decides, Refuses, Rule
+from lb_stream.core.model.view import ClusterView, Floats, Ints, Rows
+from lb_stream.core.shedding.base import (
+    PlanExpectation,
+    ShedContext,
+    SplitProposal,
+    Splittable,
+    Unloads,
+    rows_by_broker,
+)
+from lb_stream.core.splitting.perform import SPECIFIED, can_be_cut
+
+AWAITED_MS = 15_000
+"""Moves wait so long for the children of a split that has just been asked for."""
+CHILDREN_KNOWN_MS = 600_000
+"""After this time a split is forgotten whose children have not all been reported with figures."""
+RETRY_MS = 300_000
+"""A bundle whose split would gain too little is tried again after this time."""
+FOLLOWS_MS = 60_000
+"""Moves that are planned within this time after a split belong to the split's plan."""
+HOUR_MS = 3_600_000
+MIN_SAMPLES = 3
+"""A full broker is relieved at once after this number of samples."""
+IDLE = 0.95
+"""A split is idle if one child has this part of the load: its other children relieve no broker."""
+MOST_TRIED, CUTS_TRIED = 4, 2
+"""Bundles whose splits are tried in one pass, the largest first, and cuts that are tried of each,
+those first that seem to cost least."""
+UNEQUAL = 0.01
+"""Usages of a broker that differ by this part are unequal."""
+MOVES_PER_BUNDLE = 2
+"""A cut that adds one bundle more must save more than this number of moves."""
+LESS_GAIN = 0.02
+"""A cut may lower the max usage by this part less than the best one, if it costs less."""
+BLIND = ("topic_count_equally_divide", "range_equally_divide")
+"""Algorithms of splits without topics' shares; the first one that is supported is used."""
+AT_ONCE = {"least_moves_hot_for_ms": 0, "least_moves_min_standard_errors": 0.0}
+"""Settings of a plan on trial, which waits for nothing."""
+REASONS = {CPU: "MsgRate"}
+"""Scarcest resource → Pulsar's name of the reason of a split; of others: Bandwidth."""
+
+Context = ShedContext[LeastMovesConfig, LeastMovesMemory]
+EvenLoadsOf = Callable[[Fleet], Floats]
+"""Demands and capacities → the even load of each broker."""
+MovesOf = Callable[[Context], Unloads]
+"""Context → the moves that a plan makes at once, without waiting to be sure."""
+
+
+class SplitPlan(NamedTuple):
+    """The splits of a plan. With splits, or while their children are awaited, no bundle moves."""
+
+    memory: LeastMovesMemory
+    refusals: tuple[Refusal, ...] = ()
+    proposals: tuple[SplitProposal, ...] = ()
+    awaits: bool = False  # moves wait
+
+
+def plans_splits(config: LeastMovesConfig) -> bool:
+    """Return whether plans split bundles, so that no limit has to."""
+    return config.least_moves_splits
+
+
+def plan_splits(
+    context: Context, fleet: Fleet, even_loads: EvenLoadsOf, moves_of: MovesOf
+) -> SplitPlan:
+    """Return the splits that lower the max usage, after all moves, by more than their price.
+
+    O(bundles) to find out that no bundle is larger than an even load; only then more.
+    """
+    memory = _follow(context, fleet)
+    rules = context.splittable
+    if rules is None or not context.config.least_moves_splits:
+        return SplitPlan(replace(memory, too_large={}) if memory.too_large else memory)
+    awaited = _find_awaited(context.view, memory)
+    if awaited is not None:
+        return SplitPlan(memory, (awaited,), awaits=True)
+    large = _find_too_large(context, fleet, even_loads)
+    if large is None and not memory.too_large:
+        return SplitPlan(memory)
+    memory, due, soon = _wait(context, fleet, memory, large)
+    if large is None or not (len(due) or len(soon)):
+        return SplitPlan(memory)
+    trial = _Trial(context, rules, fleet, large, moves_of, memory)
+    if len(soon) and (held := trial.hold_moves(soon)) is not None:
+        return SplitPlan(memory, (held,), awaits=True)
+    return trial.plan(due)
+
+
+def expect_children(fleet: Fleet, view: ClusterView, memory: LeastMovesMemory) -> Fleet:
+    """Return the fleet with expected demands of children that no report has given figures of."""
+    if not memory.splits:
+        return fleet
+    demand, lasting = fleet.demand.copy(), fleet.lasting.copy()
+    for parent, split in memory.splits.items():
+        rows = _children(view, parent)
+        if len(rows) != len(split.shares):
+            continue
+        new = view.bundles.short_samples[rows] == 0
+        expected = np.outer(split.shares, split.demand)[new]
+        demand[rows[new]], lasting[rows[new]] = expected, expected
+    return replace(fleet, demand=demand, lasting=lasting)
+
+
+def expectation(view: ClusterView, memory: LeastMovesMemory) -> PlanExpectation | None:
+    """Return what the plan with splits is expected to reach to which present moves belong, if any.
+
+    These are moves within FOLLOWS_MS after the split was asked for.
+    """
+    return memory.expected if view.now_ms - memory.expected_ms <= FOLLOWS_MS else None
+
+
+# --- what became of earlier splits ---
+
+
+def _children(view: ClusterView, parent: str) -> Rows:
+    """Return the owned bundles inside of a former bundle's range, in the order of their ranges."""
+    namespace, lower, upper = parse_bundle(parent)
+    rows = view.bundles.rows_of_namespace(namespace)
+    found = []
+    for row, name in zip(
+        range(rows.start, rows.stop), view.bundles.names[rows].to_pylist(), strict=True
+    ):
+        _, low, high = parse_bundle(name)
+        is_inside = lower <= low and high <= upper and name != parent
+        if is_inside and view.bundles.owner[row] >= 0:
+            found.append(row)
+    return np.array(found, np.intp)
+
+
+def _find_awaited(view: ClusterView, memory: LeastMovesMemory) -> Refusal | None:
+    """Return the refusal of moves while the children of a recent split are not known yet."""
+    for parent, split in memory.splits.items():
+        if view.now_ms - split.asked_ms < AWAITED_MS and not len(_children(view, parent)):
+            until_ms = split.asked_ms + AWAITED_MS
+            return refusal(Refuses.CHILDREN_AWAITED, None, [parent], until_ms=until_ms)
+    return None
+
+
+def _follow(context: Context, fleet: Fleet) -> LeastMovesMemory:
+    """Return the memory without splits that have ended; it has the children of idle ones."""
+    view, memory = context.view, context.memory
+    if not (memory.splits or memory.indivisible or memory.split_times):
+        return memory
+    asked, indivisible = dict(memory.splits), dict(memory.indivisible)
+    rows = view.bundles.rows_of(indivisible)
+    gone = [name for name, row in zip(indivisible, rows.tolist(), strict=True) if row < 0]
+    for name in gone:
+        del indivisible[name]
+    for parent, split in memory.splits.items():
+        row = int(view.bundles.rows_of([parent])[0])
+        served = row >= 0 and view.bundles.owner[row] >= 0
+        children = _children(view, parent)
+        refused = served and not view.bundles.in_flight[row] and not len(children)
+        sampled = len(children) > 1 and view.bundles.short_samples[children].min() > 0
+        if sampled and not served:
+            load = fleet.demand[children].max(axis=1, initial=0.0)
+            heaviest = int(np.argmax(load))
+            if not split.measured and load[heaviest] >= IDLE * load.sum():
+                indivisible[view.bundles.name(int(children[heaviest]))] = view.now_ms
+        if refused or (sampled and not served) or view.now_ms - split.asked_ms > CHILDREN_KNOWN_MS:
+            del asked[parent]
+    return replace(
+        memory,
+        splits=asked,
+        indivisible=indivisible,
+        split_times=tuple(
+            (when, name) for when, name in memory.split_times if view.now_ms - when < HOUR_MS
+        ),
+    )
+
+
+# --- bundles that are larger than an even load ---
+
+
+@dataclass(frozen=True, slots=True)
+class _TooLarge:
+    """Bundles that are larger than an even load. Columns have a row for each, the largest first."""
+
+    rows: Rows
+    alone: Floats  # usage of the broker that it loads least, if it were alone there
+    even: Floats  # the even load, if load were sand
+    resource: Rows  # that it uses most of
+
+
+def _find_too_large(context: Context, fleet: Fleet, even_loads: EvenLoadsOf) -> _TooLarge | None:
+    """Find the bundles that alone exceed what an even load would be if bundles were sand.
+
+    None: there is none. O(bundles).
+    """
+    # Bundles that exceed the mean usage of all brokers.
+    reachable = context.view.brokers.reachable
+    if not reachable.any():
+        return None
+    capacity, trigger = fleet.expected[reachable], context.config.least_moves_trigger_ratio
+    most, whole = capacity.max(axis=0), capacity.sum(axis=0)
+    alone = _over(fleet.lasting, most).max(axis=1)
+    mean = _over(fleet.demand.sum(axis=0), whole).max()
+    candidates = np.flatnonzero(alone > trigger * mean)
+    candidates = candidates[context.view.bundles.owner[candidates] >= 0]
+    if not len(candidates):
+        return None
+
+    # Those of them that exceed it at each broker that may take them.
+    even = even_loads(replace(fleet, lasting=np.zeros_like(fleet.lasting)))
+    found = list[tuple[int, float, float, int]]()
+    for row in candidates.tolist():
+        takers = np.zeros(len(reachable), np.bool_)
+        takers[context.takers(row)] = True
+        takers[context.view.bundles.owner[row]] = True
+        at = np.flatnonzero(takers & reachable)
+        usages = _over(fleet.lasting[row], fleet.capacity[at])
+        if not len(at):
+            continue
+        best = int(np.argmin(usages.max(axis=1) / even[at]))
+        usage, target = float(usages[best].max()), float(even[at[best]])
+        if usage > trigger * target:
+            found.append((row, usage, target, int(usages[best].argmax())))
+    if not found:
+        return None
+    found.sort(key=lambda one: (-one[1] / one[2], one[0]))
+    rows, usage_alone, targets, resources = zip(*found, strict=True)
+    return _TooLarge(
+        np.array(rows, np.intp), np.array(usage_alone), np.array(targets), np.array(resources)
+    )
+
+
+def _over(load: Floats, capacity: Floats) -> Floats:
+    """Return load ÷ capacity; 0 without a capacity, as the resource does not count."""
+    shape = np.broadcast_shapes(load.shape, capacity.shape)
+    found: Floats = np.divide(load, capacity, out=np.zeros(shape), where=capacity > 0)
+    return found
+
+
+def _wait(
+    context: Context, fleet: Fleet, memory: LeastMovesMemory, large: _TooLarge | None
+) -> tuple[LeastMovesMemory, Rows, Rows]:
+    """Return the memory with the too large bundles, and two groups of them, as places in `large`.
+
+    The first group has been too large for long enough, by more than noise. The second one soon
+    will have been: it is too large by its long-term averages, too, and so is no passing peak.
+    """
+    now_ms, nobody = context.view.now_ms, np.empty(0, np.intp)
+    if large is None:
+        return replace(memory, too_large={}), nobody, nobody
+    names = [context.view.bundles.name(row) for row in large.rows.tolist()]
+    since = {name: min(memory.too_large.get(name, now_ms), now_ms + RETRY_MS) for name in names}
+    bundles, config = context.reported.bundles, context.config
+    noise = UNKNOWN_NOISE if memory.noise is None else memory.noise
+    samples = np.maximum(bundles.short_samples[large.rows], 1)
+    error = noise / np.sqrt(2.0 * samples - 1.0)
+    limit = config.least_moves_trigger_ratio * large.even
+    sure = large.alone * (1.0 - config.least_moves_min_standard_errors * error) > limit
+
+    # By the long-term average too, or only as it is now.
+    long = bundles.long.take(large.rows)
+    cpu = long.rate + memory.byte_cost * long.throughput
+    columns = np.stack([cpu, long.throughput_in, long.throughput_out, long.throughput_in], axis=1)
+    here = np.arange(len(names)), large.resource
+    columns[:, DIRECT] *= memory.direct_slope
+    usual = columns[here] / np.maximum(fleet.lasting[large.rows][here], 1e-300)
+    lasts = large.alone * usual > limit
+    grown_ms = max(config.least_moves_split_grown_ms, config.least_moves_hot_for_ms)
+    wait_ms = np.where(lasts, config.least_moves_hot_for_ms, grown_ms)
+    waited_ms = now_ms - np.array([since[name] for name in names])
+    soon = lasts & (waited_ms >= 0) & (waited_ms < wait_ms)
+    return (
+        replace(memory, too_large=since),
+        np.flatnonzero(sure & (waited_ms >= wait_ms)),
+        np.flatnonzero(soon),
+    )
+
+
+# --- the trial of splits ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a plan leads to."""
+
+    before: float  # max usage before its moves
+    usage: Floats  # of each broker after them; -inf: it is not reachable
+    moves: int
+
+    @property
+    def after(self) -> float:
+        """Return the max usage after the moves."""
+        return float(self.usage.max(initial=0.0))
+
+    def gain_of(self, other: _Outcome) -> float:
+        """Return by which part another plan lowers the max usage of the brokers that it changes.
+
+        A broker that is as full with either plan does not hide what the other one gains.
+        """
+        mine, theirs = self.usage, other.usage
+        changed = np.isfinite(mine)
+        changed[changed] = np.abs(theirs - mine)[changed] > UNEQUAL * mine[changed]
+        before = float(mine[changed].max(initial=0.0))
+        return (before - float(theirs[changed].max(initial=0.0))) / max(before, 1e-9)
+
+
+class _Option(NamedTuple):
+    """One way to split a bundle."""
+
+    division: Division
+    algorithm: str
+    boundaries: tuple[int, ...]  # empty: the owner finds them
+
+
+@dataclass(slots=True)
+class _Trial:
+    """The trial of splits, by plans for the cluster with the children. Mutable."""
+
+    context: Context
+    rules: Splittable
+    fleet: Fleet
+    large: _TooLarge
+    moves_of: MovesOf
+    memory: LeastMovesMemory
+    divisions: list[Division] = field(default_factory=list)  # that are worth their price
+    splits: list[SplitProposal] = field(default_factory=list)  # the same
+    refusals: list[Refusal] = field(default_factory=list)
+    outcomes: list[_Outcome] = field(default_factory=list)  # without splits, then with each more
+
+    def plan(self, due: Rows) -> SplitPlan:
+        """Return the splits of these bundles (places in `large`) that are worth their price."""
+        for place in due[:MOST_TRIED].tolist():
+            row = int(self.large.rows[place])
+            if not self.rules.bundles[row] or len(self.splits) >= self.rules.left:
+                continue  # it is moving, or its last split has failed
+            refused = self._find_refusal(place) or self._try(place)
+            if refused and self.context.view.brokers.sampled[self._owner(row)]:
+                self.refusals.append(refused)
+        if not self.splits:
+            return SplitPlan(self.memory, tuple(self.refusals))
+        before, now_ms = self.outcomes[0].before, self.context.view.now_ms
+        expected = PlanExpectation(
+            plan=f"{self.context.view.cluster}:{self.context.number}",
+            before=before,
+            unsplit=self.outcomes[0].after,
+            split=before,  # the children are at the same brokers
+            after=self.outcomes[-1].after,
+        )
+        memory = replace(self.memory, expected=expected, expected_ms=now_ms)
+        return SplitPlan(memory, tuple(self.refusals), tuple(self.splits))
+
+    def hold_moves(self, soon: Rows) -> Refusal | None:
+        """Return the refusal of moves while a bundle (place in `soon`) is about to be split.
+
+        They would aim at an even load that the split changes. Full and slowed brokers do not wait.
+        """
+        context, brokers = self.context, self.context.view.brokers
+        full = fullness(brokers, find_believed(brokers, self.memory.refuted)) >= FULL
+        if ((full | self.fleet.slowed) & (samples_of(context.reported) >= MIN_SAMPLES)).any():
+            return None
+        for place in soon.tolist():
+            row = int(self.large.rows[place])
+            if self.rules.bundles[row] and self._find_refusal(place) is None:
+                name, now_ms = context.view.bundles.name(row), context.view.now_ms
+                return self._refuse(
+                    row,
+                    Refuses.NOT_HOT_FOR_LONG,
+                    now_ms - self.memory.too_large[name],
+                    context.config.least_moves_hot_for_ms,
+                )
+        return None
+
+    def _owner(self, row: int) -> int:
+        return int(self.context.view.bundles.owner[row])
+
+    def _find_refusal(self, place: int) -> Refusal | None:
+        """Return why a bundle's split is not even tried; None: it is."""
+        row, view = int(self.large.rows[place]), self.context.view
+        name = view.bundles.name(row)
+        _, shares = _topics_of(view, row)
+        most = 1.0 - self.context.config.least_moves_min_split_gain_ratio
+        largest = float(shares.max(initial=0.0))
+        if view.bundles.topics[row] == 1 or largest > most:
+            saw = largest if len(shares) else 1.0
+            return self._refuse(row, Refuses.ONE_TOPIC, saw, most)
+        if name in self.memory.indivisible:
+            return self._refuse(row, Refuses.IDLE_SPLIT)
+        namespace = namespace_of(name)
+        recent = sum(other == namespace for _, other in self.memory.split_times)
+        limit = self.context.config.least_moves_max_splits_per_hour
+        if recent >= limit:
+            return refusal(
+                Refuses.SPLITS_PER_HOUR,
+                None,
+                [name],
+                saw=[recent],
+                limit=limit,
+                namespace=namespace,
+            )
+        return None if self._room(row) > 0 else self._refuse(row, Refuses.NAMESPACE_MAX_BUNDLES)
+
+    def _room(self, row: int) -> int:
+        """Return how many bundles the namespace may have in addition, after splits so far."""
+        names = self.context.view.bundles
+        namespace = namespace_of(names.name(row))
+        added = (
+            len(division.boundaries)
+            for division in self.divisions
+            if namespace_of(names.name(division.bundle)) == namespace
+        )
+        return self.rules.room(row) - sum(added)
+
+    def _refuse(
+        self, row: int, rule: Rule, saw: float | None = None, limit: float | None = None
+    ) -> Refusal:
+        view = self.context.view
+        seen = [] if saw is None else [saw]
+        source = view.brokers.names[self._owner(row)]
+        return refusal(rule, source, [view.bundles.name(row)], saw=seen, limit=limit)
+
+    def _try(self, place: int) -> Refusal | None:
+        """Plan the best split of a bundle, or return the refusal if none is worth its price."""
+        row, now_ms = int(self.large.rows[place]), self.context.view.now_ms
+        name, source = self.context.view.bundles.name(row), self._owner(row)
+        if not self.outcomes:
+            self.outcomes.append(self._outcome([]))
+        price = self.context.config.least_moves_min_split_gain_ratio
+        tried = list[tuple[float, int, _Option, _Outcome]]()
+        highest = 0.0
+        for option in self._options(place):
+            outcome = self._outcome([*self.divisions, option.division])
+            gain, added = self.outcomes[-1].gain_of(outcome), len(option.division.boundaries)
+            highest = max(highest, gain)
+            if gain >= price * added:
+                cost = outcome.moves + MOVES_PER_BUNDLE * added
+                tried.append((gain, cost, option, outcome))
+        if not tried:
+            retry = {name: now_ms + RETRY_MS}
+            self.memory = replace(self.memory, too_large={**self.memory.too_large, **retry})
+            return self._refuse(row, Refuses.SPLIT_GAINS_LITTLE, highest, price)
+        most = max(gain for gain, *_ in tried)
+        enough = [entry for entry in tried if entry[0] >= most - LESS_GAIN]
+        _, _, option, outcome = min(enough, key=lambda entry: (entry[1], -entry[0]))
+        self.outcomes.append(outcome)
+        self.divisions.append(option.division)
+        resource = int(self.large.resource[place])
+        self.splits.append(
+            SplitProposal(
+                row,
+                source,
+                option.algorithm,
+                option.boundaries,
+                REASONS.get(resource, "Bandwidth"),
+                Decides.LARGER_THAN_EVEN,
+                saw=float(self.large.alone[place]),
+                limit=self.context.config.least_moves_trigger_ratio * float(self.large.even[place]),
+                average=float(self.large.even[place]),
+            )
+        )
+        self._remember(name, source, option, self.fleet.demand[row])
+        return None
+
+    def _remember(self, name: str, source: int, option: _Option, demand: Floats) -> None:
+        """Remember a split that is asked for; its broker has been hot for as long as it was large."""
+        memory, now_ms = self.memory, self.context.view.now_ms
+        asked = AskedSplit(
+            now_ms,
+            option.algorithm == SPECIFIED,
+            option.boundaries,
+            option.division.shares,
+            tuple(demand.tolist()),
+        )
+        broker = self.context.view.brokers.names[source]
+        since = min(memory.too_large[name], memory.hot.get(broker, now_ms))
+        self.memory = replace(
+            memory,
+            too_large={other: when for other, when in memory.too_large.items() if other != name},
+            splits={**memory.splits, name: asked},
+            split_times=(*memory.split_times, (now_ms, namespace_of(name))),
+            hot={**memory.hot, broker: since},
+        )
+
+    def _options(self, place: int) -> list[_Option]:
+        """Return the ways to split a bundle, those first that seem to cost least.
+
+        They go by its topics' shares; if these are not known, the bundle is halved.
+        """
+        row, view = int(self.large.rows[place]), self.context.view
+        _, lower, upper = parse_bundle(view.bundles.name(row))
+        hashes, shares = _topics_of(view, row)
+        if not len(shares):
+            blind = next((name for name in BLIND if name in self.rules.algorithms), None)
+            if blind is None or view.bundles.topics[row] < 2 or not can_be_cut(lower, upper):
+                return []
+            halves = Division(row, (lower + (upper - lower) // 2,), (0.5, 0.5))
+            return [_Option(halves, blind, ())]
+        if SPECIFIED not in self.rules.algorithms:
+            return []
+        most = min(self._room(row) + 1, MAX_PIECES if self.rules.several else 2)
+        estimate = self._estimate(place)
+        sizes = shares * float(self.large.alone[place])
+        kept, others = estimate.room[estimate.source], estimate.room.copy()
+        others[estimate.source] = -np.inf
+        found = list[tuple[float, float, _Option]]()
+        for cut in find_cuts(sizes, max(kept, 0.0), others, most):
+            boundaries, pieces = boundaries_of(cut, hashes), sizes_of(cut, shares)
+            if lower < boundaries[0] and boundaries[-1] < upper:
+                largest = float(sizes_of(cut, sizes).max())
+                moves = estimate.moves(sizes_of(cut, sizes))
+                division = Division(row, boundaries, tuple(pieces.tolist()))
+                cost = moves + MOVES_PER_BUNDLE * len(cut)
+                found.append((cost, largest, _Option(division, SPECIFIED, boundaries)))
+        found.sort(key=lambda entry: entry[:2])
+        return [option for _, _, option in found[:CUTS_TRIED]]
+
+    def _estimate(self, place: int) -> MoveEstimate:
+        """Return the estimate of moves around a bundle, in the resource that it uses most of."""
+        context, outcome = self.context, self.outcomes[-1]
+        row, resource = int(self.large.rows[place]), int(self.large.resource[place])
+        source, alone = self._owner(row), float(self.large.alone[place])
+        limit = context.config.least_moves_max_destination_ratio * float(self.large.even[place])
+        room = limit - outcome.usage
+        room[source] += alone
+        takers = np.zeros(len(room), np.bool_)
+        takers[context.takers(row)] = True
+        takers[source] = True
+        room[~takers | ~np.isfinite(outcome.usage)] = -np.inf
+
+        # What each broker's largest bundles free, of those that may move.
+        movable = context.movable.copy()
+        movable[[row, *(division.bundle for division in self.divisions)]] = False
+        capacity = self.fleet.capacity[:, resource]
+        freed = [
+            np.cumsum(-np.sort(-self.fleet.demand[rows, resource])) / max(capacity[broker], 1e-9)
+            for broker, rows in rows_by_broker(context.view, np.arange(len(room)), movable).items()
+        ]
+        return MoveEstimate(source, room, freed)
+
+    def _outcome(self, divisions: list[Division]) -> _Outcome:
+        """Return what the best moves lead to with these splits."""
+        context = divide(self.context, divisions) if divisions else self.context
+        config = context.config.model_copy(update=AT_ONCE)
+        unloads = self.moves_of(
+            replace(context, config=config, memory=self.memory, splittable=None)
+        )
+        if unloads.plan is None:
+            raise ValueError("a plan without facts")
+        usage = np.where(np.isnan(unloads.plan.usage), -np.inf, unloads.plan.usage)
+        before = float(usage.max(initial=0.0))
+        for move in unloads.proposals:
+            if move.usages is not None and move.destination is not None:
+                usage[move.source], usage[move.destination] = move.usages[1], move.usages[3]
+        return _Outcome(before, usage, len(unloads.proposals))
+
+
+def _topics_of(view: ClusterView, row: int) -> tuple[Ints, Floats]:
+    """Return the hashes and shares of a bundle's topics, inside of its range; empty: not known."""
+    _, lower, upper = parse_bundle(view.bundles.name(row))
+    hashes, shares = view.topic_shares.of(row)
+    inside = (hashes >= lower) & (hashes <= upper)
+    return hashes[inside], shares[inside]
