@@ -11,10 +11,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lb_stream.sim.scenario import Scenario, read_scenario
+from lb_stream.sim.scenario import Scenario, read_scenario, write_scenario
+from tests.support.format_2 import whole_format_2
 from tests.support.trace_maker import Line, random_trace
 
 DATA = Path(__file__).parent / "data"
@@ -24,16 +26,18 @@ FIGURES = TRACES / "measures.json"
 
 class Case(NamedTuple):
     """A trace of a scenario; `budgets`: its namespaces get some (no scenario in tests/data has
-    any)."""
+    any). `whole_format_2` is built, not read."""
 
     scenario: str
     moves: int | None  # None: no line at all
     budgets: bool = False
     sensible: bool = False
+    rollout: bool = True  # of format 2: it has a rollout and topics
 
     @property
     def name(self) -> str:
         kinds = {"empty": self.moves is None, "budgets": self.budgets, "sensible": self.sensible}
+        kinds |= {"without_rollout": not self.rollout}
         return "-".join([self.scenario, *(kind for kind, holds in kinds.items() if holds)])
 
     @property
@@ -42,6 +46,12 @@ class Case(NamedTuple):
 
     def write(self, folder: Path) -> None:
         """The scenario's folder."""
+        if self.scenario == "whole_format_2":
+            built = whole_format_2()
+            if not self.rollout:
+                built = replace(built, rollout=None, topics=None, splits=None)
+            write_scenario(built, folder)
+            return
         shutil.copytree(DATA / "scenarios" / self.scenario, folder, copy_function=shutil.copyfile)
         if self.budgets:
             document = json.loads((folder / "scenario.json").read_text())
@@ -80,6 +90,9 @@ CASES = (
         Case("steady_skewed", 120, budgets=True),
         Case("drain", 100, sensible=True),
         Case("steady_skewed", 100, sensible=True),
+        Case("whole_format_2", 150),
+        Case("whole_format_2", 120, rollout=False),
+        Case("whole_format_2", 60, sensible=True, rollout=False),
     ),
 )
 

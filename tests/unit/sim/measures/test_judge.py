@@ -19,7 +19,7 @@ FOLDER = Path(
     os.environ.get("SCENARIOS_DIR")
     or next(PROJECT.parent.glob("*/scenarios/check.py"), PROJECT / "check.py").parent
 )
-SCENARIOS = sorted(path.parent for path in FOLDER.glob("public/*/scenario.json"))
+SCENARIOS = sorted(path.parent for path in FOLDER.glob("*/*/scenario.json"))
 
 pytestmark = [
     pytest.mark.long,
