@@ -121,6 +121,9 @@ CREATE TABLE bundle_averages (
   `long_throughput_out_bytes_per_s` DOUBLE COMMENT 'throughput out, long-term average, bytes/s',
   `long_rate_in_msgs_per_s` DOUBLE COMMENT 'message rate in, long-term average, messages/s',
   `long_rate_out_msgs_per_s` DOUBLE COMMENT 'message rate out, long-term average, messages/s',
+  `topic_hashes` ARRAY<BIGINT> COMMENT 'hashes of its topics, where its owner reports their shares; light topics that follow one another have the first one\'s; null: not reported',
+  `topic_shares` ARRAY<DOUBLE> COMMENT 'parts of the bundle\'s load that these topics carry, in the same order; together 1',
+  `hottest_topic_ratio` DOUBLE COMMENT 'the greatest of topic_shares: what a split can\'t divide',
   `now_ms` BIGINT COMMENT 'time of the round: the latest append time that it has read',
   `part` STRING COMMENT 'rows that are written together: a shard of a large cluster, or several small clusters'
 ) USING DELTA

@@ -115,6 +115,9 @@ CREATE OR REPLACE VIEW bundle_averages_at AS SELECT
   `long_throughput_out_bytes_per_s`,
   `long_rate_in_msgs_per_s`,
   `long_rate_out_msgs_per_s`,
+  `topic_hashes`,
+  `topic_shares`,
+  `hottest_topic_ratio`,
   timestamp_millis(`now_ms`) AS `now_at`,
   `part`
 FROM bundle_averages;

@@ -128,11 +128,21 @@ BUNDLE_AVERAGES = TableSpec(
             *_four("short"),
             pa.field("long_samples", pa.int32()),
             *_four("long"),
+            pa.field("topic_hashes", pa.list_(pa.int64())),
+            pa.field("topic_shares", pa.list_(pa.float64())),
+            *reals("hottest_topic_ratio"),
             *counts("now_ms"),
             *texts("part"),
         ]
     ),
     partition_by="part",
+    comments={
+        "topic_hashes": "hashes of its topics, where its owner reports their shares; light topics "
+        "that follow one another have the first one's; null: not reported",
+        "topic_shares": "parts of the bundle's load that these topics carry, in the same order; "
+        "together 1",
+        "hottest_topic_ratio": "the greatest of topic_shares: what a split can't divide",
+    },
 )
 BUNDLE_HISTORY = TableSpec(
     "bundle_history",

@@ -31,6 +31,7 @@ from lb_stream.contracts.tables import (
 )
 from lb_stream.core.model.blocks import RATE_COLUMNS, RESOURCES, Shard
 from lb_stream.core.model.resources import max_weighted_usage, percents
+from lb_stream.core.model.topic_shares import TopicShares
 from lb_stream.core.model.view import ClusterView, Rates
 from lb_stream.core.round.decide import Round
 from lb_stream.store import Store, tables_of
@@ -279,5 +280,22 @@ def _averages(shards: list[tuple[DueShard, Shard]]) -> pa.Table:
         "owner": owners.cast(pa.string()),
         "cluster": clusters.cast(pa.string()),
         "now_ms": pa.array(now_ms, pa.int64()),
+        **_topic_columns(bundles["topic_shares"]),
     }
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
+
+
+def _topic_columns(packed: pa.ChunkedArray) -> dict[str, pa.Array]:
+    """Return the columns about topics for bundles with these shares; null: they have none."""
+    known = packed.is_valid().to_numpy()
+    shares = TopicShares.from_packed(np.flatnonzero(known), packed.drop_null().to_pylist())
+    counts = np.bincount(shares.bundle, minlength=len(packed))
+    ends, unknown = np.cumsum(counts), pa.array(~known)
+    offsets = pa.array(np.append(0, ends), pa.int32())
+    hottest = np.zeros(len(packed))
+    np.maximum.at(hottest, shares.bundle, shares.share)
+    return {
+        "topic_hashes": pa.ListArray.from_arrays(offsets, shares.hash, mask=unknown),
+        "topic_shares": pa.ListArray.from_arrays(offsets, shares.share, mask=unknown),
+        "hottest_topic_ratio": pa.array(hottest, mask=~known),
+    }

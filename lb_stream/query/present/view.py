@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from lb_stream.core.averages.cluster_view import view_of
@@ -15,6 +16,7 @@ from lb_stream.core.model.blocks import (
     Shard,
 )
 from lb_stream.core.model.names import is_system_bundle
+from lb_stream.core.model.topic_shares import pack_shares
 from lb_stream.core.model.view import ClusterView
 from lb_stream.query import QueryError
 from lb_stream.query.lake import Row, records, run
@@ -106,13 +108,21 @@ def _build_shard(
             if name in BUNDLE_SCHEMA.names and value is not None
         }
         | {name: value for name, value in row.items() if name in BUNDLE_SCHEMA.names}
-        | {"owner": places.get(row["owner"], -1)}
+        | {"owner": places.get(row["owner"], -1), "topic_shares": _pack_topics(row)}
         for place, row in enumerate(bundles)
     ]
     return Shard(
         pa.Table.from_pylist(broker_rows, BROKER_SCHEMA),
         pa.Table.from_pylist(bundle_rows, BUNDLE_SCHEMA),
     )
+
+
+def _pack_topics(row: Row) -> bytes | None:
+    """Return the shares of a bundle's topics as blocks hold them; None: they are not known."""
+    if not row["topic_hashes"]:
+        return None
+    hashes, share = np.array(row["topic_hashes"], np.int64), np.array(row["topic_shares"])
+    return pack_shares(row["now_ms"], hashes, share)
 
 
 def _build_resources(load: Row, limits: Mapping[str, float]) -> dict[str, float]:
