@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import highspy
 import numpy as np
 
+from lb_stream.core.least_moves.chains import Reliever
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.payback import Payback
 from lb_stream.core.least_moves.plan import MovePlan
-from lb_stream.core.least_moves.strategy import MAX_SEARCHES
 from lb_stream.core.model.view import Bools, Floats, Rows
 from lb_stream.core.shedding.base import Disruption, heaviest_first
 
@@ -93,16 +93,15 @@ def random_case(seed: int, brokers: int = 0, bundles: int = 0) -> Case:
     )
 
 
-def bring_all_down(
-    plan: MovePlan, sources: Rows, rows: Callable[[int], Rows], searched: int = MAX_SEARCHES
-) -> None:
+def bring_all_down(plan: MovePlan, sources: Rows, rows: Callable[[int], Rows]) -> None:
     """One pass over the sources, the fullest first, as the shedder makes it.
 
     `rows`: a broker's bundles that may move.
     """
     bundles = {broker: rows(broker) for broker in range(len(plan.share))}
-    for number, source in enumerate(heaviest_first(sources, plan.share.max(axis=1)).tolist()):
-        plan.bring_down(source, bundles[source], lambda: bundles, search=number < searched)
+    Reliever(plan, lambda: bundles).relieve(
+        heaviest_first(sources, plan.share.max(axis=1)), bundles
+    )
 
 
 def sources_of(case: Case, settings: LeastMovesConfig = SETTINGS) -> Bools:

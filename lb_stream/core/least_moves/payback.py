@@ -35,8 +35,16 @@ class Payback:
 
         `share`: the broker's; `weight`: by how much the move lowers it.
         """
+        # Floats of Python: for the resources of a single broker NumPy takes ten times as long.
         cost = float(self.client_seconds[bundle]) * float(self.disruption_weight[bundle])
-        return cost <= self.within_s * float(self._saved(broker, share, share - weight))
+        even, lost = float(self.even[broker]), 0.0
+        for before, less in zip(share.tolist(), weight.tolist(), strict=True):
+            after = before - less
+            lost += even * (max(before - 1.0, 0.0) - max(after - 1.0, 0.0))
+            lost += (ABOVE_FULL - 1.0) * (
+                max(even * before - 1.0, 0.0) - max(even * after - 1.0, 0.0)
+            )
+        return cost <= self.within_s * float(self.clients[broker]) * lost
 
     def pay_together(self, broker: int, before: Floats, after: Floats, bundles: Rows) -> bool:
         """Return whether moves of these bundles together pay back, as one broker's share falls.
@@ -45,8 +53,19 @@ class Payback:
         """
         return bool(self._cost(bundles).sum() <= self.within_s * self._saved(broker, before, after))
 
-    def pay_each(self, broker: int, share: Floats, weight: Floats, bundles: Rows) -> Bools:
-        """Return for each bundle whether its move, alone, out of the broker pays back."""
+    def pay_in_all(self, before: Floats, after: Floats, bundles: Rows) -> bool:
+        """Return whether moves of these bundles together pay back, as all brokers' shares change.
+
+        `before`, `after`: (brokers, resources).
+        """
+        saved = self._saved(np.arange(len(before)), before, after).sum()
+        return bool(self._cost(bundles).sum() <= self.within_s * saved)
+
+    def pay_each(self, broker: int | Rows, share: Floats, weight: Floats, bundles: Rows) -> Bools:
+        """Return for each bundle whether its move, alone, out of the broker pays back.
+
+        `broker`: the broker of all of them, or of each.
+        """
         worth: Bools = self._cost(bundles) <= self.within_s * self._saved(
             broker, share, share - weight
         )
@@ -65,17 +84,18 @@ class Payback:
         cost: Floats = self.client_seconds[bundles] * self.disruption_weight[bundles]
         return cost
 
-    def _saved(self, broker: int, before: Floats, after: Floats) -> Floats:
+    def _saved(self, broker: int | Rows, before: Floats, after: Floats) -> Floats:
         """Return the client-seconds that a lower share saves a broker's clients in each second."""
         saved: Floats = self.clients[broker] * (
             self._lost(broker, before) - self._lost(broker, after)
         )
         return saved
 
-    def _lost(self, broker: int, share: Floats) -> Floats:
+    def _lost(self, broker: int | Rows, share: Floats) -> Floats:
         """Return the part of each second that one client of a broker loses."""
-        even = float(self.even[broker])
+        even = self.even[broker]
         lost: Floats = np.maximum(share - 1.0, 0.0).sum(axis=-1) * even
-        if share.max(initial=0.0) * even > 1.0:
-            lost = lost + np.maximum(even * share - 1.0, 0.0).sum(axis=-1) * (ABOVE_FULL - 1.0)
+        if np.max(share.max(axis=-1, initial=0.0) * even, initial=0.0) > 1.0:
+            usage = share * even[..., None]
+            lost = lost + np.maximum(usage - 1.0, 0.0).sum(axis=-1) * (ABOVE_FULL - 1.0)
         return lost

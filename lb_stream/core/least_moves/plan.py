@@ -30,6 +30,8 @@ EFFORT = 300
 """The search for a better plan for one source ends after this number of tried moves."""
 WORTH_A_SWAP = 0.02
 """A swap lowers the source's share by at least this."""
+ROOMS = 4_000
+"""Whether bundles fit into any broker is looked at for up to this product of both."""
 TRIED = 24
 """Bundles or swaps that are tried in one step, before the loads are compared again."""
 
@@ -93,23 +95,28 @@ class MovePlan:
         self.moved[[move.bundle for move in self.moves]] = True
 
     def bring_down(
-        self, source: int, rows: Rows, others: Callable[[], dict[int, Rows]], search: bool
-    ) -> None:
+        self,
+        source: int,
+        rows: Rows,
+        others: Callable[[], dict[int, Rows]],
+        effort: int = EFFORT,
+    ) -> int:
         """Relieve a source with its bundles `rows`, by single moves or a shorter plan.
 
-        `search`: plans that begin with a swap or a push are tried too. `others`: broker → its
-        bundles that may move; called only in a search.
+        `effort`: number of moves that may be tried in plans that begin with a swap or a push.
+        `others`: broker → its bundles that may move; called only in this search. Returns the number
+        of moves that were tried.
         """
         # Single moves.
         rows = self._not_moved(rows)
-        if not search:
+        if effort <= 0:
             self.relieve(source, rows)
-            return
+            return 0
         before, fewest = self.state(), self.fewest(source, rows)
         relieved = self.relieve(source, rows)
         best, found = self._rank(source, relieved, before), self.state()
         if best <= (0.0, max(fewest * NEARLY, MOVES_PER_SWAP)):
-            return
+            return 0
 
         # Plans with another first step, the shortest first, until the effort is spent.
         tried = 0
@@ -124,9 +131,10 @@ class MovePlan:
                 if (rank := self._rank(source, relieved, before)) < best:
                     best, found = rank, self.state()
             tried += len(self.moves) - len(before.moves)
-            if tried > EFFORT:
+            if tried > effort:
                 break
         self.restore(found)
+        return tried
 
     def _pays(self, source: int, before: State) -> bool:
         """Return whether the moves since `before` together pay back as the source's share falls."""
@@ -145,7 +153,8 @@ class MovePlan:
         self, levels: Floats, source: int, rows: Rows, more: Floats | float = 0.0
     ) -> Rows:
         """Return the same lower bound for each of these levels."""
-        return self._moves_needed(levels, source, self._covered(source, rows), more)
+        excess = self.share[source] + more * self.per_unit[source] - levels[:, None]
+        return _count_moves(excess, self._covered(source, rows))
 
     def _covered(self, source: int, rows: Rows) -> Floats:
         """Return (bundles, resources): the share of a source's n + 1 largest bundles in row n."""
@@ -153,16 +162,6 @@ class MovePlan:
             -np.sort(-self.demand[rows] * self.per_unit[source], axis=0), axis=0
         )
         return covered
-
-    def _moves_needed(
-        self, levels: Floats, source: int, covered: Floats, more: Floats | float
-    ) -> Rows:
-        """Return the number of the source's largest bundles that must leave it for each level."""
-        excess = self.share[source] + more * self.per_unit[source] - levels[:, None]
-        needed: Rows = (covered < excess[:, None] - NEGLIGIBLE).sum(axis=1).max(
-            axis=1, initial=-1, where=excess > NEGLIGIBLE
-        ) + 1
-        return needed
 
     def _attempts(
         self, source: int, rows: Rows, others: dict[int, Rows]
@@ -180,20 +179,22 @@ class MovePlan:
         stuck = [bundle for bundle, full in after.items() if not (full <= self.limit).any()]
 
         # Pushes of each of these bundles to each of the coldest brokers, which is then relieved.
-        pushes, enough = list[tuple[int, float, int, int]](), np.array([self.acceptable_share])
-        covered, is_enough = dict[int, Floats](), False
-        for bundle, full in after.items():
+        pushes, needed = list[tuple[int, float, int, int]](), dict[int, Rows]()
+        is_enough = False
+        for number, (bundle, full) in enumerate(after.items()):
             rest, relieves = self._needed_without([bundle], source, rows, stuck)
             is_enough |= relieves
             if not relieves:
                 rest += NOT_ENOUGH
             for broker in np.argsort(full, kind="stable")[:ASKED].tolist():
                 if full[broker] < np.inf:
-                    if broker not in covered:
-                        covered[broker] = self._covered(broker, others.get(broker, NO_ROWS))
-                    made = int(
-                        self._moves_needed(enough, broker, covered[broker], self.demand[bundle])[0]
-                    )
+                    if broker not in needed:  # moves that must leave it for each bundle
+                        more = self.demand[list(after)] * self.per_unit[broker]
+                        needed[broker] = _count_moves(
+                            self.share[broker] + more - self.acceptable_share,
+                            self._covered(broker, others.get(broker, NO_ROWS)),
+                        )
+                    made = int(needed[broker][number])
                     pushes.append((rest + made, float(full[broker]), bundle, broker))
         tried: list[tuple[int, Callable[[float], bool]]] = [
             (1 + least, partial(self.push, bundle, source, broker, others.get(broker, NO_ROWS)))
@@ -250,9 +251,7 @@ class MovePlan:
         """
         if not self._within_budget(np.array([bundle]))[0]:
             return False
-        after = self._share_with(bundle, source)
-        after[(after > self.limit) & (np.arange(len(after)) != broker)] = np.inf
-        self._record_move(bundle, source, broker, after)
+        self.move_to(bundle, source, broker)
         return self.relieve(broker, theirs, most)
 
     def _not_moved(self, rows: Rows) -> Rows:
@@ -291,13 +290,20 @@ class MovePlan:
             need = np.where(over, excess, 0.0)
             worth = np.minimum(weight, need).sum(axis=1) / cost
             preferred = ((best, price), (enough & ~best, price), (left & ~enough, -worth))
+            screened = False
             for at in chain.from_iterable(starmap(_first, preferred)):
+                if not left[at]:
+                    continue
                 # A bundle is tried once, as destinations only become fuller, and moves gain less.
                 left[at] = False
                 if self.payback.pays(
                     source, self.share[source], weight[at], int(rows[at])
                 ) and self._move(int(rows[at]), source):
                     break
+                if not screened:
+                    left &= self._has_room(rows)
+                    left &= self.payback.pay_each(source, self.share[source], weight, rows)
+                    screened = True
 
     def exchange(
         self, source: int, rows: Rows, others: dict[int, Rows], most: float = np.inf
@@ -334,12 +340,21 @@ class MovePlan:
                 break
             bundle, back, broker = best
             del lightest[broker]
-            self._record_swapped(bundle, source, broker, with_next=True)
-            self._record_swapped(back, broker, source, with_next=False)
+            self.record_part(bundle, source, broker, with_next=True)
+            self.record_part(back, broker, source, with_next=False)
         return len(self.moves) > begun
 
-    def _record_swapped(self, bundle: int, source: int, destination: int, with_next: bool) -> None:
-        """Record one move of a swap."""
+    def move_to(self, bundle: int, source: int, destination: int) -> None:
+        """Move a bundle to this destination."""
+        after = self._share_with(bundle, source)
+        after[(after > self.limit) & (np.arange(len(after)) != destination)] = np.inf
+        after[destination] = (
+            self.share[destination] + self.demand[bundle] * self.per_unit[destination]
+        ).max()
+        self._record_move(bundle, source, destination, after)
+
+    def record_part(self, bundle: int, source: int, destination: int, with_next: bool) -> None:
+        """Record one move of a swap or a cycle, which is made only with the next one."""
         self._apply_move(bundle, source, destination)
         share = float(self.share[destination].max())
         self.moves.append(
@@ -438,6 +453,18 @@ class MovePlan:
         within: Bools = np.append(left, 1)[budget] > 0 if len(left) else budget < 0
         return within
 
+    def _has_room(self, rows: Rows) -> Bools:
+        """Return which bundles fit into any broker, whatever the rules say.
+
+        Where there are many bundles and brokers it is not looked at, and each may fit.
+        """
+        brokers = np.flatnonzero(self.limit > 0)
+        if len(brokers) * len(rows) > ROOMS:
+            return np.ones(len(rows), np.bool_)
+        after = self.share[brokers] + self.demand[rows, None] * self.per_unit[brokers]
+        found: Bools = (after.max(axis=2) <= self.limit[brokers]).any(axis=1)
+        return found
+
     def _share_with(self, bundle: int, source: int) -> Floats:
         """Return each broker's share with a bundle of the source; infinite: it may not take it."""
         after: Floats = (self.share + self.demand[bundle] * self.per_unit).max(axis=1)
@@ -468,6 +495,17 @@ class MovePlan:
         self.moves.append(
             PlannedMove(bundle, source, destination, share, second if other < np.inf else -1, other)
         )
+
+
+def _count_moves(excess: Floats, covered: Floats) -> Rows:
+    """Return how many of a broker's largest bundles cover each excess, a row of `excess`.
+
+    `covered`: (bundles, resources), the share of its n + 1 largest bundles in row n.
+    """
+    needed: Rows = (covered < excess[:, None] - NEGLIGIBLE).sum(axis=1).max(
+        axis=1, initial=-1, where=excess > NEGLIGIBLE
+    ) + 1
+    return needed
 
 
 def _first(candidates: Bools, key: Floats) -> list[int]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from lb_stream.core.least_moves import explanations
 from lb_stream.core.least_moves.capacities import find_believed, fullness
+from lb_stream.core.least_moves.chains import Reliever
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.cpu import FULL
 from lb_stream.core.least_moves.even_out import even_out
@@ -26,7 +27,7 @@ from lb_stream.core.least_moves.fleet import (
 )
 from lb_stream.core.least_moves.memory import UNSERVED_MS, LeastMovesMemory
 from lb_stream.core.least_moves.payback import Payback
-from lb_stream.core.least_moves.plan import MovePlan
+from lb_stream.core.least_moves.plan import NEGLIGIBLE, MovePlan
 from lb_stream.core.least_moves.splits import (
     expect_children,
     expectation,
@@ -59,8 +60,6 @@ USUAL_NOISE = 0.05
 """Usual relative error of a sample. If reports are noisier, a broker must be hot for longer."""
 MIN_SAMPLES = 3
 """A full broker is relieved at once after this number of samples."""
-MAX_SEARCHES = 12
-"""Swaps and pushes, which take long, are tried for this number of the hottest brokers."""
 LEVELS = 7
 """Number of levels that are tried from the acceptable share to the target share."""
 RECENT_MOVE_FACTOR = 2.0
@@ -175,6 +174,7 @@ class _Relief:
 
     context: Context
     plan: MovePlan
+    reliever: Reliever
     peak: Floats  # share of each broker's scarcest resource before the first move
     hot: Bools  # brokers
     above: Floats  # each broker's share, less its error
@@ -183,13 +183,11 @@ class _Relief:
     moved_recently: Bools  # bundles
     came_from: dict[int, str]  # bundle → broker that it has left within the last hour
 
-    def relieve(self, level: float) -> Rows:
+    def relieve(self, level: float, search: bool = True) -> Rows:
         """Relieve all brokers above this share; return them, the fullest first."""
         self.plan.acceptable_share = level
         sources = heaviest_first(np.flatnonzero(self.hot | (self.above > level)), self.peak)
-        for number, source in enumerate(sources.tolist()):
-            is_searched = number < MAX_SEARCHES
-            self.plan.bring_down(source, self.rows[source], self.others, search=is_searched)
+        self.reliever.relieve(sources, self.rows, search)
         return sources
 
 
@@ -215,14 +213,17 @@ def _prepare_relief(
     rested = (moved_ms == NEVER_MS) | (rested_ms >= config.least_moves_min_dwell_ms)
     movable = context.movable & rested
     sources = np.flatnonzero(hot | (above > config.least_moves_target_ratio))
+    plan = _build_plan(context, fleet, target, shares, moved_recently, came_from)
+    others = cache(lambda: rows_by_broker(view, np.arange(len(view.brokers)), movable))
     return _Relief(
         context=context,
-        plan=_build_plan(context, fleet, target, shares, moved_recently, came_from),
+        plan=plan,
+        reliever=Reliever(plan, others),
         peak=shares[0].max(axis=1),
         hot=hot,
         above=above,
         rows=rows_by_broker(view, sources, movable),
-        others=cache(lambda: rows_by_broker(view, np.arange(len(view.brokers)), movable)),
+        others=others,
         moved_recently=moved_recently,
         came_from=came_from,
     )
@@ -377,7 +378,7 @@ def _fewest_moves_by_level(
 
 def _relieve_evenly(
     plan: MovePlan,
-    relieve: Callable[[float], Rows],
+    relieve: Callable[[float, bool], Rows],
     fewest: dict[float, int],
     config: LeastMovesConfig,
 ) -> tuple[Rows, int]:
@@ -388,32 +389,40 @@ def _relieve_evenly(
 
     Returns the relieved brokers, and the lower bound of the moves of that level.
     """
-    # The lowest level for which the lower bound is within the budget.
+    # The lowest level for which the lower bound is within the budget, if single moves reach it.
     enough = config.least_moves_acceptable_ratio
     before = plan.state()
     most = round(fewest[enough] * (1.0 + config.least_moves_extra_moves_ratio / 2.0))
     levels = [level for level, moves in fewest.items() if moves <= most]
-    lowest = relieve(levels[-1]), levels[-1], plan.state()
-    if len(levels) == 1 or len(plan.moves) <= most:
-        return lowest[0], fewest[levels[-1]]
+    sources = relieve(levels[-1], False)
+    if len(plan.moves) <= most and not _excess(plan, sources, enough):
+        return sources, fewest[levels[-1]]
 
-    # The acceptable share; then a bisection between the two.
+    # The acceptable share. What it can't be reached by is not reached by less.
     plan.restore(before)
-    best = relieve(enough), enough, plan.state()
-    most, first, last = max(len(plan.moves), most), 0, len(levels) - 1
-    if len(lowest[2].moves) <= most:
-        first, best = last, lowest
-    while last - first > 1:  # the lowest possible level is between these two
+    best = relieve(enough, True), enough, plan.state()
+    most, first, last = max(len(plan.moves), most), 0, len(levels)
+    if _excess(plan, best[0], enough):
+        return best[0], fewest[enough]
+
+    # A bisection between the two.
+    while last - first > 1:
         tried = (first + last) // 2
         plan.restore(before)
-        sources = relieve(levels[tried])
-        if len(plan.moves) <= most:
+        sources = relieve(levels[tried], True)
+        if len(plan.moves) <= most and not _excess(plan, sources, enough):
             first, best = tried, (sources, levels[tried], plan.state())
         else:
             last = tried
     sources, level, state = best
     plan.restore(state)
     return sources, fewest[level]
+
+
+def _excess(plan: MovePlan, sources: Rows, enough: float) -> float:
+    """Return how far the sources are above the acceptable share, together."""
+    over = plan.share[sources].max(axis=1, initial=0.0) - enough
+    return float(over[over > NEGLIGIBLE].sum())
 
 
 def _sources_of_moves(context: Context, plan: MovePlan) -> dict[str, tuple[str, int]]:
@@ -443,8 +452,7 @@ def _relieve_by_returns(
     hot = sources[
         plan.share[sources].max(axis=1, initial=0.0) > context.config.least_moves_trigger_ratio
     ]
-    for number, source in enumerate(heaviest_first(hot, plan.share.max(axis=1)).tolist()):
-        plan.bring_down(source, rows[source], others, search=number < MAX_SEARCHES)
+    Reliever(plan, others).relieve(heaviest_first(hot, plan.share.max(axis=1)), rows)
 
 
 def _recent_moves(view: ClusterView, memory: LeastMovesMemory) -> tuple[Rows, dict[int, str]]:

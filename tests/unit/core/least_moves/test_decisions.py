@@ -269,12 +269,12 @@ def test_settings_that_contradict_one_another_are_refused_by_the_one_that_was_gi
 
 
 RATES = {"a": [12.0, 12.0, 12.0, *[6.0] * 7], "b": [60.0, 60.0], "c": [36.0, 36.0, 12.0, 6.0]}
-"""b is hot. All began at a, 36 came to c by way of b: so none of b's and c's may go back."""
+"""b is hot. All began at a. b and c together have more than their even load, and none of their
+bundles may go back."""
 LEFT = {
     a_name(100): "a",
     a_name(101): "a",
     **{a_name(200 + n): "a" for n in range(4)},
-    a_name(201): "b",
 }
 
 

@@ -204,7 +204,10 @@ def test_changes_keep_the_number_of_moves_and_all_rules_and_no_broker_exceeds_th
     everybody = {broker: rows_of(owner, broker) for broker in range(brokers)}
     for source in range(brokers):
         plan.bring_down(
-            source, everybody[source], lambda: everybody, search=data.draw(st.booleans())
+            source,
+            everybody[source],
+            lambda: everybody,
+            effort=data.draw(st.sampled_from([0, 300])),
         )
     made, before = list(plan.moves), plan.share.copy()
     even_out(plan, lambda: everybody, lately)

@@ -70,7 +70,7 @@ def test_a_bundle_that_was_given_for_another_broker_s_does_not_leave_its_broker_
         plan = a_plan(chance.uniform(0.05, 0.5, (16, 2)), owner, 4)
         rows = {broker: rows_of(owner, broker) for broker in range(4)}
         for source in np.argsort(-plan.share.max(axis=1)).tolist():
-            plan.bring_down(source, rows[source], partial(dict, rows), search=True)
+            plan.bring_down(source, rows[source], partial(dict, rows))
         assert len({move.bundle for move in plan.moves}) == len(plan.moves), seed
         swapped += any(move.with_next for move in plan.moves)
     assert swapped, "none of these clusters says anything"
@@ -130,7 +130,7 @@ def test_brokers_that_have_too_much_of_different_things_exchange_what_they_have_
         and not plan.moves
     )
     for source in range(4):
-        plan.bring_down(source, rows[source], lambda: rows, search=True)
+        plan.bring_down(source, rows[source], lambda: rows)
     assert plan.share.max() <= ENOUGH and len(plan.moves) == 4, "one exchange relieves two brokers"
 
 
@@ -153,7 +153,6 @@ def test_no_room_is_made_for_a_bundle_where_the_moves_for_it_cost_more_than_it_s
             0,
             rows_of(owner, 0),
             lambda: {broker: rows_of(owner, broker) for broker in range(3)},
-            search=True,
         )
         return [move.bundle for move in plan.moves]
 
