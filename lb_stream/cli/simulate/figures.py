@@ -22,9 +22,10 @@ MOST_BROKEN = 50
 
 
 def side_by_side(figures: Mapping[str, Figures]) -> list[list[str]]:
-    """Return a row for each measure, with a column for each policy.
+    """Return a row for each measure, with a column for each policy; – is no figure.
 
-    Rules that no policy broke are left out; – is no figure.
+    Rules that no policy broke are left out, as are measures of splits and rollouts where there are
+    none.
     """
     flat = [
         {
@@ -35,11 +36,23 @@ def side_by_side(figures: Mapping[str, Figures]) -> list[list[str]]:
         for measures in figures.values()
     ]
     rules = {rule for measures in figures.values() for rule in measures["violations"]}
+    hidden = {rule for rule in rules if not any(column[rule] for column in flat)}
+    if all(_bundles_stay_whole(column) for column in flat):
+        hidden |= {name for name in flat[0] if "finest" in name or "floor" in name}
+        hidden |= {"splits", "splits_idle", "bundles_end_over_start"}
+    if all(column.get("rollout_share") is None for column in flat):
+        hidden |= {name for name in flat[0] if "rollout" in name}
     return [
-        [name, *(figure(column[name]) for column in flat)]
-        for name in flat[0]
-        if name not in rules or any(column[name] for column in flat)
+        [name, *(figure(column[name]) for column in flat)] for name in flat[0] if name not in hidden
     ]
+
+
+def _bundles_stay_whole(figures: Figures) -> bool:
+    """Return whether nothing was split, and no split could have lowered the bound."""
+    return not figures.get("splits") and all(
+        figures.get(f"max_over_finest_{which}") in (None, figures[f"max_over_bound_{which}"])
+        for which in ("median", "p95", "worst")
+    )
 
 
 def figure(value: float | None) -> str:
@@ -81,7 +94,8 @@ def budgets(measured: TraceMeasures) -> list[TableRow]:
 
     Those above their budget come first.
     """
-    rules, moves = measured.rules, measured.gaps.where(measured.gaps.moved & ~measured.gaps.drained)
+    rules, gaps = measured.rules, measured.gaps
+    moves = gaps.where(gaps.moved & ~gaps.drained & ~gaps.leaving)
     namespace, above = rules.namespace[moves.bundle], is_above_budget(rules, moves)
     rows = [
         {

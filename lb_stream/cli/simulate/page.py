@@ -13,7 +13,9 @@ from lb_stream.cli.report.svg import line_chart
 from lb_stream.cli.simulate.figures import broken, budgets, lost, side_by_side
 from lb_stream.io.messages.shown import in_html
 from lb_stream.sim.measures import TraceMeasures, judge_trace
+from lb_stream.sim.measures.figures import Figures
 from lb_stream.sim.measures.series import BALANCED
+from lb_stream.sim.measures.verdict import bound_name
 from lb_stream.sim.scenario.scenario import Bools, Floats, Ints
 
 MOST_BROKERS = 48
@@ -49,7 +51,7 @@ def _compared(name: str, of: Mapping[str, TraceMeasures]) -> str:
     """Return the section that compares the policies in a scenario."""
     first = next(iter(of.values()))
     times = _times(first)
-    over = {label: _thinned(measured.series.shown_over_bound) for label, measured in of.items()}
+    over = {label: _thinned(measured.shown_over) for label, measured in of.items()}
     over["balanced"] = [BALANCED] * len(times)
     unserved = {label: _thinned(measured.series.unserved) for label, measured in of.items()}
     some = any(measured.series.unserved.any() for measured in of.values())
@@ -64,13 +66,14 @@ def _compared(name: str, of: Mapping[str, TraceMeasures]) -> str:
         f"{value:g} s" for value in (first.scenario.judge_from_s, first.scenario.settled_from_s)
     )
     number = in_html(name)
+    what = "bundles" if first.scenario.topics is None else "topics"
     parts = [
         f'<section data-cluster="{number}"><h2>{number}</h2><p>{in_html(first.scenario.why)}</p>',
         f'<p class="soft">The disturbance begins at {judged}; it should be over at {settled}.</p>',
         table(f"verdicts-{name}", "Held or lost", ["policy", "", "why"], verdicts, ""),
         chart(
             "Imbalance against its bound",
-            "Max usage ÷ the lowest that any allowed assignment of all bundles can reach. 1 is the "
+            f"Max usage ÷ the lowest that any allowed assignment of all {what} can reach. 1 is the "
             "best that is possible, also while drained brokers still carry bundles.",
             line_chart(f"over-{number}", "imbalance", times, over, "", low=1.0, ranked=False),
         ),
@@ -111,15 +114,15 @@ def _one(identity: str, label: str, measured: TraceMeasures) -> str:
         if len(chosen) < len(names)
         else ""
     )
-    worst = figures["max_over_bound_median"]
+    worst, took_s = measured.over_median, measured.time_to_balance_s
     shown = [
-        ("–" if worst is None else f"{worst:.2f}", "max ÷ bound, median once settled"),
         (
-            "never"
-            if figures["time_to_balance_s"] is None
-            else f"{figures['time_to_balance_s']:g} s",
-            "until balance held",
+            "–" if worst is None else f"{worst:.2f}",
+            f"max ÷ {bound_name(measured)}, median once settled",
         ),
+        ("never" if took_s is None else f"{took_s:g} s", "until balance held"),
+        *_tiles_of_splits(figures),
+        *_tiles_of_rollout(figures),
         (
             f"{figures['moves']}",
             f"moves, {figures['undone']} undone, {figures['redundant']} redundant",
@@ -149,6 +152,21 @@ def _one(identity: str, label: str, measured: TraceMeasures) -> str:
         "</section>\n",
     ]
     return "".join(parts)
+
+
+def _tiles_of_splits(figures: Figures) -> list[tuple[str, str]]:
+    if not figures.get("splits"):
+        return []
+    return [(f"{figures['splits']}", f"splits, {figures['splits_idle']} that changed nothing")]
+
+
+def _tiles_of_rollout(figures: Figures) -> list[tuple[str, str]]:
+    """Return how many moves a rollout took, and how long; none without one."""
+    per_bundle, took_s = figures.get("rollout_moves_per_bundle"), figures.get("rollout_s")
+    if per_bundle is None:
+        return []
+    took = "not done" if took_s is None else f"{took_s:g} s"
+    return [(f"{per_bundle:.2f}", f"moves a bundle in the rollout, {took}")]
 
 
 def _low_chart(
@@ -208,7 +226,7 @@ def _moves_in_the_last_minute(measured: TraceMeasures) -> Ints:
 def _points(identity: str, measured: TraceMeasures) -> dict[str, object]:
     """Return the data of the pointer's script for one policy: the brokers' usages."""
     series, names = measured.series, measured.scenario.brokers.names
-    over, unserved = _thinned(series.shown_over_bound), _thinned(series.unserved)
+    over, unserved = _thinned(measured.shown_over), _thinned(series.unserved)
     heads = [
         f"{at_ms / 1000:g} s, max/bound {ratio:.2f}, {int(count or 0)} bundles without an owner"
         for at_ms, ratio, count in zip(_times(measured), over, unserved, strict=True)
@@ -232,7 +250,7 @@ def _points(identity: str, measured: TraceMeasures) -> dict[str, object]:
 def _compared_points(name: str, of: Mapping[str, TraceMeasures]) -> dict[str, object]:
     """Return the data of the pointer's script for all policies: their imbalance."""
     times = _times(next(iter(of.values())))
-    loads = {label: _thinned(measured.series.shown_over_bound) for label, measured in of.items()}
+    loads = {label: _thinned(measured.shown_over) for label, measured in of.items()}
     heads = [f"{at_ms / 1000:g} s, max/bound" for at_ms in times]
     return {
         "cluster": name,

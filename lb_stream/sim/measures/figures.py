@@ -27,7 +27,7 @@ from lb_stream.sim.measures.series import Series, build_series, quantile
 from lb_stream.sim.measures.splits import measure_splits
 from lb_stream.sim.measures.state import TOLERANCE
 from lb_stream.sim.measures.trace import OwnershipHistory, TraceLine, follow_trace
-from lb_stream.sim.scenario.scenario import Bools, Scenario
+from lb_stream.sim.scenario.scenario import Bools, Floats, Scenario
 
 HOLD_S = 300.0
 """Seconds for which balance must hold to count as reached."""
@@ -49,6 +49,37 @@ class TraceMeasures:
     series: Series
     gaps: Gaps
     figures: Figures
+
+    @property
+    def over(self) -> Floats:
+        """Return max usage ÷ the bound to judge by: `finest` where bundles can be split."""
+        finest = None if self.scenario.topics is None else self.series.max_over_finest
+        return self.series.max_over_bound if finest is None else finest
+
+    @property
+    def shown_over(self) -> Floats:
+        """Return `over` for charts, raised to 1 at least.
+
+        The bound places all bundles on available brokers. While drained brokers still carry some,
+        or some are unassigned, the available ones may be below it.
+        """
+        return np.maximum(self.over, 1.0)
+
+    @property
+    def balanced(self) -> Bools:
+        """Return which ticks are balanced by the bound to judge by."""
+        return self.series.is_balanced(self.over)
+
+    @property
+    def time_to_balance_s(self) -> float | None:
+        """Return the seconds until balance held by the bound to judge by; None: it never did."""
+        return _rounded(_time_to_balance(self.scenario, self.balanced))
+
+    @property
+    def over_median(self) -> float | None:
+        """Return the median of `over` once the disturbance should be over."""
+        settled = self.series.t_s >= self.scenario.settled_from_s - TOLERANCE
+        return quantile(self.over[settled], 0.5)
 
 
 def measure_figures(scenario: Scenario, lines: Iterable[TraceLine]) -> Figures:

@@ -85,26 +85,18 @@ class Series:
         return _ratio(usage.max(axis=1, initial=0.0), self.available_mean)
 
     @property
-    def shown_over_bound(self) -> Floats:
-        """Return `max_over_bound` for charts, raised to 1 at least.
-
-        The bound places all bundles on available brokers. While drained brokers still carry some,
-        or some are unassigned, the available ones may be below it.
-        """
-        return np.maximum(self.max_over_bound, 1.0)
-
-    @property
     def balanced(self) -> Bools:
         """Return whether max usage is near its bound and no bundle is orphaned."""
-        return self._is_balanced(self.max_over_bound)
+        return self.is_balanced(self.max_over_bound)
 
     @property
     def balanced_by_finest(self) -> Bools | None:
         """Return whether max usage is near `finest` and no bundle is orphaned; None: format 1."""
         over = self.max_over_finest
-        return None if over is None else self._is_balanced(over)
+        return None if over is None else self.is_balanced(over)
 
-    def _is_balanced(self, over: Floats) -> Bools:
+    def is_balanced(self, over: Floats) -> Bools:
+        """Return whether a ratio to a bound is near 1, and no bundle is orphaned."""
         balanced: Bools = (over <= BALANCED + TOLERANCE) & (self.orphaned == 0)
         return balanced
 

@@ -35,31 +35,33 @@ def judge_trace(measured: TraceMeasures) -> ScenarioVerdict:
     """Judge a trace. It holds the scenario if none of these goes wrong.
 
     Balance is reached by the scenario's time and mostly kept; no bundle is unassigned at the end;
-    no rule is broken.
+    the rollout is done; no rule is broken.
     """
     reasons = [
         *_explain_imbalance(measured),
         *_explain_unassigned(measured),
+        *_explain_rollout(measured),
         *_explain_violations(measured),
     ]
     if reasons:
         return ScenarioVerdict(True, "; ".join(reasons))
-    figures = measured.figures
-    took = (
-        f"balanced after {figures['time_to_balance_s']:g} s"
-        if figures["time_to_balance_s"]
-        else "balanced all along"
-    )
+    figures, took_s = measured.figures, measured.time_to_balance_s
+    took = f"balanced after {took_s:g} s" if took_s else "balanced all along"
+    splits = f", {figures['splits']} splits" if figures.get("splits") else ""
     return ScenarioVerdict(
         False,
-        f"{took}, {figures['moves']} moves; median of max/bound "
-        f"{figures['max_over_bound_median']:.2f}",
+        f"{took}, {figures['moves']} moves{splits}; median of max/{bound_name(measured)} "
+        f"{measured.over_median:.2f}",
     )
+
+
+def bound_name(measured: TraceMeasures) -> str:
+    """Return what messages call the bound to judge by."""
+    return "bound" if measured.scenario.topics is None else "bound with any splits"
 
 
 def _explain_imbalance(measured: TraceMeasures) -> list[str]:
-    scenario, figures = measured.scenario, measured.figures
-    took, ratio = figures["time_to_balance_s"], figures["max_over_bound_median"]
+    scenario, took, ratio = measured.scenario, measured.time_to_balance_s, measured.over_median
     if took is None:
         return [
             "never balanced for 5 minutes on end: "
@@ -78,13 +80,14 @@ def _describe_worst(measured: TraceMeasures) -> str:
     series = measured.series
     since = np.flatnonzero(series.t_s >= measured.scenario.settled_from_s)
     since = since if len(since) else np.arange(len(series.t_s))
-    tick = int(since[np.argmax(series.max_over_bound[since])])
-    if series.max_over_bound[tick] <= BALANCED:  # then bundles without an owner were in the way
+    over = measured.over
+    tick = int(since[np.argmax(over[since])])
+    if over[tick] <= BALANCED:  # then bundles without an owner were in the way
         tick = int(since[np.argmax(series.orphaned[since])])
         return f"{series.orphaned[tick]} bundles without an owner at {series.t_s[tick]:g} s"
     broker = measured.scenario.brokers.names[int(np.nanargmax(series.usage[tick]))]
     return (
-        f"max usage {series.max_over_bound[tick]:.2f} of the bound "
+        f"max usage {over[tick]:.2f} of the {bound_name(measured)} "
         f"at {series.t_s[tick]:g} s, {broker} at {series.max_usage[tick]:.0%}"
     )
 
@@ -92,7 +95,7 @@ def _describe_worst(measured: TraceMeasures) -> str:
 def _describe_idle(measured: TraceMeasures) -> str:
     """Describe the longest imbalance without a move; empty below an eighth of the scenario."""
     series, scenario = measured.series, measured.scenario
-    judged = ~series.balanced & (series.moves == 0) & (series.t_s >= scenario.judge_from_s)
+    judged = ~measured.balanced & (series.moves == 0) & (series.t_s >= scenario.judge_from_s)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], judged, [0]])))
     begins, ends = edges[::2], edges[1::2]
     if not len(begins) or (ends - begins).max() * 8 < scenario.ticks:
@@ -117,6 +120,14 @@ def _explain_unassigned(measured: TraceMeasures) -> list[str]:
     return [
         f"{left} bundles without an owner at the end, the first since {gaps.since_s[0]:g} s ({why})"
     ]
+
+
+def _explain_rollout(measured: TraceMeasures) -> list[str]:
+    share, rollout = measured.figures.get("rollout_share"), measured.scenario.rollout
+    if share is None or rollout is None or share == 1:
+        return []
+    count = len(rollout.brokers)
+    return [f"{round(share * count)} of the rollout's {count} brokers were restarted and are back"]
 
 
 def _explain_violations(measured: TraceMeasures) -> list[str]:

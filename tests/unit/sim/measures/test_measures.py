@@ -44,7 +44,7 @@ def test_drained_brokers_are_in_no_mean_and_no_chart_goes_below_its_bound() -> N
     assert series.mean[0] > series.available_mean[0] == pytest.approx(0.5 / 3, 1e-4)
     assert series.available_max_over_mean[[0, -1]].tolist() == pytest.approx([1.2, 4 / 3], 1e-4)
     assert (series.available_mean <= series.max_usage).all()
-    assert series.max_over_bound.min() < 1.0 <= series.shown_over_bound.min()
+    assert series.max_over_bound.min() < 1.0 <= seen.shown_over.min()
     assert _low_values(page({"small": {"none": seen}})) == []
 
 
