@@ -105,6 +105,7 @@ def reassign(instance: Instance) -> Ints:
         may_take=may_take,
         acceptable_share=EVEN,
         target_share=EVEN,
+        min_gain=0.0,
         limit=np.full(machines, EVEN),
         disruption=Disruption.none(len(instance.demand)),
         intake_left=np.full(machines, len(instance.demand)),

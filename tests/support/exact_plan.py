@@ -129,6 +129,7 @@ def planned(case: Case, settings: LeastMovesConfig = SETTINGS) -> MovePlan:
         may_take=case.allowed.__getitem__,
         acceptable_share=settings.least_moves_acceptable_ratio,
         target_share=settings.least_moves_target_ratio,
+        min_gain=0.0,
         limit=np.full(len(case.per_unit), settings.least_moves_max_destination_ratio),
         disruption=Disruption.none(len(case.demand)),
         intake_left=np.full(len(case.per_unit), len(case.demand)),

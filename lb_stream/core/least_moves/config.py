@@ -58,6 +58,21 @@ class LeastMovesConfig(KeyModel):
         unit="factor",
         ge=1,
     )
+    least_moves_min_gain_ratio: float = key(
+        0.001,
+        "A move takes at least this part of its source's target: bundles with less load stay.",
+        unit="ratio",
+        ge=0,
+        lt=1,
+    )
+    least_moves_min_target_ratio: float = key(
+        0.01,
+        "No broker's target is a lower usage than this: it is worth no move to make brokers even "
+        "that are nearly idle.",
+        unit="ratio",
+        ge=0,
+        lt=1,
+    )
     least_moves_min_standard_errors: float = key(
         3.0,
         "A broker must be above the trigger by this many standard errors of its estimated load.",

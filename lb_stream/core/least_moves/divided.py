@@ -53,6 +53,7 @@ def divide(
         # Children have not moved, even if their parent has.
         eligible=np.where(pieces[rows] > 1, context.movable[rows], context.eligible[rows]),
         movable=context.movable[rows],
+        stays=context.stays[rows],
         may_take=lambda bundle, broker: context.may_take(old[bundle], broker),
         takers=lambda bundle: context.takers(old[bundle]),
         disruption=Disruption(

@@ -173,7 +173,7 @@ class _EvenedPlan:
         plan, bundle, source = self.plan, self.bundle[number], int(self.source[number])
         rows = self.rows.get(source, NO_ROWS)
         rows = rows[~plan.moved[rows] & (plan.cost[rows] <= DEARER * self.planned_cost[number])]
-        rows = rows[plan.demand[rows].max(axis=1, initial=0.0) > 0]
+        rows = rows[plan.gains(source, rows)]
         rows = rows[
             (self.moved[bundle] | ~self.moved[rows])
             & (plan.disruption.budget[rows] == plan.disruption.budget[bundle])

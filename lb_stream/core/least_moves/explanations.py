@@ -11,57 +11,55 @@ from lb_stream.core.least_moves.cpu import BUSY
 from lb_stream.core.least_moves.fleet import UNKNOWN_NOISE
 from lb_stream.core.least_moves.memory import ENOUGH, UNSERVED_MS, LeastMovesMemory
 from lb_stream.core.least_moves.plan import NEGLIGIBLE, MovePlan, PlannedMove
+from lb_stream.core.least_moves.shares import Shares
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.shedding.base import Unload, too_few_bundles
 
 
-def build_proposals(
-    plan: MovePlan, peak: Floats, target: Floats, trigger: float
-) -> tuple[Unload, ...]:
+def build_proposals(plan: MovePlan, before: Shares, trigger: float) -> tuple[Unload, ...]:
     """Build the proposals of the plan's moves, with usages instead of shares.
 
-    `peak`: each broker's share before the moves. `trigger`: the share above which the pass acts.
+    `before`: the shares before the moves. `trigger`: the share above which the pass acts.
     """
     client_seconds = plan.payback.client_seconds
     known = bool(client_seconds.any())  # else reports have no numbers of clients
-    after = plan.share.max(axis=1)
+    saw, expected = before.usage(before.peak), before.usage(plan.share.max(axis=1))
+    limit, even = (before.usage(np.full(len(saw), share)) for share in (trigger, 1.0))
     return tuple(
         Unload(
             move.bundle,
             move.source,
             "Overloaded",
             Decides.ABOVE_EVEN,
-            saw=float(peak[move.source] * target[move.source]),
-            limit=float(trigger * target[move.source]),
-            average=float(target[move.source]),
-            expected_after=float(after[move.source] * target[move.source]),
+            saw=float(saw[move.source]),
+            limit=float(limit[move.source]),
+            average=float(even[move.source]),
+            expected_after=float(expected[move.source]),
             destination=move.destination,
-            considered=_considered(move, target),
+            considered=_considered(move, before),
             with_next=move.with_next,
             cost=float(plan.cost[move.bundle]),
             client_seconds=float(client_seconds[move.bundle]) if known else None,
             usages=usages,
         )
-        for move, usages in zip(plan.moves, _usages(plan, target), strict=True)
+        for move, usages in zip(plan.moves, _usages(plan, before), strict=True)
     )
 
 
-def _considered(move: PlannedMove, target: Floats) -> tuple[tuple[int, float], ...]:
+def _considered(move: PlannedMove, before: Shares) -> tuple[tuple[int, float], ...]:
     """Return the destination and the second best broker with their usages, the lower one first.
 
     The second best has the lower usage if its choice would have led to more moves in all.
     """
-    both = [
-        (broker, float(share * target[broker]))
-        for broker, share in ((move.destination, move.share), (move.second, move.second_share))
-        if broker >= 0
-    ]
+    brokers = [broker for broker in (move.destination, move.second) if broker >= 0]
+    shares = np.array([move.share, move.second_share])[: len(brokers)]
+    both = zip(brokers, before.usage(shares, np.array(brokers)).tolist(), strict=True)
     return tuple(sorted(both, key=lambda scored: scored[1]))
 
 
-def _usages(plan: MovePlan, target: Floats) -> list[tuple[float, float, float, float]]:
+def _usages(plan: MovePlan, before: Shares) -> list[tuple[float, float, float, float]]:
     """Return the usages of each move: source before and after it, destination before and after it.
 
     They are computed backwards from the end of the plan. O(moves).
@@ -78,10 +76,8 @@ def _usages(plan: MovePlan, target: Floats) -> list[tuple[float, float, float, f
     later = sums[np.searchsorted(among, among, side="right") - 1] - sums if len(among) else sums
     after = np.empty_like(change)
     after[order] = plan.share[among] - later
-    found = (
-        np.stack([(after - change).max(axis=1), after.max(axis=1)], axis=1)
-        * target[brokers][:, None]
-    )
+    shares = (after - change).max(axis=1), after.max(axis=1)
+    found = np.stack([before.usage(share, brokers) for share in shares], axis=1)
     return [(a, b, c, d) for a, b, c, d in found.reshape(-1, 4).tolist()]
 
 
@@ -90,11 +86,12 @@ def explain_unrelieved(
     plan: MovePlan,
     sources: Rows,
     rows: dict[int, Rows],
-    target: Floats,
+    before: Shares,
     acceptable_share: float,
 ) -> list[Refusal]:
     """Explain why sources that have just reported stay above the acceptable share."""
     found, share, bundles = [], plan.share.max(axis=1), view.bundle_counts(system=False)
+    full, limit = before.usage(share), before.usage(np.full(len(share), acceptable_share))
     moved = [move.bundle for move in plan.moves]
     for source in sources[
         view.brokers.sampled[sources] & (share[sources] > acceptable_share + NEGLIGIBLE)
@@ -109,14 +106,8 @@ def explain_unrelieved(
             dear, worth = _by_payback(view, plan, source, rest)
             found += dear
             if worth or not dear:
-                full = share[source] * target[source]
                 found.append(
-                    refusal(
-                        Refuses.NO_ROOM,
-                        name,
-                        saw=[full],
-                        limit=float(acceptable_share * target[source]),
-                    )
+                    refusal(Refuses.NO_ROOM, name, saw=[full[source]], limit=float(limit[source]))
                 )
     return found
 
@@ -161,6 +152,21 @@ def explain_waiting(
         elif view.now_ms < calm_ms:
             found.append(refusal(Refuses.RESTARTS, name, until_ms=calm_ms))
     return found
+
+
+def explain_fixed(
+    view: ClusterView, before: Shares, relieved: Bools, trigger: float
+) -> list[Refusal]:
+    """Explain why brokers that load which can't move fills above the trigger are not relieved."""
+    usage = (before.share + before.excess).max(axis=1) * before.even
+    limit = trigger * before.even
+    above = before.is_overfull & (usage > limit) & view.brokers.sampled & ~relieved
+    return [
+        refusal(
+            Refuses.FIXED_LOAD, view.brokers.names[row], saw=[usage[row]], limit=float(limit[row])
+        )
+        for row in np.flatnonzero(above & view.brokers.reachable).tolist()
+    ]
 
 
 def explain_within_noise(

@@ -72,6 +72,7 @@ class MovePlan:
     may_take: Callable[[int], Bools]  # bundle → brokers that may take it
     acceptable_share: float  # a source below this is relieved
     target_share: float  # moves bring a source down to this if that takes no more of them
+    min_gain: float  # a move lowers its source's share by at least this
     limit: Floats  # the highest share of each destination; -inf: it takes no bundle
     disruption: Disruption
     intake_left: Rows  # the intake of each broker
@@ -254,6 +255,12 @@ class MovePlan:
         self.move_to(bundle, source, broker)
         return self.relieve(broker, theirs, most)
 
+    def gains(self, source: int, rows: Rows) -> Bools:
+        """Return for each bundle of a source whether its move could gain enough."""
+        weight = (self.demand[rows] * self.per_unit[source]).max(axis=1, initial=0.0)
+        enough: Bools = weight >= max(self.min_gain, NEGLIGIBLE)
+        return enough
+
     def _not_moved(self, rows: Rows) -> Rows:
         """Return the bundles that the plan has not moved."""
         return rows[~self.moved[rows]]
@@ -266,11 +273,11 @@ class MovePlan:
     def relieve(self, source: int, rows: Rows, most: float = np.inf) -> bool:
         """Move bundles of `rows` away until the source is relieved, or the plan has `most` moves.
 
-        Only moves that pay back are made. The cheapest bundle that brings the source to the target
+        Only moves that gain enough and pay back are made. The cheapest bundle that brings the source to the target
         share is taken first; else the cheapest that relieves it; else the bundle that covers most
         of the excess for its cost. Returns whether the source is relieved.
         """
-        rows = self._not_moved(rows[self.demand[rows].max(axis=1, initial=0.0) > 0])
+        rows = self._not_moved(rows[self.gains(source, rows)])
         left = np.ones(len(rows), np.bool_)
         weight, cost = self.demand[rows] * self.per_unit[source], self.cost[rows]
         price = cost + weight.sum(axis=1)
@@ -280,7 +287,7 @@ class MovePlan:
             over = excess > NEGLIGIBLE
             if not over.any():
                 return True
-            left &= self._within_budget(rows)
+            left &= self._within_budget(rows) & (weight[:, over].max(axis=1) >= self.min_gain)
             if not left.any() or len(self.moves) >= most:
                 return False
 
@@ -393,7 +400,11 @@ class MovePlan:
         # Swaps that gain enough, by the excess that they leave and their cost.
         full = self.share[broker].max(axis=1)
         worth = (there <= np.maximum(self.limit[broker], full)) & (
-            here <= max(self.acceptable_share, float(self.share[source].max()) - WORTH_A_SWAP)
+            here
+            <= min(
+                max(self.acceptable_share, float(self.share[source].max()) - WORTH_A_SWAP),
+                float(self.share[source].max()) - MOVES_PER_SWAP * self.min_gain,
+            )
         )
         relieved = np.minimum(np.maximum(there, self.acceptable_share) - full, 0.0)
         price = (

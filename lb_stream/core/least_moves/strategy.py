@@ -21,20 +21,21 @@ from lb_stream.core.least_moves.fine_tune import confident_loads, fine_tune
 from lb_stream.core.least_moves.fleet import (
     Fleet,
     build_fleet,
-    load_of,
     observe_fleet,
     samples_of,
 )
+from lb_stream.core.least_moves.lowering import Lowering
 from lb_stream.core.least_moves.memory import UNSERVED_MS, LeastMovesMemory
 from lb_stream.core.least_moves.payback import Payback
-from lb_stream.core.least_moves.plan import NEGLIGIBLE, MovePlan
+from lb_stream.core.least_moves.plan import NEGLIGIBLE, MovePlan, State
+from lb_stream.core.least_moves.shares import Shares, compute_shares
 from lb_stream.core.least_moves.splits import (
     expect_children,
     expectation,
     plan_splits,
     plans_splits,
 )
-from lb_stream.core.least_moves.targets import compute_even_loads
+from lb_stream.core.least_moves.targets import EvenLoads, compute_even_loads
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.placement.base import Best, PlacementContext, placement
@@ -62,6 +63,8 @@ MIN_SAMPLES = 3
 """A full broker is relieved at once after this number of samples."""
 LEVELS = 7
 """Number of levels that are tried from the acceptable share to the target share."""
+WORTH_A_PASS = 0.01
+"""A pass lowers one of the hot brokers at least by this part, or brings it near its even load."""
 RECENT_MOVE_FACTOR = 2.0
 """Factor on the cost of a move of a bundle that has moved recently, or was unloaded within the
 grace period."""
@@ -122,19 +125,25 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     fleet = expect_children(fleet, view, context.memory)
     reachable = view.brokers.reachable
 
-    def even_loads(fleet: Fleet) -> Floats:
-        return compute_even_loads(view, fleet, context.takers, reachable)
+    def even_loads(fleet: Fleet) -> EvenLoads:
+        return compute_even_loads(
+            view,
+            fleet,
+            context.takers,
+            reachable,
+            context.stays,
+            config.least_moves_min_target_ratio,
+        )
 
-    splits = plan_splits(context, fleet, even_loads, _moves_at_once)
+    splits = plan_splits(context, fleet, lambda fleet: even_loads(fleet).usage, _moves_at_once)
     context = replace(context, memory=splits.memory)
-    target = even_loads(fleet)
-    shares = _shares(view, fleet, target)
-    peak = shares[0].max(axis=1)
+    shares = compute_shares(view, fleet, even_loads(fleet))
+    peak = shares.peak
 
     facts = PlanFacts(
         fewest=0,
-        usage=np.where(reachable, peak * target, np.nan),
-        even=target,
+        usage=np.where(reachable, shares.usage(peak), np.nan),
+        even=shares.usage(np.ones(len(peak))),
         trigger=config.least_moves_trigger_ratio,
         unsure=explanations.describe_uncertainty(context.memory, _broker_names(view, reachable)),
         expected=expectation(view, context.memory),
@@ -145,25 +154,25 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
         return Unloads((), splits.refusals, facts, splits.proposals), splits.memory
 
     # The brokers to relieve: hot ones, or else those to fine-tune.
-    hot, sure_share, memory, refusals = _find_hot(context, fleet, peak, target)
-    refusals += splits.refusals
+    found = _find_hot(context, fleet, shares)
+    hot, memory, refusals = found.hot, found.memory, found.refusals + list(splits.refusals)
     known = None if hot.any() else confident_loads(view, fleet, peak, memory, config)
     if known is None and not hot.any():
         return Unloads((), tuple(refusals), facts), memory
 
     # The moves: fine-tune an even cluster, or bring the hot brokers down with the fewest moves.
-    above = sure_share if known is None else known
-    relief = _prepare_relief(context, fleet, target, shares, hot, above, memory)
+    above = found.sure_share if known is None else known
+    relief = _prepare_relief(context, fleet, shares, hot, above, memory)
     if known is not None:
         fewest, memory = _fine_tune(relief, known, memory)
         limit = relief.plan.acceptable_share
     else:
-        fewest, memory, unrelieved = _relieve_hot(relief, target, memory)
+        fewest, memory, unrelieved = _relieve_hot(relief, fleet, found.triggers, memory)
         refusals += unrelieved
         limit = config.least_moves_trigger_ratio
 
     # The proposals.
-    proposals = explanations.build_proposals(relief.plan, peak, target, limit)
+    proposals = explanations.build_proposals(relief.plan, shares, limit)
     memory = replace(memory, left=_sources_of_moves(context, relief.plan))
     return Unloads(proposals, tuple(refusals), replace(facts, fewest=fewest)), memory
 
@@ -175,7 +184,7 @@ class _Relief:
     context: Context
     plan: MovePlan
     reliever: Reliever
-    peak: Floats  # share of each broker's scarcest resource before the first move
+    shares: Shares  # before the first move
     hot: Bools  # brokers
     above: Floats  # each broker's share, less its error
     rows: dict[int, Rows]  # source → its bundles that may move
@@ -186,7 +195,7 @@ class _Relief:
     def relieve(self, level: float, search: bool = True) -> Rows:
         """Relieve all brokers above this share; return them, the fullest first."""
         self.plan.acceptable_share = level
-        sources = heaviest_first(np.flatnonzero(self.hot | (self.above > level)), self.peak)
+        sources = heaviest_first(np.flatnonzero(self.hot | (self.above > level)), self.shares.peak)
         self.reliever.relieve(sources, self.rows, search)
         return sources
 
@@ -194,8 +203,7 @@ class _Relief:
 def _prepare_relief(
     context: Context,
     fleet: Fleet,
-    target: Floats,
-    shares: tuple[Floats, Floats],
+    shares: Shares,
     hot: Bools,
     above: Floats,
     memory: LeastMovesMemory,
@@ -203,7 +211,6 @@ def _prepare_relief(
     """Return the plan before its first move, with the bundles that may move.
 
     A bundle that has moved must have rested since; if it moved recently, its move costs more.
-    `shares`: as `_shares` returns them.
     """
     view, config = context.view, context.config
     moved_ms, came_from = _recent_moves(view, memory)
@@ -213,13 +220,13 @@ def _prepare_relief(
     rested = (moved_ms == NEVER_MS) | (rested_ms >= config.least_moves_min_dwell_ms)
     movable = context.movable & rested
     sources = np.flatnonzero(hot | (above > config.least_moves_target_ratio))
-    plan = _build_plan(context, fleet, target, shares, moved_recently, came_from)
+    plan = _build_plan(context, fleet, shares, moved_recently, came_from)
     others = cache(lambda: rows_by_broker(view, np.arange(len(view.brokers)), movable))
     return _Relief(
         context=context,
         plan=plan,
         reliever=Reliever(plan, others),
-        peak=shares[0].max(axis=1),
+        shares=shares,
         hot=hot,
         above=above,
         rows=rows_by_broker(view, sources, movable),
@@ -241,58 +248,99 @@ def _fine_tune(
 
 
 def _relieve_hot(
-    relief: _Relief, target: Floats, memory: LeastMovesMemory
+    relief: _Relief, fleet: Fleet, triggers: Bools, memory: LeastMovesMemory
 ) -> tuple[int, LeastMovesMemory, list[Refusal]]:
     """Plan the moves that bring hot brokers down.
 
-    Returns a lower bound of the moves, the memory, and refusals of brokers that stay above the
-    acceptable share.
+    `triggers`: the brokers because of which the pass is made. Returns a lower bound of the moves,
+    the memory, and refusals of brokers that stay above the acceptable share.
     """
     context, plan = relief.context, relief.plan
     view, config = context.view, context.config
+    before = plan.state()
     levels = _fewest_moves_by_level(plan, relief.hot, relief.above, relief.rows, config)
     sources, fewest = _relieve_evenly(plan, relief.relieve, levels, config)
+    plan.acceptable_share = config.least_moves_acceptable_ratio
+    # A broker without intake left will take more soon: until then nothing is out of reach.
+    may_take_more = bool((plan.intake_left[view.brokers.reachable] > 0).all())
+    stuck = plan.share[sources].max(axis=1, initial=0.0) > plan.acceptable_share + NEGLIGIBLE
+    if may_take_more and stuck.any():
+        _lowering(relief, fleet).lower(sources)
+        fewest = _fewest_to_reach(plan, before, sources, relief.rows)
+    if not _is_worth_a_pass(before, plan, triggers):
+        plan.restore(before)
     even_out(plan, relief.others, relief.moved_recently)
-    # No bundle goes back while a broker has no intake left, as that broker will take more soon.
     if relief.came_from and (plan.intake_left[view.brokers.reachable] > 0).all():
         _relieve_by_returns(context, plan, sources, relief.rows, relief.others)
     acceptable = config.least_moves_acceptable_ratio
-    refusals = explanations.explain_unrelieved(view, plan, sources, relief.rows, target, acceptable)
+    refusals = explanations.explain_unrelieved(
+        view, plan, sources, relief.rows, relief.shares, acceptable
+    )
     memory = memory.after_plan(
         len(plan.moves), levels[acceptable], config.least_moves_extra_moves_ratio, view.now_ms
     )
     return fewest, memory, refusals
 
 
-def _build_plan(
-    context: Context,
-    fleet: Fleet,
-    target: Floats,
-    shares: tuple[Floats, Floats],
-    moved: Bools,
-    came_from: dict[int, str],
-) -> MovePlan:
-    """Build the plan before its first move.
+def _lowering(relief: _Relief, fleet: Fleet) -> Lowering:
+    """Return what lowers brokers that are out of reach of their even load.
 
-    `shares`: as `_shares` returns them. `moved`: bundles that have moved recently.
+    A source falls by as much as from the trigger to the acceptable share, and by more than noise.
     """
+    config, plan, shares = relief.context.config, relief.plan, relief.shares
+    fall = 1.0 - config.least_moves_acceptable_ratio / config.least_moves_trigger_ratio
+    return Lowering(
+        plan,
+        relief.rows,
+        least=np.minimum(fall + config.least_moves_min_standard_errors * fleet.error, 1.0),
+        ceiling=np.where((plan.limit > 0) & ~shares.is_overfull, shares.full, plan.limit),
+    )
+
+
+def _fewest_to_reach(plan: MovePlan, before: State, sources: Rows, rows: dict[int, Rows]) -> int:
+    """Return a lower bound of the moves from a state that bring the sources where the plan does."""
+    reached = plan.share[sources].max(axis=1)
+    at_first = replace(plan, share=before.share)
+    return sum(
+        int(at_first.fewest_by_level(np.array([level]), source, rows[source])[0])
+        for level, source in zip(
+            np.maximum(reached, plan.acceptable_share).tolist(), sources.tolist(), strict=True
+        )
+    )
+
+
+def _is_worth_a_pass(before: State, plan: MovePlan, triggers: Bools) -> bool:
+    """Return whether the plan relieves one of these brokers, or lowers it enough.
+
+    If not, other brokers wait until they are hot themselves.
+    """
+    was, now = before.share[triggers].max(axis=1), plan.share[triggers].max(axis=1)
+    relieved = now <= plan.acceptable_share + NEGLIGIBLE
+    return bool((relieved | (now <= was * (1.0 - WORTH_A_PASS))).any())
+
+
+def _build_plan(
+    context: Context, fleet: Fleet, shares: Shares, moved: Bools, came_from: dict[int, str]
+) -> MovePlan:
+    """Build the plan before its first move. `moved`: bundles that have moved recently."""
     view, config = context.view, context.config
     reachable = view.brokers.reachable
     coming = np.bincount(
         view.bundles.owner[view.bundles.in_flight] + 1, minlength=len(view.brokers) + 1
     )[1:]
     return MovePlan(
-        share=shares[0],
-        per_unit=shares[1],
+        share=shares.share.copy(order="F"),
+        per_unit=shares.per_unit,
         demand=fleet.demand,
         cost=_costs(context, moved),
-        payback=_payback(context, target),
+        payback=_payback(context, shares.even),
         may_take=_may_take(context, came_from),
         acceptable_share=config.least_moves_acceptable_ratio,
         target_share=config.least_moves_target_ratio,
+        min_gain=config.least_moves_min_gain_ratio,
         limit=np.where(
             reachable & ~fleet.closed,
-            np.minimum(config.least_moves_max_destination_ratio, FULL / target),
+            np.minimum(config.least_moves_max_destination_ratio, shares.full),
             -np.inf,
         ),
         disruption=context.disruption,
@@ -300,36 +348,30 @@ def _build_plan(
     )
 
 
-def _shares(view: ClusterView, fleet: Fleet, target: Floats) -> tuple[Floats, Floats]:
-    """Return the brokers' shares, and their rise by one unit of load, both (brokers, resources).
-
-    A share is load ÷ (even load · capacity).
-    """
-    with np.errstate(divide="ignore"):
-        per_unit = np.where(fleet.capacity > 0, 1.0 / (target[:, None] * fleet.capacity), 0.0)
-    # Contiguous columns make the maximum over resources four times as fast.
-    per_unit = np.asfortranarray(per_unit)
-    return np.asfortranarray(load_of(view, fleet)) * per_unit, per_unit
-
-
 def _broker_names(view: ClusterView, brokers: Bools) -> list[str]:
     """Return the names of these brokers."""
     return [view.brokers.names[row] for row in np.flatnonzero(brokers).tolist()]
 
 
-def _find_hot(
-    context: Context, fleet: Fleet, peak: Floats, target: Floats
-) -> tuple[Bools, Floats, LeastMovesMemory, list[Refusal]]:
+@dataclass(frozen=True, slots=True)
+class _Hot:
+    """The brokers to relieve, and why others above the trigger are not relieved."""
+
+    triggers: Bools  # (brokers): above the trigger, surely and for long enough
+    hot: Bools  # (brokers): these, and all that are relieved with them
+    sure_share: Floats  # each broker's share less its error; -inf if only full ones are relieved
+    memory: LeastMovesMemory
+    refusals: list[Refusal]
+
+
+def _find_hot(context: Context, fleet: Fleet, shares: Shares) -> _Hot:
     """Find the brokers to relieve: above the trigger by more than noise, and for long enough.
 
     Full brokers are relieved at once. If one broker is relieved, so are all whose share less its
     error is above the acceptable share.
-
-    Returns these brokers; each broker's share less its error (-inf if only full brokers are
-    relieved); the memory; and refusals of other brokers above the trigger.
     """
     # Brokers above the trigger, and since when.
-    brokers, now_ms = context.view.brokers, context.view.now_ms
+    brokers, now_ms, peak = context.view.brokers, context.view.now_ms, shares.peak
     config, memory = context.config, context.memory
     trigger = config.least_moves_trigger_ratio
     sure = trigger + config.least_moves_min_standard_errors * fleet.error * peak
@@ -346,7 +388,8 @@ def _find_hot(
     patience_ms = config.least_moves_hot_for_ms * max(1.0, (memory.noise or 0.0) / USUAL_NOISE)
     waited_ms = np.array([now_ms - since.get(name, now_ms) for name in brokers.names])
     calm_ms = memory.calm_at()
-    hot = urgent | (above & (waited_ms >= patience_ms) & (now_ms >= calm_ms))
+    triggers = urgent | (above & (waited_ms >= patience_ms) & (now_ms >= calm_ms))
+    hot = triggers.copy()
     sure_share = np.full(len(brokers), -np.inf)
     if hot.any() and now_ms >= calm_ms:
         sure_share = np.where(brokers.reachable, peak - (sure - trigger), -np.inf)
@@ -358,9 +401,10 @@ def _find_hot(
     )
     unsure = brokers.reachable & (peak > trigger) & ~above
     refusals += explanations.explain_within_noise(
-        context.view, np.flatnonzero(unsure & ~hot), peak * target, sure * target
+        context.view, np.flatnonzero(unsure & ~hot), shares.usage(peak), shares.usage(sure)
     )
-    return hot, sure_share, replace(memory, hot=since), refusals
+    refusals += explanations.explain_fixed(context.view, shares, above | unsure, trigger)
+    return _Hot(triggers, hot, sure_share, replace(memory, hot=since), refusals)
 
 
 def _fewest_moves_by_level(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,27 +20,45 @@ MAX_FROM_ONE_BUNDLE = 0.85
 """The largest bundle raises the even load of all brokers up to this usage, and no further."""
 
 
-def compute_even_loads(
-    view: ClusterView, fleet: Fleet, takers: Callable[[int], Rows], reachable: Bools
-) -> Floats:
-    """Return the even load of each broker: a ratio of its scarcest resource, (brokers).
+class EvenLoads(NamedTuple):
+    """The even load of each broker, and what it is computed from."""
 
-    Without isolation policies it is the higher of two usages: all load ÷ all capacity, and of a
-    broker with only the largest bundle. The largest bundle counts with its lasting demand, so that
-    other brokers do not become hot while it is smaller for a short time. With isolation, bundles
-    that few brokers may take make these brokers fuller. The densest such group of brokers gets its
-    even load first, then the others. O(groups² · brokers).
+    usage: Floats  # (brokers): the even load, a ratio of the scarcest resource
+    fixed: Floats  # (brokers, resources): used by no bundle, or by bundles that can't move
+
+
+def compute_even_loads(
+    view: ClusterView,
+    fleet: Fleet,
+    takers: Callable[[int], Rows],
+    reachable: Bools,
+    stays: Bools,
+    least: float = NOTHING,
+) -> EvenLoads:
+    """Return the even load of each broker.
+
+    Without isolation policies it is the higher of two usages: that to which all load that can move
+    fills the brokers, and that of a broker with only the largest bundle. A broker whose fixed use
+    is above it takes no part, and doesn't raise it. The largest bundle counts with its lasting
+    demand, so that other brokers do not become hot while it is smaller for a short time. With
+    isolation, bundles that few brokers may take make these brokers fuller. The densest such group
+    of brokers gets its even load first, then the others.
+
+    `stays`: bundles that may not leave their brokers; their demand is fixed. `least`: no even load
+    is below this. O(groups² · brokers).
     """
     # Groups of bundles that the same brokers may take: the brokers, total demand, largest demand.
-    found = np.full(len(view.brokers), NOTHING)
+    demand, lasting, fixed = _split_fixed(view, fleet, stays)
     groups = dict[bytes, tuple[Bools, Floats, Floats]]()
     for mask, rows in _classes(view, takers, reachable):
         _, total, largest = groups.get(mask.tobytes(), (mask, np.zeros(KINDS), np.zeros(KINDS)))
-        largest = np.maximum(largest, fleet.lasting[rows].max(axis=0, initial=0.0))
-        groups[mask.tobytes()] = mask, total + fleet.demand[rows].sum(axis=0), largest
+        largest = np.maximum(largest, lasting[rows].max(axis=0, initial=0.0))
+        groups[mask.tobytes()] = mask, total + demand[rows].sum(axis=0), largest
 
     # The densest group of brokers, with all bundles that only they may take; then the next one.
-    expected, free = fleet.expected, reachable.copy()
+    found = np.full(len(view.brokers), max(least, NOTHING))
+    vessels = _Vessels.build(fleet.expected, fixed)
+    free = reachable.copy()
     waiting = list(groups.values())
     while waiting and free.any():
         best, members, settled = -1.0, free, list[int]()
@@ -46,25 +66,88 @@ def compute_even_loads(
             inside = [
                 at for at, group in enumerate(waiting) if not (group[0] & free & ~among).any()
             ]
-            usage = _usage(expected[among], fleet.fixed[among], [waiting[at][1:] for at in inside])
+            usage = vessels.usage(among, [waiting[at][1:] for at in inside])
             if usage > best:
                 best, members, settled = usage, among, inside
-        found[members] = max(best, NOTHING)
+        found[members] = np.maximum(best, found[members])
         free &= ~members
         waiting = [group for at, group in enumerate(waiting) if at not in settled]
-    return found
+    return EvenLoads(found, fixed)
 
 
-def _usage(capacity: Floats, fixed: Floats, groups: list[tuple[Floats, Floats]]) -> float:
-    """Return these brokers' usage with the groups' load: on average, or with the largest bundle."""
-    if not len(capacity) or not groups:
-        return 0.0
-    total = np.sum([group[0] for group in groups], axis=0)
-    largest = np.max([group[1] for group in groups], axis=0)
-    whole, most = capacity.sum(axis=0), capacity.max(axis=0)
-    mean = np.divide(total + fixed.sum(axis=0), whole, out=np.zeros(KINDS), where=whole > 0)
-    alone = np.divide(largest, most, out=np.zeros(KINDS), where=most > 0)
-    return float(max(mean.max(), min(alone.max(), MAX_FROM_ONE_BUNDLE)))
+def _split_fixed(view: ClusterView, fleet: Fleet, stays: Bools) -> tuple[Floats, Floats, Floats]:
+    """Return the demand and lasting demand of bundles that can move, and brokers' fixed use.
+
+    The first two are 0 for bundles that stay; their demand is part of their owners' fixed use.
+    """
+    if not stays.any():
+        return fleet.demand, fleet.lasting, fleet.fixed
+    rows, count = view.bundles.owner[stays].astype(np.intp) + 1, len(view.brokers)
+    staying = [np.bincount(rows, column, count + 1)[1:] for column in fleet.demand[stays].T]
+    moves = ~stays[:, None]
+    return fleet.demand * moves, fleet.lasting * moves, fleet.fixed + np.stack(staying, axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Vessels:
+    """Brokers as vessels that movable load fills to one level above what is in them for good.
+
+    Columns are resources; a capacity of 0 takes no part. The sorted ones have the brokers in the
+    order of their fixed usage, another order for each resource.
+    """
+
+    capacity: Floats  # (brokers, resources)
+    fixed: Floats  # (brokers, resources), 0 without a capacity
+    order: Rows  # (brokers, resources): rows of the sorted ones
+    sorted_capacity: Floats
+    sorted_fixed: Floats
+
+    @staticmethod
+    def build(capacity: Floats, fixed: Floats) -> _Vessels:
+        """Return the vessels of all brokers."""
+        fixed = np.where(capacity > 0, fixed, 0.0)
+        usage = np.divide(fixed, capacity, out=np.zeros_like(fixed), where=capacity > 0)
+        order = np.argsort(usage, axis=0, kind="stable")
+        return _Vessels(
+            capacity,
+            fixed,
+            order,
+            np.take_along_axis(capacity, order, axis=0),
+            np.take_along_axis(fixed, order, axis=0),
+        )
+
+    def usage(self, among: Bools, groups: list[tuple[Floats, Floats]]) -> float:
+        """Return these brokers' usage with the groups' load: filled up, or by the largest bundle.
+
+        A group is the total and the largest demand of its bundles.
+        """
+        if not among.any() or not groups:
+            return 0.0
+        total = np.sum([group[0] for group in groups], axis=0)
+        largest = np.max([group[1] for group in groups], axis=0)
+        level = self._level(among, total)
+        with_largest = np.divide(
+            self.fixed[among] + largest,
+            self.capacity[among],
+            out=np.full((int(among.sum()), KINDS), np.inf),
+            where=self.capacity[among] > 0,
+        ).min(axis=0)
+        alone = with_largest[(with_largest < np.inf) & (largest > 0)].max(initial=0.0)
+        return float(max(level, min(alone, MAX_FROM_ONE_BUNDLE)))
+
+    def _level(self, among: Bools, total: Floats) -> float:
+        """Return the least u with Σ capacity · max(0, u - fixed ÷ capacity) = total.
+
+        Filling only the k least used brokers gives a level for each k. It falls as long as the next
+        broker's fixed usage is below it: the lowest one is the level of all.
+        """
+        takes_part = among[self.order]
+        capacity = np.cumsum(self.sorted_capacity * takes_part, axis=0)
+        filled = total + np.cumsum(self.sorted_fixed * takes_part, axis=0)
+        levels = np.divide(
+            filled, capacity, out=np.full_like(capacity, np.inf), where=capacity > 0
+        ).min(axis=0)
+        return float(levels[levels < np.inf].max(initial=0.0))
 
 
 def _classes(

@@ -363,9 +363,17 @@ class Refuses:
         "brokers restart one after another: until that is over, only full brokers are relieved",
         place="strategy",
     )
+    FIXED_LOAD = Rule(
+        "fixed_load",
+        "the broker is above its even share by load that can't move: no bundle causes it, or its "
+        "bundles are held",
+        "ratio",
+        place="strategy",
+    )
     NO_ROOM = Rule(
         "no_room",
-        "no other broker has room for the load that should leave the broker",
+        "no other broker has room for the load that should leave the broker, and with a part of it "
+        "none would be clearly less full than the broker is",
         "ratio",
         place="strategy",
     )

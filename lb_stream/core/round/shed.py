@@ -239,6 +239,14 @@ def movable_bundles(state: RoundState, held: Bools) -> Bools:
     return movable
 
 
+def _staying_bundles(state: RoundState, held: Bools) -> Bools:
+    """Return the bundles that may not move for long: operators or their namespaces hold them."""
+    stays = state.view.bundles.system | held
+    for namespace in state.config.balancer.shedding_excluded_namespaces:
+        stays[state.view.bundles.rows_of_namespace(namespace)] = True
+    return stays
+
+
 def eligible_bundles(state: RoundState, movable: Bools) -> Bools:
     """Return the bundles that a shedder may choose: movable, not unloaded in the grace period."""
     eligible = movable.copy()
@@ -265,6 +273,7 @@ def _shed_context(
         movable=movable,
         reported=state.inputs.reported,
         may_take=_may_take(state),
+        stays=_staying_bundles(state, disruption.held),
         takers=_takers(state),
         unloaded=state.inputs.unloaded_brokers,
         unloading=tuple(sorted(unloading)),

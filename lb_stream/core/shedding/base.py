@@ -194,6 +194,7 @@ class ShedContext(Generic[Config, Remembered]):
     movable: Bools  # eligible bundles, and recently unloaded ones
     reported: ClusterView  # the view without pending moves
     may_take: Callable[[int, int], bool]  # (bundle, broker) → whether the filters allow it
+    stays: Bools  # bundles that may not move for long: excluded, system bundles, held by operators
     # Bundle → brokers that the rules allow. Even distribution is only a preference.
     takers: Callable[[int], Rows]
     unloaded: Mapping[str, int]  # broker → when a move out of it was last confirmed, ms
@@ -210,6 +211,7 @@ class ShedContext(Generic[Config, Remembered]):
         eligible: Bools | None = None,
         *,
         movable: Bools | None = None,
+        stays: Bools | None = None,
         reported: ClusterView | None = None,
         may_take: Callable[[int, int], bool] = lambda _bundle, _broker: True,
         takers: Callable[[int], Rows] | None = None,
@@ -226,6 +228,7 @@ class ShedContext(Generic[Config, Remembered]):
             movable=chosen if movable is None else movable,
             reported=reported or view,
             may_take=may_take,
+            stays=np.zeros(len(view.bundles), np.bool_) if stays is None else stays,
             takers=takers or (lambda _: every_broker),
             unloaded={},
             unloading=(),

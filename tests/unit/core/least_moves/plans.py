@@ -46,6 +46,7 @@ def a_plan(
         allowed,
         ENOUGH,
         AIM,
+        0.0,
         np.full(brokers, limit),
         budgets,
         intake_left,

@@ -60,7 +60,8 @@ def found(
         Fleet(demand, demand * lasting, room, np.full((4, 4), fixed), np.zeros(4), ~OPEN, ~OPEN),
         takers,
         OPEN,
-    ).tolist()
+        np.zeros(len(names), np.bool_),
+    ).usage.tolist()
     return told
 
 

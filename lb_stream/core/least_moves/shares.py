@@ -1,0 +1,65 @@
+"""Shares: the loads of brokers as multiples of their even loads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lb_stream.core.least_moves.cpu import FULL
+from lb_stream.core.least_moves.fleet import Fleet, load_of
+from lb_stream.core.least_moves.targets import EvenLoads
+from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Each broker's load as a share of its even load: load ÷ (even load · capacity).
+
+    Fixed use counts up to the even load: a broker is not hot by what can't move. So the share of a
+    broker that fixed use alone fills beyond its even load is 1 plus the share of its movable load.
+    """
+
+    share: Floats  # (brokers, resources)
+    per_unit: Floats  # (brokers, resources): the rise of the share by one unit of load
+    even: Floats  # (brokers): even load, a ratio
+    excess: Floats  # (brokers, resources): the share of fixed use that doesn't count
+
+    @property
+    def peak(self) -> Floats:
+        """Return each broker's share of its scarcest resource."""
+        found: Floats = self.share.max(axis=1)
+        return found
+
+    @property
+    def is_overfull(self) -> Bools:
+        """Return which brokers have more fixed use than their even load."""
+        found: Bools = np.any(self.excess > 0, axis=1)
+        return found
+
+    @property
+    def full(self) -> Floats:
+        """Return the share of each broker at which a resource is full."""
+        found: Floats = FULL / self.even - self.excess.max(axis=1)
+        return found
+
+    def usage(self, share: Floats, brokers: Rows | None = None) -> Floats:
+        """Return usages (ratios) instead of shares of these brokers, by default of all.
+
+        They are usages of the resource that is scarcest for the broker, with all fixed use.
+        """
+        rows = np.arange(len(self.even)) if brokers is None else brokers
+        scarcest = self.share[rows].argmax(axis=1)
+        found: Floats = (share + self.excess[rows, scarcest]) * self.even[rows]
+        return found
+
+
+def compute_shares(view: ClusterView, fleet: Fleet, even: EvenLoads) -> Shares:
+    """Return the shares of all brokers."""
+    with np.errstate(divide="ignore"):
+        per_unit = np.where(fleet.capacity > 0, 1.0 / (even.usage[:, None] * fleet.capacity), 0.0)
+    # Contiguous columns make the maximum over resources four times as fast.
+    per_unit = np.asfortranarray(per_unit)
+    excess = np.maximum(even.fixed * per_unit - 1.0, 0.0)
+    share = np.asfortranarray(load_of(view, fleet)) * per_unit - excess
+    return Shares(share, per_unit, even.usage, excess)
