@@ -169,7 +169,8 @@ class _Maker:
 
     def by_throughput(self) -> list[int]:
         """Available brokers, the one that carries least first."""
-        carried = np.bincount(np.array(self.owner) + 1, self.throughput, len(self.brokers) + 1)[1:]
+        throughput = self.tree.of_roots(self.throughput)
+        carried = np.bincount(np.array(self.owner) + 1, throughput, len(self.brokers) + 1)[1:]
         return sorted(
             (broker for broker in self.brokers if self.up[broker] and broker not in self.drained),
             key=lambda broker: carried[broker],

@@ -14,27 +14,24 @@ import numpy as np
 
 from lb_stream.agent.obey import AgentMemory, acknowledgement, addressee, judge
 from lb_stream.contracts.commands import Command
-from lb_stream.contracts.decisions import RESHAPES, Decision
-from lb_stream.contracts.keys import GivenSettings
+from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
-from lb_stream.core.averages import fold
-from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import CommandAnswer, Received
-from lb_stream.core.model.blocks import Batch, Shard
-from lb_stream.core.model.memory import Memory
-from lb_stream.core.round.decide import Inbox, Round, decide
-from lb_stream.settings.follow import follow_brokers
-from lb_stream.settings.overrides import apply_setting_commands
-from lb_stream.settings.resolve import resolve
+from lb_stream.core.round.decide import Inbox
 from lb_stream.sim.measures.trace import TraceLine
-from lb_stream.sim.scenario.bundle_tree import SPLIT_ALGORITHMS
 from lb_stream.sim.scenario.rollout_state import TOLERANCE_S, RolloutState
 from lb_stream.sim.scenario.scenario import Event, Format, Scenario
+from lb_stream.sim.simulation.balancer import SimulatedBalancer
 from lb_stream.sim.simulation.calendar import Calendar, Phase
 from lb_stream.sim.simulation.commands import (
     build_drain_command,
     build_first_commands,
     scenario_settings,
+)
+from lb_stream.sim.simulation.decisions import (
+    can_be_carried_out,
+    effect_delay_s,
+    trace_decision,
 )
 from lb_stream.sim.simulation.policy import Policy
 from lb_stream.sim.simulation.reports import Mailbox, SimulatedReporter, at_ms
@@ -326,13 +323,9 @@ class Simulation:
     # --- decisions ---
 
     def _send(self, decision: Decision) -> None:
-        sent_s, traced = self.now_s, self._trace_of(decision)
-        if traced is not None:
-            self.lines.append(
-                {"t": sent_s, "event": "decision", "id": decision.decision_id}
-                | {name: value for name, value in traced.items() if value is not None}
-                | {"reason": decision.reason, "rule": decision.rule}
-            )
+        sent_s = self.now_s
+        if decision.bundle in self.row_of and can_be_carried_out(self.scenario, decision):
+            self.lines.append({"t": sent_s, "event": "decision"} | trace_decision(decision))
         broker = self.broker_of.get(addressee(decision) or "", -1)
         if (
             broker < 0
@@ -342,41 +335,10 @@ class Simulation:
             return
         self.seen.note_epoch(decision)
         self.calendar.add(
-            sent_s + self._delay_s(decision),
+            sent_s + effect_delay_s(self.scenario, decision),
             Phase.EFFECT,
             lambda: self._carry_out(broker, decision, sent_s),
         )
-
-    def _trace_of(self, decision: Decision) -> TraceLine | None:
-        """Return what the trace says of a decision; None: its broker can only refuse it."""
-        named = {"bundle": decision.bundle}
-        if decision.bundle not in self.row_of:
-            return None
-        if decision.kind not in RESHAPES:
-            return {
-                "kind": "assign" if decision.kind == "assign" else "unload",
-                **named,
-                "source": decision.source,
-                "destination": decision.destination,
-            }
-        algorithm = decision.algorithm
-        if self.scenario.topics is None or algorithm not in SPLIT_ALGORITHMS:
-            return None
-        given = algorithm == "specified_positions_divide"
-        return {
-            "kind": "split",
-            **named,
-            "broker": decision.source,
-            "algorithm": algorithm,
-            "boundaries": decision.boundaries if given else None,
-        }
-
-    def _delay_s(self, decision: Decision) -> float:
-        """Return the seconds from a decision to its effect at its broker."""
-        move, splits = self.scenario.move, self.scenario.splits
-        if decision.kind == "split" and splits is not None:
-            return splits.split_s
-        return move.acquire_s if decision.kind == "assign" else move.release_s
 
     def _carry_out(self, broker: int, decision: Decision, sent_s: float) -> None:
         """Have a broker carry out a decision, or refuse it.
@@ -456,29 +418,3 @@ def _with_unowned(scenario: Scenario) -> list[str]:
         for name, namespace in zip(scenario.bundles.names, scenario.namespaces, strict=True)
         if namespace in wanted
     ]
-
-
-class SimulatedBalancer:
-    """A balancer of one cluster: its averages and memory, from round to round."""
-
-    def __init__(self, cluster: str, settings: GivenSettings) -> None:
-        """Begin before the first report. `settings`: under our names or Pulsar's."""
-        self.cluster, self.settings = cluster, settings
-        config = resolve(settings).config
-        self.fold_config, self.load_manager = config.fold, config.balancer.load_manager
-        self.shard, self.memory = Shard.empty(), Memory(epoch=1)
-
-    def decide(self, batch: Batch, inbox: Inbox, now_ms: int) -> Round:
-        """Fold what has arrived, and decide.
-
-        Raises RuntimeError for a rejected report: the model builds none that can be rejected.
-        """
-        self.shard, rejected = fold(self.shard, batch, now_ms, self.fold_config)
-        if len(rejected):
-            raise RuntimeError(f"a report was rejected as old: {rejected.to_pylist()[0]}")
-        begin = apply_setting_commands(self.settings, self.memory, inbox)
-        view = view_of(self.cluster, [self.shard], now_ms, begin.config.balancer.weights)
-        begin = follow_brokers(begin, self.settings, view)
-        made = decide(view, begin.memory, begin.inbox, begin.config)
-        self.memory = made.memory
-        return made

@@ -73,9 +73,9 @@ def pack_topic_shares(
     in runs; `loads`: as measured, LOADS × rows; `at_ms`: when the reports arrive.
     """
     splits, brokers = model.scenario.splits, model.scenario.brokers
-    packed: list[bytes | None] = [None] * len(rows)
     if model.scenario.topics is None or splits is None or not splits.detailed_bundles:
-        return pa.array(packed, pa.binary())
+        return pa.nulls(len(rows), pa.binary())
+    packed: list[bytes | None] = [None] * len(rows)
     cpu = (loads[0] + loads[1]) / brokers.cpu_msgs_per_s[broker] + (
         loads[2] + loads[3]
     ) / brokers.cpu_bytes_per_s[broker]

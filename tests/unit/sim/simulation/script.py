@@ -11,8 +11,8 @@ from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
 from lb_stream.core.model.blocks import Batch
 from lb_stream.core.round.decide import Inbox
+from lb_stream.sim.simulation.balancer import SimulatedBalancer
 from lb_stream.sim.simulation.reports import START_MS
-from lb_stream.sim.simulation.runner import SimulatedBalancer
 
 
 class Script:

@@ -19,8 +19,9 @@ from lb_stream.sim.scenario.scenario import (
     ScenarioPolicies,
 )
 from lb_stream.sim.simulation import Policy, read_policy, run_simulation
+from lb_stream.sim.simulation.balancer import SimulatedBalancer
 from lb_stream.sim.simulation.reports import SimulatedReporter
-from lb_stream.sim.simulation.runner import SimulatedBalancer, SimulationResult
+from lb_stream.sim.simulation.runner import SimulationResult
 from tests.support.sampling import sampled
 from tests.unit.sim.simulation.scenes import A, B, C, bundle, scene
 
