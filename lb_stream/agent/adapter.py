@@ -118,8 +118,8 @@ class ProbingAdapter(BrokerAdapter, Protocol):
 
 
 @runtime_checkable
-class MeasuringAdapter(BrokerAdapter, Protocol):
-    """A broker whose agent looks for bundles that are too large, as the extensible manager's do."""
+class MeasuredBundles(Protocol):
+    """The bundles of a broker, as it measures them."""
 
     def stats(self) -> Mapping[str, BundleStats]:
         """Return the latest statistics of every bundle that the broker serves."""
@@ -128,6 +128,11 @@ class MeasuringAdapter(BrokerAdapter, Protocol):
     def topics(self, bundle: str) -> Topics:
         """Return the topics of one of these bundles; called only for bundles to be split."""
         ...
+
+
+@runtime_checkable
+class MeasuringAdapter(BrokerAdapter, MeasuredBundles, Protocol):
+    """A broker whose agent looks for bundles that are too large, as the extensible manager's do."""
 
 
 @runtime_checkable

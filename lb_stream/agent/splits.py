@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from lb_stream.agent.adapter import LimitedCutsAdapter, MeasuringAdapter
+from lb_stream.agent.adapter import LimitedCutsAdapter, MeasuredBundles
 from lb_stream.contracts.reports import SplitAsk
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.splitting import (
@@ -48,7 +48,7 @@ class SplitWatch:
         """Seconds between two looks."""
         return self._config.split_interval_ms / 1000
 
-    def find_splits(self, broker: MeasuringAdapter) -> list[SplitAsk]:
+    def find_splits(self, broker: MeasuredBundles) -> list[SplitAsk]:
         """Return the splits to request now."""
         # The bundles' latest loads, in the order of their names.
         named = dict(sorted(broker.stats().items()))
@@ -93,7 +93,7 @@ class SplitWatch:
         ]
 
 
-def _limit_cut(broker: MeasuringAdapter, bundle: str, boundaries: Sequence[int]) -> list[int]:
+def _limit_cut(broker: MeasuredBundles, bundle: str, boundaries: Sequence[int]) -> list[int]:
     """Return the boundaries, or where the broker can cut the bundle instead."""
     if isinstance(broker, LimitedCutsAdapter):
         return list(broker.feasible_cut(bundle, boundaries))

@@ -19,7 +19,7 @@ class SimulatedBalancer:
     def __init__(self, cluster: str, settings: GivenSettings) -> None:
         """Begin before the first report. `settings`: under our names or Pulsar's."""
         self.cluster, self.settings = cluster, settings
-        config = resolve(settings).config
+        self.config = config = resolve(settings).config
         self.fold_config, self.load_manager = config.fold, config.balancer.load_manager
         self.shard, self.memory = Shard.empty(), Memory(epoch=1)
 

@@ -15,7 +15,7 @@ import numpy as np
 from lb_stream.agent.obey import AgentMemory, acknowledgement, addressee, judge
 from lb_stream.contracts.commands import Command
 from lb_stream.contracts.decisions import Decision
-from lb_stream.contracts.reports import Ack
+from lb_stream.contracts.reports import Ack, SplitAsk
 from lb_stream.core.commands.responder import CommandAnswer, Received
 from lb_stream.core.round.decide import Inbox
 from lb_stream.sim.measures.trace import TraceLine
@@ -36,6 +36,7 @@ from lb_stream.sim.simulation.decisions import (
 from lb_stream.sim.simulation.policy import Policy
 from lb_stream.sim.simulation.reports import Mailbox, SimulatedReporter, at_ms
 from lb_stream.sim.simulation.rollout import RolloutOperator, RolloutStep
+from lb_stream.sim.simulation.split_requests import SplitRequests
 from lb_stream.sim.simulation.splits import SplittableModel
 
 OnProgress = Callable[[float], None]
@@ -120,6 +121,8 @@ class Simulation:
         self.reporter = SimulatedReporter(self.model, self.balancer.load_manager, frozenset(stale))
         self.mailbox, self.seen = Mailbox(), AgentMemory()
         self.acks: list[Ack] = []
+        self.asks: list[tuple[str, SplitAsk]] = []
+        self.split_requests = SplitRequests(self.model, self.balancer.config)
         self.commands: list[Received] = list(
             build_first_commands(scenario.policies, scenario.brokers.names, _with_unowned(scenario))
         )
@@ -142,6 +145,9 @@ class Simulation:
         for tick in range(scenario.ticks):
             self.calendar.add(tick * scenario.tick_s, Phase.REPORT, self._tick)
             self._add_round(tick * scenario.tick_s + scenario.report_delay_s)
+        if interval_s := self.split_requests.interval_s:
+            for number in range(1, int(scenario.end_s / interval_s)):
+                self.calendar.add(number * interval_s, Phase.REPORT, self._ask_for_splits)
 
     @property
     def now_s(self) -> float:
@@ -244,6 +250,11 @@ class Simulation:
             self._arrival_s, Phase.ARRIVAL, lambda: self.mailbox.add_reports(made, self.now_s)
         )
 
+    def _ask_for_splits(self) -> None:
+        """Have agents ask for splits, where the load manager leaves the judgement to them."""
+        made = list(self.split_requests.look(self.now_s))
+        self.calendar.add(self._arrival_s, Phase.ARRIVAL, lambda: self.asks.extend(made))
+
     def _find_fault(self, kind: str, broker: int) -> float | None:
         """Find a broker's current fault of a kind. Returns its delay (s); None: there is none."""
         for fault in self.scenario.faults:
@@ -264,10 +275,9 @@ class Simulation:
         if self.operator is not None:
             for step in self.operator.act(self.now_s):
                 self._carry_out_step(step)
-        made = self.balancer.decide(
-            self.mailbox.take(), Inbox(acks=tuple(self.acks), commands=tuple(self.commands)), now_ms
-        )
-        self.acks, self.commands = [], []
+        inbox = Inbox(acks=tuple(self.acks), commands=tuple(self.commands), asks=tuple(self.asks))
+        made = self.balancer.decide(self.mailbox.take(), inbox, now_ms)
+        self.acks, self.commands, self.asks = [], [], []
         self.answers |= {answer.id: answer for answer in made.results}
         for record in made.ownership:
             self.seen.note_record(record.bundle, record, now_ms)

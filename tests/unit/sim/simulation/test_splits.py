@@ -203,3 +203,20 @@ def topics_of(sample: dict[str, Any]) -> dict[int, float]:
         return {}
     hashes, shares = TopicShares.from_packed(np.array([0]), [packed]).of(0)
     return dict(zip(hashes.tolist(), shares.tolist(), strict=True))
+
+
+def test_the_extensible_managers_brokers_ask_for_splits_themselves() -> None:
+    """They look each minute, and ask when a bundle has been too large four times in a row."""
+    settings = {
+        "shedding_strategy": "TransferShedder",
+        "load_manager": "extensible",
+        "bundle_max_msgs_per_s": 300,
+        "split_algorithm": "topic_count_equally_divide",
+    }
+    result = run_simulation(
+        replace(SCENARIO, ticks=40, load_step_ticks=40),
+        replace(read_policy("none"), settings=settings),
+    )
+    splits = [line for line in result.lines if line.get("kind") == "split"]
+    assert [(line["t"], line["bundle"]) for line in splits] == [(241.0, PARENT)]
+    assert (243.0, "split", [LOW, HIGH]) in effects(result)
