@@ -87,20 +87,26 @@ def from_tables(
     """Build a scenario of a live cluster's past: loads, brokers that died, drains, policies.
 
     Loads and limits are those of the tables bundle_history and broker_history, which a job keeps
-    for 7 days. The cost of cpu is inferred, what isn't recorded is assumed; notes say so.
+    for 7 days. Where brokers report topics' shares of load, bundles can be split. The cost of cpu
+    is inferred, what isn't recorded is assumed; notes say so.
     """
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.past.tables import build_lake_query, load_history, require_recorded_cluster
+    from lb_stream.query.past.tables import (
+        build_lake_query,
+        load_history,
+        load_topic_shares,
+        require_recorded_cluster,
+    )
     from lb_stream.sim.scenario.from_history import LoadHistory, build_from_history
     from lb_stream.store import Store
 
     check_free(folder, force)
     with open_lake(Store.at(tables, setting="TABLES"), require_columns=False) as lake:
         ask = build_lake_query(lake)
+        name = require_recorded_cluster(ask, cluster)
         past = LoadHistory(
-            **load_history(
-                ask, require_recorded_cluster(ask, cluster), *parse_time_range(from_, to)
-            )
+            **load_history(ask, name, *parse_time_range(from_, to)),
+            topics=load_topic_shares(ask, name),
         )
     _write(build_from_history(past, tick), folder, json)
 

@@ -27,7 +27,7 @@ def page(facts: ScenarioFacts) -> str:
         "bound": series.bound.tolist(),
     }
     if facts.finest is not None:
-        lines["bound with splits"] = facts.finest.tolist()
+        lines["bound if split"] = facts.finest.tolist()
     marks: dict[str, list[tuple[int, str, str]]] = {}
     for event in given.events:
         text = f"{event.t_s:g} s: {facts.event(event)}"

@@ -93,6 +93,10 @@ _TOOK = f"""
     ) ended
     WHERE place <= {MOVES_MEASURED}
 """
+_TOPICS = """
+    SELECT bundle, topic_hashes, topic_shares FROM bundle_averages
+    WHERE cluster = :cluster AND topic_shares IS NOT NULL ORDER BY bundle
+"""
 _FIRST_ROUND = """
     SELECT coalesce(max(CASE WHEN now_ms <= :from_ms THEN log_seq END),
                     min(CASE WHEN now_ms > :from_ms THEN log_seq END)) AS log_seq
@@ -194,6 +198,14 @@ def load_history(
         "release_s": _to_seconds(took["release_ms"]),
         "acquire_s": _to_seconds(took["acquire_ms"]),
     }
+
+
+def load_topic_shares(ask: RunQuery, cluster: str) -> pa.Table:
+    """Return the last reported shares of topics: bundle, topic_hashes, topic_shares.
+
+    Only the current ones are recorded, of the few bundles whose owners report them.
+    """
+    return ask(_TOPICS, {"cluster": cluster})
 
 
 def find_resolution_ms(slots: NDArray[np.int64]) -> int:

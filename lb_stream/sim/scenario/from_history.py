@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from lb_stream.contracts.keys import GivenSettings
 from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.policies import NO_POLICIES, Policies
 from lb_stream.io.messages.times import utc
@@ -35,10 +36,20 @@ from lb_stream.sim.scenario.scenario import (
     ScenarioBundles,
     ScenarioIsolation,
     ScenarioPolicies,
+    ScenarioSplits,
+    ScenarioTopics,
 )
 
 REPORT_DELAY_S, RECONNECT_S = 1.0, 2.0
 RELEASE_S, ACQUIRE_S, REPORT_INTERVAL_S = 2.0, 3.0, 30.0
+SPLITS = ScenarioSplits(
+    split_s=2.0,
+    detailed_bundles=10,
+    max_rate=30_000.0,
+    max_bytes_per_s=100.0 * 2**20,
+    difference=0.1,
+)
+"""How brokers split bundles: assumed, with Pulsar's defaults."""
 SETTLED_S = 1_800.0
 """Seconds until the initial imbalance should be gone; at most a quarter of the scenario."""
 
@@ -64,6 +75,8 @@ class LoadHistory:
     report_interval_s: float | None = None
     release_s: float | None = None  # from a move's decision until a report shows the bundle gone
     acquire_s: float | None = None  # from an assignment until a report confirms it
+    # bundle, topic_hashes, topic_shares: as last reported; None or empty: bundles can't be split
+    topics: pa.Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +122,7 @@ def build_from_history(history: LoadHistory, tick_s: float = 10.0) -> ScenarioWi
     brokers, inferred = _brokers(history, names, up, tick_s)
     owner = np.where(np.append(up, False)[loads.owner], loads.owner, -1)
     move, interval_s, assumed = _times(history, tick_s)
+    counts, topics, splits, topic_notes = _topics(history, loads)
     policies, left_out = _policies(operator_state, pinned, loads, owner, names)
     scenario = Scenario(
         name=history.cluster,
@@ -126,15 +140,64 @@ def build_from_history(history: LoadHistory, tick_s: float = 10.0) -> ScenarioWi
         settled_from_s=math.floor(min(SETTLED_S, tick_s * ticks / 4) / tick_s) * tick_s,
         brokers=brokers,
         bundles=ScenarioBundles(
-            loads.names, owner, **loads.counts, memory_bytes=np.zeros(len(loads.names), np.int64)
+            loads.names,
+            owner,
+            **loads.counts | {"topics": counts},
+            memory_bytes=np.zeros(len(loads.names), np.int64),
         ),
         events=events,
         faults=(),
         policies=policies,
         loads=loads.loads,
-        format=2 if brokers.stated else 1,
+        format=2 if brokers.stated or topics is not None else 1,
+        topics=topics,
+        splits=splits,
     )
-    return ScenarioWithNotes(scenario, (*inferred, *assumed, *loads.notes, *up_notes, *left_out))
+    notes = (*inferred, *assumed, *loads.notes, *topic_notes, *up_notes, *left_out)
+    return ScenarioWithNotes(scenario, notes)
+
+
+def _topics(
+    history: LoadHistory, loads: RecordedLoads
+) -> tuple[Ints, ScenarioTopics | None, ScenarioSplits | None, list[str]]:
+    """Return each bundle's number of topics, the topics, how brokers split, and notes.
+
+    The topics of bundles without reported shares are assumed to be alike and evenly spaced.
+    """
+    counts = loads.counts["topics"].copy()
+    reported = [] if history.topics is None else history.topics.to_pylist()
+    row_of = {name: row for row, name in enumerate(loads.names)}
+    known = {
+        row_of[entry["bundle"]]: (entry["topic_hashes"], entry["topic_shares"])
+        for entry in reported
+        if entry["bundle"] in row_of
+    }
+    if not known:
+        return counts, None, None, []
+    hashes, shares = [], []
+    for row, name in enumerate(loads.names):
+        if row in known:
+            own = np.array(known[row][0], np.int64)
+            share = np.array(known[row][1], np.float64)
+        else:
+            _, lower, upper = parse_bundle(name)
+            many = max(int(counts[row]), 1)
+            own = lower + (upper - lower) * np.arange(many) // many
+            share = np.ones(many)
+        order = np.argsort(own, kind="stable")
+        hashes.append(own[order])
+        shares.append(share[order])
+        counts[row] = len(own)
+    topics = ScenarioTopics(
+        np.repeat(np.arange(len(counts)), counts),
+        np.concatenate(hashes),
+        np.concatenate(shares).astype(np.float32),
+    )
+    note = (
+        f"topics of {len(known)} bundles have the shares of load that were reported last; those of "
+        f"the other {len(counts) - len(known)} are assumed to be alike"
+    )
+    return counts, topics, SPLITS, [note]
 
 
 def _load_operator_state(history: LoadHistory) -> tuple[OperatorState, tuple[str, ...]]:

@@ -263,7 +263,7 @@ def test_the_bound_with_splits_is_shown_where_bundles_can_be_split(tmp_path: Pat
         first = shown["unmoved"][0]
         assert first["finest"] / first["bound"] == pytest.approx(ratio, rel=0.03)
         assert "with splits" in scenario("show", family, cwd=tmp_path).out
-        assert "bound with splits" in (tmp_path / f"{family}.html").read_text()
+        assert "bound if split" in (tmp_path / f"{family}.html").read_text()
     (shown,) = scenario("show", SCENARIOS / "drain", "--json", cwd=tmp_path).objects
     assert shown["unmoved"][0]["finest"] is None
     assert "with splits" not in scenario("show", SCENARIOS / "drain", cwd=tmp_path).out

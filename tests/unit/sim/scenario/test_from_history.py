@@ -316,6 +316,32 @@ def test_a_limit_that_a_broker_never_states_stays_unstated(tmp_path: Any) -> Non
     assert build_from_history(CALM).scenario.format == 1
 
 
+def test_bundles_can_be_split_where_topics_shares_are_recorded(tmp_path: Any) -> None:
+    shares = pa.table(
+        {
+            "bundle": [CARTS, "shop/gone/0x00000000_0xffffffff"],
+            "topic_hashes": [[1 << 31, 5, 7], [3]],
+            "topic_shares": [[0.2, 0.7, 0.1], [1.0]],
+        }
+    )
+    made = build_from_history(of(topics=shares))
+    scenario = made.scenario
+    assert scenario.format == 2
+    assert scenario.splits is not None
+    assert scenario.topics is not None
+    row = scenario.bundles.names.index(CARTS)
+    hashes, parts = scenario.topics.of(row)
+    assert hashes.tolist() == [5, 7, 1 << 31]
+    assert parts == pytest.approx([0.7, 0.1, 0.2])
+    for other in range(len(scenario.bundles)):
+        assert len(scenario.topics.of(other)[0]) == scenario.bundles.topics[other] >= 1
+    assert any(note.startswith("topics of 1 bundles") for note in made.notes)
+    write_scenario(scenario, tmp_path)
+    assert same(read_scenario(tmp_path), scenario)
+    without = build_from_history(of(topics=shares.slice(1))).scenario
+    assert (without.topics, without.splits) == (None, None)
+
+
 def test_a_report_that_several_slots_have_found_counts_once() -> None:
     rows = [report(minute, A, 100.0) | {"reported_ms": 5} for minute in range(3)] + [
         report(3, A, 100.0) | {"reported_ms": 6}
