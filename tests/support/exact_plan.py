@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import highspy
 import numpy as np
 
 from lb_stream.core.least_moves.chains import Reliever
@@ -15,10 +14,11 @@ from lb_stream.core.least_moves.payback import Payback
 from lb_stream.core.least_moves.plan import MovePlan
 from lb_stream.core.model.view import Bools, Floats, Rows
 from lb_stream.core.shedding.base import Disruption, heaviest_first
+from lb_stream.query.exact_plan import Effort, Minimum, MoveModel
 
 ROUNDING = 1e-9
-NODES = 5_000
-"""That the solver looks at; counted, not timed: the same case ends the same way everywhere."""
+EFFORT = Effort(nodes=5_000)
+"""Nodes are counted, not timed: the same case ends the same way everywhere."""
 SETTINGS = LeastMovesConfig()
 
 
@@ -170,49 +170,19 @@ def compare(case: Case, settings: LeastMovesConfig = SETTINGS) -> Compared:
 def fewest_moves(case: Case, ceiling: Floats) -> tuple[int, float] | None:
     """The fewest moves that leave no broker above `ceiling` (brokers, resources), and the least
     cost of so few; None: none do."""
-    movable = case.allowed.copy()
-    movable[np.arange(len(case.owner)), case.owner] = False
-    bundle, broker = np.nonzero(movable)  # a variable for each: 1, it moves there
-    each = np.arange(len(bundle))
-    once = np.zeros((len(case.owner), len(bundle)))
-    once[bundle, each] = 1.0
-    change = np.zeros((*case.per_unit.shape, len(bundle)))
-    change[broker, :, each] = case.demand[bundle] * case.per_unit[broker]
-    change[case.owner[bundle], :, each] = -case.demand[bundle] * case.per_unit[case.owner[bundle]]
-    room = (ceiling - case.share + ROUNDING).ravel()
-    rows, most = (
-        np.vstack([once, change.reshape(len(room), -1)]),
-        np.concatenate([np.ones(len(once)), room]),
-    )
-    count = _minimum(np.ones(len(bundle)), rows, most)
+    model = MoveModel.build(case.share, case.per_unit, case.demand, case.owner, case.allowed)
+    count = _proven(model.fewest_moves(ceiling, EFFORT))
     if count is None:
         return None
-    cost = _minimum(
-        case.cost[bundle], np.vstack([rows, np.ones(len(bundle))]), np.append(most, round(count))
-    )
+    cost = _proven(model.least_cost(case.cost, ceiling, round(count), EFFORT))
     assert cost is not None
     return round(count), cost
 
 
-def _minimum(price: Floats, rows: Floats, most: Floats) -> float | None:
-    """The least price · x with rows · x <= most, each x 0 or 1; None: there is no such x."""
-    lp = highspy.HighsLp()
-    lp.num_row_, lp.num_col_ = rows.shape
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = price, np.zeros(len(price)), np.ones(len(price))
-    lp.row_lower_, lp.row_upper_ = np.full(len(most), -highspy.kHighsInf), most
-    at, column = np.nonzero(rows)
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_ = np.searchsorted(at, np.arange(len(most) + 1))
-    lp.a_matrix_.index_, lp.a_matrix_.value_ = column, rows[at, column]
-    lp.integrality_ = [highspy.HighsVarType.kInteger] * len(price)
-    solver = highspy.Highs()
-    solver.setOptionValue("output_flag", False)
-    solver.setOptionValue("threads", 1)
-    solver.setOptionValue("mip_max_nodes", NODES)
-    solver.passModel(lp)
-    solver.run()
-    if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+def _proven(minimum: Minimum) -> float | None:
+    """The least value; None: there is none. Raises Unproven."""
+    if minimum.at_least == np.inf:
         return None
-    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        raise Unproven(solver.modelStatusToString(solver.getModelStatus()))
-    return float(solver.getObjectiveValue())
+    if not minimum.is_proven:
+        raise Unproven
+    return minimum.found

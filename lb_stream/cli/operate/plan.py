@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from lb_stream.query.present.next_moves import NextMoves
 
 MOVES = 20
+EXACT_S = 20.0
+_EXACT_COLUMNS = ("", "plan", "best found", "at least (proven)")
 _COLUMNS = ("bundle", "from", "to", "cost", "gain", "second best")
 
 
@@ -59,6 +61,14 @@ def plan(
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --apply: don't ask.")] = False,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Also prove how far the plan is from the best; needs HiGHS."),
+    ] = False,
+    seconds: Annotated[
+        float,
+        typer.Option("--seconds", metavar="S", min=1.0, help="With --exact: end after S seconds."),
+    ] = EXACT_S,
     cluster: Cluster = None,
     set_: Try = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
@@ -77,14 +87,20 @@ def plan(
     tried, own = split_settings(set_)
     given = load_cli_settings(config, broker_conf, own)
     from lb_stream.cli.shared.staleness import warn_if_stale
+    from lb_stream.query.exact_plan import require_solver
     from lb_stream.query.lake import open_lake
     from lb_stream.query.present.next_moves import find_next_moves
 
+    if exact:
+        require_solver()
+
     with open_lake(given.tables) as lake:
         stale = warn_if_stale(given, lake)
-        found = find_next_moves(lake, cluster, tried, moves)
+        found = find_next_moves(lake, cluster, tried, moves, seconds if exact else None)
     if not json:
         _show(found)
+        if exact:
+            _show_exact(found)
     done = 0
     if apply and found.groups:
         if stale:
@@ -149,6 +165,39 @@ def _show(found: NextMoves) -> None:
         emit_line(f"- {reason}")
     if found.unsure:
         emit_line(f"{found.strategy} is unsure about this cluster: {found.unsure}.")
+
+
+def _show_exact(found: NextMoves) -> None:
+    """Show the plan beside the best, or say why nothing is proven."""
+    exact = found.exact
+    if exact is None:
+        emit_line(f"{found.strategy} has sought no moves: there is no plan to compare.")
+        return
+    if exact.too_large or exact.fewest_moves is None or exact.lowest_max is None:
+        reason = (
+            f"the cluster is too large for the solver: {exact.variables:,} possible moves"
+            if exact.too_large
+            else "no bundle may move"
+        )
+        emit_line(f"Nothing is proven, {reason}. Lower bound: {exact.fewest_moves_at_least} moves.")
+        return
+    rows = [
+        (
+            "fewest moves to this max",
+            str(exact.moves),
+            str(exact.fewest_moves),
+            str(exact.fewest_moves_at_least),
+        ),
+        (
+            f"lowest max with {_count_moves(exact.moves)}",
+            f"{exact.max:.3f}",
+            f"{exact.lowest_max:.3f}",
+            f"{exact.lowest_max_at_least:.3f}",
+        ),
+    ]
+    emit_rich(table(_EXACT_COLUMNS, rows, right=_EXACT_COLUMNS[1:]), "")
+    if not exact.is_proven:
+        emit_line("The solver ran out of time: the best lies between the last two columns.")
 
 
 def _cells(move: Row) -> tuple[str | Text, ...]:

@@ -244,6 +244,7 @@ class ChainSearch:
         self.owner = np.repeat(np.arange(len(found)), [len(rows) for rows in found])
         self.demand = plan.demand[self.bundle][:, used]
         weight = self.demand * self.per_unit[self.owner]
+        self.gains = weight >= max(plan.min_gain, NEGLIGIBLE)  # (bundles, resources)
         cost = plan.cost[self.bundle]
         order = np.lexsort((cost, -weight.max(axis=1, initial=0.0)))
         self.rank = np.empty(len(order), np.intp)
@@ -287,7 +288,7 @@ class ChainSearch:
         rows = rows[~plan.moved[rows]]
         weight = (plan.demand[rows] * plan.per_unit[broker]).max(axis=1, initial=0.0)
         heavy = np.argsort(-weight, kind="stable")[:HEAVIEST]
-        heavy = heavy[weight[heavy] >= MIN_WEIGHT]
+        heavy = heavy[(weight[heavy] >= MIN_WEIGHT) & plan.gains(broker, rows[heavy])]
         self.whole = self.whole and len(heavy) == np.count_nonzero(weight)
         found: Rows = rows[np.sort(heavy)]
         return found
@@ -369,7 +370,7 @@ class ChainSearch:
         for broker in np.unique(source).tolist():
             self._ask_rules(broker)
         over = level.share[plans, source] > self.high[source]
-        lowers = (over[:, None] & (self.demand > 0)).any(axis=2)
+        lowers = (over[:, None] & self.gains).any(axis=2)
         turn = level.open & (self.owner == source[:, None]) & lowers
         first = turn & ~((self.twin >= 0) & level.open[:, self.twin])
         plan, bundle = np.nonzero(first)

@@ -41,6 +41,7 @@ from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.placement.base import Best, PlacementContext, placement
 from lb_stream.core.shedding.base import (
     PlanFacts,
+    PlanProblem,
     ShedContext,
     Traits,
     Unloads,
@@ -174,7 +175,8 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     # The proposals.
     proposals = explanations.build_proposals(relief.plan, shares, limit)
     memory = replace(memory, left=_sources_of_moves(context, relief.plan))
-    return Unloads(proposals, tuple(refusals), replace(facts, fewest=fewest)), memory
+    facts = replace(facts, fewest=fewest, problem=relief.problem)
+    return Unloads(proposals, tuple(refusals), facts), memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,7 @@ class _Relief:
 
     context: Context
     plan: MovePlan
+    problem: PlanProblem
     reliever: Reliever
     shares: Shares  # before the first move
     hot: Bools  # brokers
@@ -225,6 +228,16 @@ def _prepare_relief(
     return _Relief(
         context=context,
         plan=plan,
+        problem=PlanProblem(
+            plan.share.copy(),
+            plan.per_unit,
+            plan.demand,
+            plan.limit,
+            others,
+            plan.may_take,
+            plan.disruption,
+            plan.intake_left.copy(),
+        ),
         reliever=Reliever(plan, others),
         shares=shares,
         hot=hot,

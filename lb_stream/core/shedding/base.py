@@ -98,6 +98,20 @@ class PlanExpectation:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanProblem:
+    """What a planning shedder chooses from. Rows are those of the view; a share is load ÷ even load."""
+
+    share: Floats  # (brokers, resources): before the first move
+    per_unit: Floats  # (brokers, resources): the rise of the share by one unit of load
+    demand: Floats  # (bundles, resources)
+    limit: Floats  # the highest share of each destination; -inf: it takes no bundle
+    rows: Callable[[], dict[int, Rows]]  # returns broker → its bundles that may move
+    may_take: Callable[[int], Bools]  # bundle → brokers that may take it
+    disruption: Disruption
+    intake_left: Rows  # bundles that each broker may take
+
+
+@dataclass(frozen=True, slots=True)
 class PlanFacts:
     """Facts about a whole pass, from a shedder that plans its moves.
 
@@ -110,6 +124,7 @@ class PlanFacts:
     trigger: float  # the shedder acts where usage ÷ even load is above this
     unsure: str = ""  # text about figures that are not well known yet, and assumed values
     expected: PlanExpectation | None = None  # of a plan with splits
+    problem: PlanProblem | None = None  # None: no moves were sought
 
 
 @dataclass(frozen=True, slots=True)

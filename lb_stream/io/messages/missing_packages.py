@@ -14,6 +14,7 @@ MODULES = {
     "notify": ("apprise",),
     "pictures": ("matplotlib",),
     "suggest": ("optuna",),
+    "exact": ("highspy",),
     "pulsar": ("pulsar",),
 }
 """Extra → the modules that only it has; `job` has those of `cli`, too, but DuckDB."""

@@ -19,6 +19,7 @@ from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import ClusterState, require_cluster, require_single_cluster_in
+from lb_stream.query.exact_plan import ExactPlan, prove
 from lb_stream.query.present.view import load_present_view
 from lb_stream.query.wording import explain_refusal, place_of_rule
 from lb_stream.settings.names import normalise_names
@@ -72,6 +73,7 @@ class NextMoves:
     max_over_even_after: float | None
     reasons: tuple[str, ...]  # why max_over_even_after is not lower
     unsure: str  # loads that the strategy doesn't know well yet, as a text
+    exact: ExactPlan | None  # the plan beside the best; None: not asked for, or no plan was sought
 
     @property
     def moves(self) -> tuple[Row, ...]:
@@ -81,14 +83,20 @@ class NextMoves:
     def to_dict(self) -> Row:
         """Return the fields as JSON can hold them."""
         fields = {name: getattr(self, name) for name in self.__slots__ if name != "groups"}
-        return fields | {"moves": self.moves}
+        exact = None if self.exact is None else self.exact.to_dict()
+        return fields | {"moves": self.moves, "exact": exact}
 
 
 def find_next_moves(
-    lake: Lake, cluster: str | None, tried: Mapping[str, object], most: int
+    lake: Lake,
+    cluster: str | None,
+    tried: Mapping[str, object],
+    most: int,
+    exact_s: float | None = None,
 ) -> NextMoves:
     """Return the first moves that a strategy would make now, at most `most`.
 
+    `exact_s`: for this time (s), a solver seeks the best plan, to compare the strategy's with.
     `tried`: settings over the cluster's own, such as the strategy. The cluster's own strategy has
     its logged memory; another one begins without memory, and waits for nothing.
     Raises QueryError (exit code 2) for an unknown cluster, or a strategy that names no
@@ -135,7 +143,23 @@ def find_next_moves(
             _explain_remaining(made, config.shedder.name, len(shown), len(planned), after)
         ),
         unsure="" if facts is None else facts.unsure,
+        exact=None if exact_s is None else _prove(made, planned, proposals, exact_s),
     )
+
+
+def _prove(
+    made: Round, planned: Sequence[Decision], proposals: Mapping[str, Unload], seconds: float
+) -> ExactPlan | None:
+    """Compare all planned moves with the best plan; None: the strategy has sought no moves."""
+    facts = made.proposed.plan
+    if facts is None or facts.problem is None:
+        return None
+    moves = [
+        (proposal.bundle, proposal.destination)
+        for proposal in (proposals[decision.bundle] for decision in planned)
+        if proposal.destination is not None
+    ]
+    return prove(facts.problem, moves, facts.fewest, seconds)
 
 
 def _resolve_trial(here: ClusterState, tried: Mapping[str, object]) -> tuple[ClusterConfig, Memory]:

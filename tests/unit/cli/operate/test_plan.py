@@ -21,6 +21,8 @@ from lb_stream.core.least_moves.memory import LeastMovesMemory
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.rules import Refuses
+from lb_stream.io.messages.missing_packages import MODULES
+from lb_stream.query import exact_plan
 from tests.support.plan_tables import NOW_MS, SMALL, asked, name_of, told, write
 from tests.support.scripted_kafka import Broker
 from tests.support.table_rows import fill
@@ -98,14 +100,45 @@ def test_the_first_moves_of_a_longer_plan_say_what_is_left(tmp_path: Path) -> No
 
 
 def test_the_moves_of_an_exchange_stay_together(tmp_path: Path) -> None:
-    tables = write(tmp_path)
+    tables = write(tmp_path, {"a:8080": (3.0, 3.0), "b:8080": (1.0, 1.0), "c:8080": (4.0,)})
     found = told(tables)
-    assert [one["why_not"] for one in found["moves"]] == ["part of a swap"] * 4 and found[
+    assert [one["why_not"] for one in found["moves"]] == ["part of a swap"] * 2 and found[
         "fewest"
-    ] == 2
-    assert any(Refuses.NO_ROOM.sentence in reason for reason in found["reasons"])
+    ] == 1
     assert [len(told(tables, "--moves", str(most))["moves"]) for most in (1, 2, 3)] == [0, 2, 2]
     assert "the first ones belong together" in told(tables, "--moves", "1")["reasons"][0]
+
+
+def test_a_solver_proves_how_far_the_plan_is_from_the_best(tmp_path: Path) -> None:
+    tables = write(tmp_path)
+    exact = told(tables, "--exact", "--moves", "1")["exact"]
+    assert exact["is_proven"] and not exact["too_large"]
+    # b takes 2 and c takes 3: a keeps 4, and c has 4.5 where 12.5 ÷ 3 is even.
+    assert (exact["moves"], exact["fewest_moves"], exact["fewest_moves_at_least"]) == (3, 2, 2)
+    assert exact["max"] == pytest.approx(1.08) == exact["lowest_max"]
+    assert exact["lowest_max_at_least"] == pytest.approx(1.08)
+    shown = asked(tables, "--exact").out
+    assert "fewest moves to this max" in shown and "lowest max with 3 moves" in shown
+    assert told(tables)["exact"] is None
+
+
+def test_without_the_solver_the_command_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MODULES, "exact", ("no_such_solver",))
+    result = asked(write(tmp_path), "--exact")
+    assert result.code == 2 and "pip install 'lb_stream[exact]'" in result.err
+
+
+def test_of_a_cluster_too_large_for_the_solver_the_lower_bound_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exact_plan, "MAX_VARIABLES", 10)
+    tables = write(tmp_path)
+    exact = told(tables, "--exact")["exact"]
+    assert exact["too_large"] and exact["fewest_moves"] is None
+    assert exact["fewest_moves_at_least"] == 2
+    assert "too large for the solver: 12 possible moves" in asked(tables, "--exact").out
 
 
 def test_clients_cost_where_history_tells_of_them_and_bandwidth_counts_where_limits_are_known(
@@ -298,9 +331,9 @@ def test_apply_sends_the_moves_in_order_and_prints_each_answer(
     tables = write(tmp_path)
     result = asked(tables, "--apply", "--yes", "--json")
     *answers, found = result.objects
-    assert result.code == 0 and found["done"] == len(answers) == 4, "two exchanges"
+    assert result.code == 0 and found["done"] == len(answers) == 3
     assert sent(kafka) == [(one["bundle"], one["to"]) for one in found["moves"]]
-    assert [answer["outcome"] for answer in answers] == ["done"] * 4
+    assert [answer["outcome"] for answer in answers] == ["done"] * 3
 
 
 def test_apply_asks_first_and_a_no_sends_nothing(tmp_path: Path, kafka: Answering) -> None:
