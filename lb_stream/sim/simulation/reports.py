@@ -65,12 +65,8 @@ class SimulatedReporter:
     _past: dict[int, list[_PastMeasurements]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.note_bundles()
-        self._limits = true_and_stated_limits(self.model.scenario.brokers)
-
-    def note_bundles(self) -> None:
-        """Note the names of the model's bundles, after a split has added some."""
         self._names = pa.array(self.model.names, pa.string())
+        self._limits = true_and_stated_limits(self.model.scenario.brokers)
 
     def remember(self, t_s: float, brokers: Iterable[int] | None = None) -> None:
         """Keep the measurements of a tick for brokers that may report them later.
@@ -167,6 +163,8 @@ class SimulatedReporter:
             f"latest_{name}": row for name, row in zip(_FOUR, loads, strict=True)
         }
         columns |= {name: getattr(model, name)[rows] for name in _COUNTS}
+        if len(self._names) < len(model.names):  # splits have added some
+            self._names = pa.array(model.names, pa.string())
         names = self._names.take(pa.array(rows))
         cached = loads[2].astype(np.int64)
         columns |= {

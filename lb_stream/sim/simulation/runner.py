@@ -398,7 +398,6 @@ class Simulation:
             return None
         children = [model.names[row] for row in rows]
         self.row_of |= dict(zip(children, rows, strict=True))
-        self.reporter.note_bundles()
         return "split", {"children": children}
 
     def _acknowledged(self, broker: str, ack: Ack) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lb_stream.sim.families import load_scenario
 from lb_stream.sim.measures import measure_figures
 from lb_stream.sim.scenario.reading import read_scenario
 from lb_stream.sim.scenario.scenario import (
@@ -230,3 +232,15 @@ def test_what_was_played_could_have_happened(name: str) -> None:
     scenario = read_scenario(SCENARIOS / name)
     played = run_simulation(scenario, read_policy("AvgShedder"))
     assert measure_figures(scenario, json.loads(json.dumps(played.lines)))["scenario"] == name
+
+
+@pytest.mark.parametrize(("family", "ticks"), [("zipf_topics", 24), ("rollout_3", 100)])
+def test_what_was_played_in_format_2_could_have_happened(family: str, ticks: int) -> None:
+    scenario = replace(load_scenario(Path(family)), ticks=ticks, settled_from_s=200.0)
+    scenario = replace(scenario, judge_from_s=0.0)
+    played = run_simulation(scenario, read_policy("LeastMoves"))
+    figures = measure_figures(scenario, json.loads(json.dumps(played.lines)))
+    assert figures["splits"] or figures["rollout_share"] == 1.0
+    short = replace(scenario, ticks=10)
+    again, once_more = (run_simulation(short, read_policy("LeastMoves")).lines for _ in range(2))
+    assert again == once_more == played.lines[: len(again)]
