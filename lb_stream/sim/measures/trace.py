@@ -120,7 +120,7 @@ def follow_trace(scenario: Scenario, rules: Rules, lines: Iterable[TraceLine]) -
     return follower.finish()
 
 
-def _or(words: Sequence[str]) -> str:
+def _join_or(words: Sequence[str]) -> str:
     """Join words as in `a, b or c`."""
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
@@ -175,7 +175,7 @@ class _TraceFollower:
             return
         if event not in self._effects:
             raise self._impossible(
-                f"event is {event!r}, expected {_or(['decision', *self._effects])}"
+                f"event is {event!r}, expected {_join_or(['decision', *self._effects])}"
             )
         assert isinstance(event, str)
         broker = self._require_row(line, "broker", self._broker_row)
@@ -274,7 +274,7 @@ class _TraceFollower:
         elif kind in ("split", "restart") and kind in map(_DECISION_OF.get, self._effects):
             broker = self._require_row(line, "broker", self._broker_row)
         else:
-            wanted = _or([_DECISION_OF[effect] for effect in self._effects])
+            wanted = _join_or([_DECISION_OF[effect] for effect in self._effects])
             raise self._impossible(f"kind of decision {identity} is {kind!r}, expected {wanted}")
         assert isinstance(kind, str)
         how = self._read_split(line, identity) if kind == "split" else ("", ())
@@ -317,8 +317,8 @@ class _TraceFollower:
         self._decisions[identity] = None
         name = self._scenario.brokers.names[broker]
         # the decision must say just this
-        said = (decision.kind, decision.bundle, decision.broker)
-        if said != (_DECISION_OF[event], bundle, broker):
+        decided = (decision.kind, decision.bundle, decision.broker)
+        if decided != (_DECISION_OF[event], bundle, broker):
             of = f" of {self._tree.names[bundle]}" if bundle >= 0 else ""
             raise self._impossible(f"{event}{of} by {name} is not what decision {identity} says")
         # it must have had the time that it takes

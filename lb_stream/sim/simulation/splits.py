@@ -1,4 +1,4 @@
-"""The model of a scenario's cluster, whose bundles can be split, and what reports tell of topics."""
+"""The model of a scenario's cluster, whose bundles can be split; topics in its load reports."""
 
 from __future__ import annotations
 

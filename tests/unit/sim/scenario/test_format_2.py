@@ -116,7 +116,10 @@ DOCUMENTS: dict[str, tuple[Callable[[Any], None], str]] = {
         _rollouts({}, {}),
         "events[1].kind = 'rollout': expected at most one rollout in a scenario",
     ),
-    "rollout of nobody": (_rollouts({"brokers": []}), "events[0].brokers = []: expected at least"),
+    "rollout without brokers": (
+        _rollouts({"brokers": []}),
+        "events[0].brokers = []: expected at least",
+    ),
     "rollout of a stranger": (_rollouts({"brokers": ["x:1"]}), "events[0].brokers[0] = 'x:1'"),
     "none at once": (_rollouts({"at_most": 0}), "events[0].at_most = 0: expected 1 or more"),
     "unknown order": (
@@ -161,7 +164,7 @@ TABLES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"share": np.array([1.0, np.nan] + [1.0] * 10, np.float32)},
         "share of row 1 = nan: expected a number of 0 or more",
     ),
-    "background of nobody": (
+    "negative background": (
         "background",
         {"cpu": np.array([0.0, -1.0, 0.0], np.float32)},
         "cpu of b1:8080 at step 0 = -1.0: expected a number from 0",
