@@ -111,7 +111,7 @@ class LeastMovesConfig(KeyModel):
         "bundle_max_topics then split none, unless split_by_limits is always.",
     )
     least_moves_min_split_gain_ratio: float = key(
-        0.05,
+        0.02,
         "The price of a split, which is for ever: for each bundle that it adds, the max usage "
         "after the plan's moves must be lower by this part than without the split.",
         unit="ratio",

@@ -120,16 +120,20 @@ class MoveEstimate:
     def moves(self, pieces: Floats) -> float:
         """Return about how many moves place these pieces; infinite: they find no room.
 
-        One piece stays, the largest that the broker keeps. Each other one goes where the fewest
+        The largest ones that the broker has room for stay. Each other one goes where the fewest
         moves make room for it.
         """
-        ordered = np.sort(pieces)[::-1]
-        fits = np.flatnonzero(ordered <= self.room[self.source])
-        stays = int(fits[0]) if len(fits) else len(ordered) - 1
-        room, begun = self.room.copy(), np.zeros(len(self.room), np.intp)
-        moves = self._make_room(self.source, float(ordered[stays] - room[self.source]), begun)[0]
+        room, begun, moves = self.room.copy(), np.zeros(len(self.room), np.intp), 0.0
+        leave = list[float]()
+        for piece in np.sort(pieces)[::-1].tolist():
+            if piece <= room[self.source]:
+                room[self.source] -= piece
+            else:
+                leave.append(piece)
+        if len(leave) == len(pieces):  # the smallest stays, and others make room for it
+            moves += self._make_room(self.source, leave.pop() - room[self.source], begun)[0]
         room[self.source] = -np.inf
-        for piece in np.delete(ordered, stays).tolist():
+        for piece in leave:
             best = int(np.argmax(room))
             if room[best] < piece:
                 # Without room for it anywhere: where it takes the fewest moves to make room.

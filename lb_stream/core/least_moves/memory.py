@@ -82,6 +82,7 @@ class AskedSplit:
     """A split that a plan has asked for, and what its children are expected to carry."""
 
     asked_ms: int
+    since_ms: int  # since when the parent had been larger than an even load
     measured: bool  # the shares are those of topics, as the owner has reported them
     boundaries: tuple[int, ...]  # ascending; empty: the owner finds them
     shares: tuple[float, ...]  # of each child, in the order of their ranges

@@ -181,10 +181,8 @@ class MovePlan:
 
         # Pushes of each of these bundles to each of the coldest brokers, which is then relieved.
         pushes, needed = list[tuple[int, float, int, int]](), dict[int, Rows]()
-        is_enough = False
         for number, (bundle, full) in enumerate(after.items()):
             rest, relieves = self._needed_without([bundle], source, rows, stuck)
-            is_enough |= relieves
             if not relieves:
                 rest += NOT_ENOUGH
             for broker in np.argsort(full, kind="stable")[:ASKED].tolist():
@@ -201,8 +199,7 @@ class MovePlan:
             (1 + least, partial(self.push, bundle, source, broker, others.get(broker, NO_ROWS)))
             for least, _, bundle, broker in sorted(pushes)[:PUSHES]
         ]
-        if not is_enough:
-            tried = self._several_pushes(source, rows, stuck, others) + tried
+        tried = self._several_pushes(source, rows, stuck, others) + tried
         return [(MOVES_PER_SWAP, lambda most: self.exchange(source, rows, others, most)), *tried]
 
     def _needed_without(

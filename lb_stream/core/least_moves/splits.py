@@ -171,6 +171,7 @@ def _follow(context: Context, fleet: Fleet) -> LeastMovesMemory:
     if not (memory.splits or memory.indivisible or memory.split_times):
         return memory
     asked, indivisible = dict(memory.splits), dict(memory.indivisible)
+    too_large = dict(memory.too_large)
     rows = view.bundles.rows_of(indivisible)
     gone = [name for name, row in zip(indivisible, rows.tolist(), strict=True) if row < 0]
     for name in gone:
@@ -182,14 +183,17 @@ def _follow(context: Context, fleet: Fleet) -> LeastMovesMemory:
         refused = served and not view.bundles.in_flight[row] and not len(children)
         sampled = len(children) > 1 and view.bundles.short_samples[children].min() > 0
         if sampled and not served:
+            names = [view.bundles.name(row) for row in children.tolist()]
+            too_large |= dict.fromkeys(names, split.since_ms)
             load = fleet.demand[children].max(axis=1, initial=0.0)
             heaviest = int(np.argmax(load))
             if not split.measured and load[heaviest] >= IDLE * load.sum():
-                indivisible[view.bundles.name(int(children[heaviest]))] = view.now_ms
+                indivisible[names[heaviest]] = view.now_ms
         if refused or (sampled and not served) or view.now_ms - split.asked_ms > CHILDREN_KNOWN_MS:
             del asked[parent]
     return replace(
         memory,
+        too_large=too_large,
         splits=asked,
         indivisible=indivisible,
         split_times=tuple(
@@ -333,6 +337,15 @@ class _Option(NamedTuple):
     division: Division
     algorithm: str
     boundaries: tuple[int, ...]  # empty: the owner finds them
+    cost: float  # about how many moves it takes, added bundles included
+
+
+class _Step(NamedTuple):
+    """The split of one bundle."""
+
+    place: int  # in `large`
+    option: _Option
+    outcome: _Outcome  # with this split and those before it
 
 
 @dataclass(slots=True)
@@ -345,32 +358,46 @@ class _Trial:
     large: _TooLarge
     moves_of: MovesOf
     memory: LeastMovesMemory
-    divisions: list[Division] = field(default_factory=list)  # that are worth their price
-    splits: list[SplitProposal] = field(default_factory=list)  # the same
     refusals: list[Refusal] = field(default_factory=list)
-    outcomes: list[_Outcome] = field(default_factory=list)  # without splits, then with each more
+    _unsplit: _Outcome | None = None
 
     def plan(self, due: Rows) -> SplitPlan:
         """Return the splits of these bundles (places in `large`) that are worth their price."""
+        # The best split of each, after those of larger ones.
+        steps = list[_Step]()
         for place in due[:MOST_TRIED].tolist():
             row = int(self.large.rows[place])
-            if not self.rules.bundles[row] or len(self.splits) >= self.rules.left:
+            if not self.rules.bundles[row] or len(steps) >= self.rules.left:
                 continue  # it is moving, or its last split has failed
-            refused = self._find_refusal(place) or self._try(place)
-            if refused and self.context.view.brokers.sampled[self._owner(row)]:
+            refused = self._find_refusal(place)
+            if refused is None:
+                steps += self._choose(place, steps)
+            elif self.context.view.brokers.sampled[self._owner(row)]:
                 self.refusals.append(refused)
-        if not self.splits:
+        if not steps:
             return SplitPlan(self.memory, tuple(self.refusals))
-        before, now_ms = self.outcomes[0].before, self.context.view.now_ms
+
+        # As many of them, the largest first, as gain most beyond their price.
+        price = self.context.config.least_moves_min_split_gain_ratio
+        gains = [self.unsplit.gain_of(step.outcome) for step in steps]
+        added = np.cumsum([len(step.option.division.boundaries) for step in steps])
+        net = np.array(gains) - price * added
+        made = int(np.argmax(net)) + 1 if net.max() >= 0 and max(gains) > 0 else 0
+        for step in steps[made:]:
+            self._give_up(step, max(gains), price)
+        if not made:
+            return SplitPlan(self.memory, tuple(self.refusals))
+        proposals = [self._propose(step) for step in steps[:made]]
+        before, now_ms = self.unsplit.before, self.context.view.now_ms
         expected = PlanExpectation(
             plan=f"{self.context.view.cluster}:{self.context.number}",
             before=before,
-            unsplit=self.outcomes[0].after,
+            unsplit=self.unsplit.after,
             split=before,  # the children are at the same brokers
-            after=self.outcomes[-1].after,
+            after=steps[made - 1].outcome.after,
         )
         memory = replace(self.memory, expected=expected, expected_ms=now_ms)
-        return SplitPlan(memory, tuple(self.refusals), tuple(self.splits))
+        return SplitPlan(memory, tuple(self.refusals), tuple(proposals))
 
     def hold_moves(self, soon: Rows) -> Refusal | None:
         """Return the refusal of moves while a bundle (place in `soon`) is about to be split.
@@ -401,11 +428,10 @@ class _Trial:
         row, view = int(self.large.rows[place]), self.context.view
         name = view.bundles.name(row)
         _, shares = _topics_of(view, row)
-        most = 1.0 - self.context.config.least_moves_min_split_gain_ratio
         largest = float(shares.max(initial=0.0))
-        if view.bundles.topics[row] == 1 or largest > most:
+        if view.bundles.topics[row] == 1 or largest >= IDLE:
             saw = largest if len(shares) else 1.0
-            return self._refuse(row, Refuses.ONE_TOPIC, saw, most)
+            return self._refuse(row, Refuses.ONE_TOPIC, saw, IDLE)
         if name in self.memory.indivisible:
             return self._refuse(row, Refuses.IDLE_SPLIT)
         namespace = namespace_of(name)
@@ -420,15 +446,16 @@ class _Trial:
                 limit=limit,
                 namespace=namespace,
             )
-        return None if self._room(row) > 0 else self._refuse(row, Refuses.NAMESPACE_MAX_BUNDLES)
+        full = self.rules.room(row) < 1
+        return self._refuse(row, Refuses.NAMESPACE_MAX_BUNDLES) if full else None
 
-    def _room(self, row: int) -> int:
-        """Return how many bundles the namespace may have in addition, after splits so far."""
+    def _room(self, row: int, divisions: list[Division]) -> int:
+        """Return how many bundles the namespace may have in addition, after these splits."""
         names = self.context.view.bundles
         namespace = namespace_of(names.name(row))
         added = (
             len(division.boundaries)
-            for division in self.divisions
+            for division in divisions
             if namespace_of(names.name(division.bundle)) == namespace
         )
         return self.rules.room(row) - sum(added)
@@ -441,72 +468,85 @@ class _Trial:
         source = view.brokers.names[self._owner(row)]
         return refusal(rule, source, [view.bundles.name(row)], saw=seen, limit=limit)
 
-    def _try(self, place: int) -> Refusal | None:
-        """Plan the best split of a bundle, or return the refusal if none is worth its price."""
-        row, now_ms = int(self.large.rows[place]), self.context.view.now_ms
-        name, source = self.context.view.bundles.name(row), self._owner(row)
-        if not self.outcomes:
-            self.outcomes.append(self._outcome([]))
-        price = self.context.config.least_moves_min_split_gain_ratio
-        tried = list[tuple[float, int, _Option, _Outcome]]()
-        highest = 0.0
-        for option in self._options(place):
-            outcome = self._outcome([*self.divisions, option.division])
-            gain, added = self.outcomes[-1].gain_of(outcome), len(option.division.boundaries)
-            highest = max(highest, gain)
-            if gain >= price * added:
-                cost = outcome.moves + MOVES_PER_BUNDLE * added
-                tried.append((gain, cost, option, outcome))
-        if not tried:
-            retry = {name: now_ms + RETRY_MS}
-            self.memory = replace(self.memory, too_large={**self.memory.too_large, **retry})
-            return self._refuse(row, Refuses.SPLIT_GAINS_LITTLE, highest, price)
-        most = max(gain for gain, *_ in tried)
-        enough = [entry for entry in tried if entry[0] >= most - LESS_GAIN]
-        _, _, option, outcome = min(enough, key=lambda entry: (entry[1], -entry[0]))
-        self.outcomes.append(outcome)
-        self.divisions.append(option.division)
-        resource = int(self.large.resource[place])
-        self.splits.append(
-            SplitProposal(
-                row,
-                source,
-                option.algorithm,
-                option.boundaries,
-                REASONS.get(resource, "Bandwidth"),
-                Decides.LARGER_THAN_EVEN,
-                saw=float(self.large.alone[place]),
-                limit=self.context.config.least_moves_trigger_ratio * float(self.large.even[place]),
-                average=float(self.large.even[place]),
-            )
-        )
-        self._remember(name, source, option, self.fleet.demand[row])
-        return None
+    @property
+    def unsplit(self) -> _Outcome:
+        """The outcome of the best moves without any split. Found once."""
+        if self._unsplit is None:
+            self._unsplit = self._outcome([])
+        return self._unsplit
 
-    def _remember(self, name: str, source: int, option: _Option, demand: Floats) -> None:
-        """Remember a split that is asked for; its broker has been hot for as long as it was large."""
-        memory, now_ms = self.memory, self.context.view.now_ms
+    def _choose(self, place: int, before: list[_Step]) -> list[_Step]:
+        """Return the best split of a bundle after earlier ones; empty: there is no way to split it.
+
+        While another bundle is as large, the split alone may gain nothing: then the estimate counts.
+        """
+        divisions = [step.option.division for step in before]
+        last = before[-1].outcome if before else self.unsplit
+        tried = list[tuple[float, float, _Step]]()
+        for option in self._options(place, divisions, last):
+            outcome = self._outcome([*divisions, option.division])
+            gain, cost = last.gain_of(outcome), option.cost
+            if gain > 0:
+                cost = outcome.moves + MOVES_PER_BUNDLE * len(option.division.boundaries)
+            tried.append((gain, cost, _Step(place, option, outcome)))
+        most = max((gain for gain, *_ in tried), default=0.0)
+        enough = [entry for entry in tried if entry[0] >= most - LESS_GAIN]
+        best = min(enough, key=lambda entry: (entry[1], -entry[0]), default=None)
+        return [] if best is None else [best[2]]
+
+    def _give_up(self, step: _Step, gain: float, price: float) -> None:
+        """Refuse a split that is not worth its price, and try it again later."""
+        row = int(self.large.rows[step.place])
+        name, now_ms = self.context.view.bundles.name(row), self.context.view.now_ms
+        retry = {name: now_ms + RETRY_MS}
+        self.memory = replace(self.memory, too_large={**self.memory.too_large, **retry})
+        if self.context.view.brokers.sampled[self._owner(row)]:
+            limit = price * len(step.option.division.boundaries)
+            self.refusals.append(self._refuse(row, Refuses.SPLIT_GAINS_LITTLE, gain, limit))
+
+    def _propose(self, step: _Step) -> SplitProposal:
+        """Return the proposal of a split, which is remembered.
+
+        Its broker has been hot for as long as the bundle has been too large.
+        """
+        place, option = step.place, step.option
+        row = int(self.large.rows[place])
+        source, now_ms = self._owner(row), self.context.view.now_ms
+        name, broker = self.context.view.bundles.name(row), self.context.view.brokers.names[source]
+        memory, even = self.memory, float(self.large.even[place])
+        since = memory.too_large[name]
         asked = AskedSplit(
             now_ms,
+            since,
             option.algorithm == SPECIFIED,
             option.boundaries,
             option.division.shares,
-            tuple(demand.tolist()),
+            tuple(self.fleet.demand[row].tolist()),
         )
-        broker = self.context.view.brokers.names[source]
-        since = min(memory.too_large[name], memory.hot.get(broker, now_ms))
         self.memory = replace(
             memory,
             too_large={other: when for other, when in memory.too_large.items() if other != name},
             splits={**memory.splits, name: asked},
             split_times=(*memory.split_times, (now_ms, namespace_of(name))),
-            hot={**memory.hot, broker: since},
+            hot={**memory.hot, broker: min(since, memory.hot.get(broker, now_ms))},
+        )
+        return SplitProposal(
+            row,
+            source,
+            option.algorithm,
+            option.boundaries,
+            REASONS.get(int(self.large.resource[place]), "Bandwidth"),
+            Decides.LARGER_THAN_EVEN,
+            saw=float(self.large.alone[place]),
+            limit=self.context.config.least_moves_trigger_ratio * even,
+            average=even,
         )
 
-    def _options(self, place: int) -> list[_Option]:
+    def _options(self, place: int, divisions: list[Division], last: _Outcome) -> list[_Option]:
         """Return the ways to split a bundle, those first that seem to cost least.
 
-        They go by its topics' shares; if these are not known, the bundle is halved.
+        They go by its topics' shares; if these are not known, the bundle is halved. `divisions`: of
+        larger bundles, which lead to the outcome `last`.
         """
         row, view = int(self.large.rows[place]), self.context.view
         _, lower, upper = parse_bundle(view.bundles.name(row))
@@ -516,11 +556,11 @@ class _Trial:
             if blind is None or view.bundles.topics[row] < 2 or not can_be_cut(lower, upper):
                 return []
             halves = Division(row, (lower + (upper - lower) // 2,), (0.5, 0.5))
-            return [_Option(halves, blind, ())]
+            return [_Option(halves, blind, (), 0.0)]
         if SPECIFIED not in self.rules.algorithms:
             return []
-        most = min(self._room(row) + 1, MAX_PIECES if self.rules.several else 2)
-        estimate = self._estimate(place)
+        most = min(self._room(row, divisions) + 1, MAX_PIECES if self.rules.several else 2)
+        estimate = self._estimate(place, divisions, last)
         sizes = shares * float(self.large.alone[place])
         kept, others = estimate.room[estimate.source], estimate.room.copy()
         others[estimate.source] = -np.inf
@@ -532,13 +572,13 @@ class _Trial:
                 moves = estimate.moves(sizes_of(cut, sizes))
                 division = Division(row, boundaries, tuple(pieces.tolist()))
                 cost = moves + MOVES_PER_BUNDLE * len(cut)
-                found.append((cost, largest, _Option(division, SPECIFIED, boundaries)))
+                found.append((cost, largest, _Option(division, SPECIFIED, boundaries, cost)))
         found.sort(key=lambda entry: entry[:2])
         return [option for _, _, option in found[:CUTS_TRIED]]
 
-    def _estimate(self, place: int) -> MoveEstimate:
+    def _estimate(self, place: int, divisions: list[Division], outcome: _Outcome) -> MoveEstimate:
         """Return the estimate of moves around a bundle, in the resource that it uses most of."""
-        context, outcome = self.context, self.outcomes[-1]
+        context = self.context
         row, resource = int(self.large.rows[place]), int(self.large.resource[place])
         source, alone = self._owner(row), float(self.large.alone[place])
         limit = context.config.least_moves_max_destination_ratio * float(self.large.even[place])
@@ -551,7 +591,7 @@ class _Trial:
 
         # What each broker's largest bundles free, of those that may move.
         movable = context.movable.copy()
-        movable[[row, *(division.bundle for division in self.divisions)]] = False
+        movable[[row, *(division.bundle for division in divisions)]] = False
         capacity = self.fleet.capacity[:, resource]
         freed = [
             np.cumsum(-np.sort(-self.fleet.demand[rows, resource])) / max(capacity[broker], 1e-9)
