@@ -49,8 +49,8 @@ def find_cuts(sizes: Floats, kept: float, rooms: Floats, most: int) -> Iterator[
     descending = np.sort(rooms[rooms > 0])[::-1] * FILLED
     for backwards in (False, True):
         way = sizes[::-1] if backwards else sizes
-        cuts = [cut_for_rooms(way, kept * FILLED, descending, most)]
-        first = _fill(np.cumsum(way), kept * FILLED)[:1]
+        cuts = [cut_for_rooms(way, kept, descending, most)]
+        first = _fill(np.cumsum(way), kept)[:1]
         for pieces in range(1, most if first else 0):
             rest = cut_evenly(way[first[0] :], pieces) if pieces > 1 else ()
             cuts.append((*first, *(first[0] + at for at in rest)))

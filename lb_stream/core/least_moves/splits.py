@@ -37,7 +37,8 @@ from lb_stream.core.shedding.base import (
     Unloads,
     rows_by_broker,
 )
-from lb_stream.core.splitting.perform import SPECIFIED, can_be_cut
+from lb_stream.core.splitting.manual import FLOW
+from lb_stream.core.splitting.perform import SPECIFIED
 
 AWAITED_MS = 15_000
 """Moves wait so long for the children of a split that has just been asked for."""
@@ -63,6 +64,9 @@ LESS_GAIN = 0.02
 """A cut may lower the max usage by this part less than the best one, if it costs less."""
 BLIND = ("topic_count_equally_divide", "range_equally_divide")
 """Algorithms of splits without topics' shares; the first one that is supported is used."""
+ABOVE_FLOW_LIMIT, FLOW_FILLS = 1.5, 0.75
+"""flow_or_qps_equally_divide is tried for bundles that are this many times above its limit, where
+its pieces are expected to have this part of the limit."""
 AT_ONCE = {"least_moves_hot_for_ms": 0, "least_moves_min_standard_errors": 0.0}
 """Settings of a plan on trial, which waits for nothing."""
 REASONS = {CPU: "MsgRate"}
@@ -310,9 +314,14 @@ def _wait(
 class _Outcome:
     """What a plan leads to."""
 
-    before: float  # max usage before its moves
-    usage: Floats  # of each broker after them; -inf: it is not reachable
+    start: Floats  # usage of each broker before its moves; -inf: it is not reachable
+    usage: Floats  # the same after them
     moves: int
+
+    @property
+    def before(self) -> float:
+        """Return the max usage before the moves."""
+        return float(self.start.max(initial=0.0))
 
     @property
     def after(self) -> float:
@@ -551,18 +560,16 @@ class _Trial:
         row, view = int(self.large.rows[place]), self.context.view
         _, lower, upper = parse_bundle(view.bundles.name(row))
         hashes, shares = _topics_of(view, row)
+        estimate = self._estimate(place, divisions, last)
         if not len(shares):
-            blind = next((name for name in BLIND if name in self.rules.algorithms), None)
-            if blind is None or view.bundles.topics[row] < 2 or not can_be_cut(lower, upper):
-                return []
-            halves = Division(row, (lower + (upper - lower) // 2,), (0.5, 0.5))
-            return [_Option(halves, blind, (), 0.0)]
+            return self._blind_options(place, estimate, self._room(row, divisions))
         if SPECIFIED not in self.rules.algorithms:
             return []
         most = min(self._room(row, divisions) + 1, MAX_PIECES if self.rules.several else 2)
-        estimate = self._estimate(place, divisions, last)
         sizes = shares * float(self.large.alone[place])
-        kept, others = estimate.room[estimate.source], estimate.room.copy()
+        slack = self.context.config.least_moves_max_destination_ratio - 1.0
+        kept = estimate.room[estimate.source] - slack * float(self.large.even[place])
+        others = estimate.room.copy()
         others[estimate.source] = -np.inf
         found = list[tuple[float, float, _Option]]()
         for cut in find_cuts(sizes, max(kept, 0.0), others, most):
@@ -576,14 +583,41 @@ class _Trial:
         found.sort(key=lambda entry: entry[:2])
         return [option for _, _, option in found[:CUTS_TRIED]]
 
+    def _blind_options(self, place: int, estimate: MoveEstimate, room: int) -> list[_Option]:
+        """Return ways to split a bundle whose topics' shares only its owner knows.
+
+        The owner finds the boundaries. Halves by number of topics are taken to be alike, and so are
+        the pieces that it cuts at its own limits. `room`: bundles that may be added.
+        """
+        row, bundles = int(self.large.rows[place]), self.context.view.bundles
+        _, lower, upper = parse_bundle(bundles.name(row))
+        topics, alone = int(bundles.topics[row]), float(self.large.alone[place])
+        pieces = {name: 2 for name in reversed(BLIND) if name in self.rules.algorithms}
+        pieces = dict([*pieces.items()][-1:])
+        if self.rules.flow_limits is not None:
+            most_rate, most_bytes = self.rules.flow_limits
+            rate, volume = float(bundles.short.rate[row]), float(bundles.short.throughput[row])
+            times = max(rate / max(most_rate, 1.0), volume / max(most_bytes, 1.0))
+            if times > ABOVE_FLOW_LIMIT:
+                pieces[FLOW] = int(np.ceil(times / FLOW_FILLS))
+        found = list[_Option]()
+        for algorithm, count in pieces.items():
+            if 2 <= count <= min(topics, room + 1, MAX_PIECES, upper - lower):
+                edges = np.linspace(lower, upper, count + 1).astype(np.int64)
+                division = Division(row, tuple(edges[1:-1].tolist()), (1 / count,) * count)
+                moves = estimate.moves(np.full(count, alone / count))
+                cost = moves + MOVES_PER_BUNDLE * (count - 1)
+                found.append(_Option(division, algorithm, (), cost))
+        return found
+
     def _estimate(self, place: int, divisions: list[Division], outcome: _Outcome) -> MoveEstimate:
         """Return the estimate of moves around a bundle, in the resource that it uses most of."""
         context = self.context
         row, resource = int(self.large.rows[place]), int(self.large.resource[place])
         source, alone = self._owner(row), float(self.large.alone[place])
         limit = context.config.least_moves_max_destination_ratio * float(self.large.even[place])
-        room = limit - outcome.usage
-        room[source] += alone
+        room = limit - (outcome.usage if divisions else outcome.start)
+        room[source] = limit - outcome.start[source] + alone
         takers = np.zeros(len(room), np.bool_)
         takers[context.takers(row)] = True
         takers[source] = True
@@ -609,11 +643,11 @@ class _Trial:
         if unloads.plan is None:
             raise ValueError("a plan without facts")
         usage = np.where(np.isnan(unloads.plan.usage), -np.inf, unloads.plan.usage)
-        before = float(usage.max(initial=0.0))
+        start = usage.copy()
         for move in unloads.proposals:
             if move.usages is not None and move.destination is not None:
                 usage[move.source], usage[move.destination] = move.usages[1], move.usages[3]
-        return _Outcome(before, usage, len(unloads.proposals))
+        return _Outcome(start, usage, len(unloads.proposals))
 
 
 def _topics_of(view: ClusterView, row: int) -> tuple[Ints, Floats]:

@@ -15,7 +15,9 @@ from lb_stream.core.model.view import Bools, ClusterView
 from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.shedding.base import PlanExpectation, SplitProposal, Splittable
 from lb_stream.core.splitting import SplitRejected, plan
+from lb_stream.core.splitting.config import MIB
 from lb_stream.core.splitting.extensible import blocks_split
+from lb_stream.core.splitting.manual import FLOW, Rejected, find_algorithm
 
 
 def find_splittable(state: RoundState) -> Splittable | None:
@@ -25,6 +27,7 @@ def find_splittable(state: RoundState) -> Splittable | None:
         return None
     splitting = _splitting(state)
     extensible = state.config.balancer.load_manager == "extensible"
+    several = config.split_at_several_boundaries or not extensible
 
     def room(bundle: int) -> int:
         namespace = namespace_of(state.view.bundles.name(bundle))
@@ -36,9 +39,22 @@ def find_splittable(state: RoundState) -> Splittable | None:
         bundles=may_split(state) & ~state.overlapped.reshaping,
         left=max(config.max_splits_in_flight - len(splitting), 0),
         room=room,
-        several=config.split_at_several_boundaries or not extensible,
+        several=several,
         algorithms=frozenset(config.supported_split_algorithms),
+        flow_limits=_find_flow_limits(state) if several else None,
     )
+
+
+def _find_flow_limits(state: RoundState) -> tuple[float, float] | None:
+    """Return the limits by which owners cut bundles by flow_or_qps_equally_divide; None: they don't.
+
+    Before Pulsar 5.0 (`split_options`) they do only where it is the default algorithm.
+    """
+    config = state.config.splitting
+    found = find_algorithm(FLOW, config, state.config.split_algorithms)
+    if FLOW not in config.supported_split_algorithms or isinstance(found, Rejected):
+        return None
+    return config.bundle_max_msgs_per_s, config.bundle_max_bandwidth_mb * MIB
 
 
 def split_as_planned(state: RoundState) -> None:

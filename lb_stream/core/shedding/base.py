@@ -191,6 +191,8 @@ class Splittable:
     room: Callable[[int], int]  # bundle → bundles that its namespace may have in addition
     several: bool  # whether a bundle may be cut at several boundaries at once
     algorithms: frozenset[str]  # that a split may name
+    # Messages/s and bytes/s above which flow_or_qps_equally_divide cuts; None: it is not possible.
+    flow_limits: tuple[float, float] | None = None
 
 
 Config = TypeVar("Config")

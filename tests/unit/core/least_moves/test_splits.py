@@ -304,3 +304,21 @@ def test_in_mode_approve_the_split_waits_for_approval() -> None:
         a_view(UNEVEN, ALIKE, now_ms=80_000), done.memory, **{**SETTINGS, "mode": "approve"}
     )
     assert [one.kind for one in later.memory.proposals if one.kind == "split"] == ["split"]
+
+
+def test_two_bundles_that_are_as_large_as_each_other_are_split_together() -> None:
+    second = "t/big/0x80000000_0xffffffff"
+    owned = {**UNEVEN, "b": {second: 800.0}}
+    splits = splits_of(ask(a_view(owned), **SETTINGS))
+    assert {split.bundle for split in splits} == {BIG, second}, "one split alone gains nothing"
+
+
+def test_an_owner_that_knows_its_topics_rates_cuts_at_its_limits_if_that_takes_fewer_moves() -> (
+    None
+):
+    limits = {"bundle_max_msgs_per_s": 250}
+    (split,) = splits_of(ask(a_view(UNEVEN), **{**SETTINGS, **limits}))
+    assert (split.algorithm, split.children) == ("flow_or_qps_equally_divide", [])
+    for settings in ({"split_options": "of_default"}, {"load_manager": "extensible"}):
+        (split,) = splits_of(ask(a_view(UNEVEN), **{**SETTINGS, **limits, **settings}))
+        assert split.algorithm == "topic_count_equally_divide"
