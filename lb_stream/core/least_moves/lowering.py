@@ -12,13 +12,15 @@ import numpy as np
 
 from lb_stream.core.least_moves.plan import NEGLIGIBLE, MovePlan, State
 from lb_stream.core.model.view import Floats, Rows
+from lb_stream.core.shedding.base import heaviest_first
 
-LEVELS = 8
-"""Levels that are tried from a broker's share down to the acceptable share."""
+TRIES = 7
+"""Levels that are tried for a broker, from its share down to the acceptable share."""
 ALIKE = 100
 """Highest shares of two plans are compared to the nearest part of this, and then by their moves."""
-EFFORT = 2_000
-"""Lower levels are tried until this number of moves has been tried."""
+EFFORT, MOST = 10_000, 2_000
+"""No more levels are tried once EFFORT moves have been tried, and none that takes more than MOST
+moves: what a large cluster has left, later passes do."""
 
 
 @dataclass(slots=True)
@@ -45,33 +47,45 @@ class Lowering:
             highest = float(peak.max() * (1.0 - self.least[first]))
             if highest <= acceptable:
                 break
-            if not self._lower(first, waiting, np.geomspace(highest, acceptable, LEVELS)):
+            if not self._bring_down(first, waiting, highest, acceptable):
                 waiting = waiting[waiting != first]
             plan.acceptable_share, plan.target_share, plan.limit = acceptable, target, limit
 
-    def _lower(self, first: int, sources: Rows, levels: Floats) -> bool:
-        """Bring a source, and all others above its level, down to the best of these levels.
+    def _bring_down(self, first: int, sources: Rows, highest: float, lowest: float) -> bool:
+        """Bring a source, and all others above its level, down to the best level between two.
 
-        Returns whether the source can be brought to any.
+        The levels are those of a bisection. Returns whether the source can be brought to any.
         """
-        plan = self.plan
-        before, limit = plan.state(), plan.limit
+        plan, before, limit = self.plan, self.plan.state(), self.plan.limit
         best: tuple[list[int], int, State] | None = None
-        for level in levels.tolist():
+        level = highest
+        for _ in range(TRIES):
             plan.restore(before)
-            plan.acceptable_share = plan.target_share = level
             plan.limit = np.minimum(np.maximum(limit, level), self.ceiling)
-            above = sources[plan.share[sources].max(axis=1) > level + NEGLIGIBLE]
-            for source in above[np.argsort(-plan.share[above].max(axis=1), kind="stable")].tolist():
-                plan.relieve(source, self.rows[source])
-            self.tried += len(plan.moves) - len(before.moves)
-            if plan.share[first].max() > level + NEGLIGIBLE or not self._pays(before):
+            if self._try(level, sources, before) and plan.share[first].max() <= level + NEGLIGIBLE:
+                highest, found = level, (self._profile(), len(plan.moves), plan.state())
+                if best is None or found[:2] < best[:2]:
+                    best = found
+            elif best is None:
                 break
-            found = (self._profile(), len(plan.moves), plan.state())
-            if best is None or found[:2] < best[:2]:
-                best = found
+            else:
+                lowest = level
+            if self.tried > EFFORT:
+                break
+            level = (highest * lowest) ** 0.5
         plan.restore(before if best is None else best[2])
         return best is not None
+
+    def _try(self, level: float, sources: Rows, before: State) -> bool:
+        """Bring the sources down to a level; return whether that takes few moves, which pay back."""
+        plan = self.plan
+        plan.acceptable_share = plan.target_share = level
+        peak = plan.share.max(axis=1)
+        most = len(before.moves) + MOST
+        for source in heaviest_first(sources[peak[sources] > level + NEGLIGIBLE], peak).tolist():
+            plan.relieve(source, self.rows[source], most)
+        self.tried += len(plan.moves) - len(before.moves)
+        return len(plan.moves) < most and self._pays(before)
 
     def _profile(self) -> list[int]:
         """Return the shares of all brokers in hundredths, the highest first."""

@@ -28,13 +28,16 @@ def found(
     few: tuple[int, ...] = (0,),
     others: tuple[int, ...] = (1, 2, 3),
     capacity: Floats | None = None,
-    fixed: float = 0.0,
+    fixed: float | Floats = 0.0,
     lasting: float = 1.0,
+    stays: str = "-",
+    least: float = 0.0,
 ) -> list[float]:
     """Targets of four brokers, from the cpu that the bundles of each namespace need, and the rows
     of who may have them.
 
-    `lasting`: how many times that the bundles mostly need.
+    `fixed`: of each broker, by no bundle. `lasting`: how many times that the bundles mostly need.
+    `stays`: the namespace whose bundles may not leave the first broker, which has all.
     """
     names = [
         f"{namespace}/0x{at:08x}_0x{at + 1:08x}"
@@ -57,10 +60,19 @@ def found(
 
     told: list[float] = compute_even_loads(
         view,
-        Fleet(demand, demand * lasting, room, np.full((4, 4), fixed), np.zeros(4), ~OPEN, ~OPEN),
+        Fleet(
+            demand,
+            demand * lasting,
+            room,
+            np.broadcast_to(np.asarray(fixed)[..., None], (4, 4)),
+            np.zeros(4),
+            ~OPEN,
+            ~OPEN,
+        ),
         takers,
         OPEN,
-        np.zeros(len(names), np.bool_),
+        np.array([name.startswith(stays) for name in names]),
+        least,
     ).usage.tolist()
     return told
 
@@ -71,6 +83,38 @@ def test_all_load_over_all_capacity_and_what_no_bundle_explains_stays() -> None:
         [1.6 / 6] * 4
     )
     assert found({"t/n": [0.4] * 4}, fixed=0.1) == pytest.approx([0.5] * 4)
+
+
+def test_what_can_move_fills_brokers_to_one_level_above_what_no_bundle_uses() -> None:
+    assert found({"t/n": [0.4] * 4}, fixed=np.array([0.9, 0.1, 0.0, 0.0])) == pytest.approx(
+        [1.7 / 3] * 4
+    ), "the first broker takes no part"
+    for seed in range(50):
+        chance = np.random.default_rng(seed)
+        capacity, fixed = chance.uniform(0.5, 4, 4), chance.uniform(0, 0.9, 4)
+        loads = chance.uniform(0.02, 0.1, int(chance.integers(1, 12))).tolist()
+        low, high = 0.0, 10.0
+        for _ in range(60):
+            level = (low + high) / 2
+            filled = np.maximum(level - fixed, 0.0) @ capacity
+            low, high = (level, high) if filled < sum(loads) else (low, level)
+        alone = (max(loads) / capacity + fixed).min()
+        assert found({"t/n": loads}, capacity=capacity, fixed=fixed * capacity) == pytest.approx(
+            [max(high, min(alone, 0.85))] * 4
+        )
+
+
+def test_load_that_stays_is_no_load_of_the_other_brokers() -> None:
+    assert found({"t/stays": [0.9], "t/n": [0.1] * 9}, stays="t/stays") == pytest.approx(
+        [0.3] * 4
+    ), "though it is the largest bundle"
+    assert found({"t/stays": [0.1], "t/n": [0.1] * 9}, stays="t/stays") == pytest.approx([0.25] * 4)
+    assert found({"t/stays": [0.4] * 3}, stays="t/stays") == pytest.approx([1e-9] * 4)
+
+
+def test_no_target_is_below_the_least() -> None:
+    assert found({"t/n": [0.001] * 4}, least=0.01) == [0.01] * 4
+    assert found({"t/n": [0.1] * 4}, least=0.01) == pytest.approx([0.1] * 4)
 
 
 def test_nobody_can_be_asked_for_less_than_the_largest_bundle() -> None:
