@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lb_stream.core.model.blocks import Batch
@@ -266,7 +266,7 @@ class LyingReporter:
     def make(self, brokers: list[int], t_s: float, late_s: Mapping[int, float]) -> ReportTables:
         made = self.reporter.make(brokers, t_s, late_s)
         reports, samples = made.reports, made.samples
-        for resource in {lie.resource for lie in self.hostile.lies}:
+        for resource in dict.fromkeys(lie.resource for lie in self.hostile.lies):
             names = f"{resource}_usage", f"{resource}_limit"
             true = [reports[name].to_pylist() for name in names]
             stated = [list(column) for column in true]
@@ -312,6 +312,34 @@ class Recording(SimulatedBalancer):
         made = super().decide(batch, inbox, now_ms)
         self.rounds.append(made)
         return made
+
+
+# Clusters on which an earlier version raised a usage or gave a figure that was no ratio.
+SLOW_FROM_THE_START = Hostile(
+    3, [(2.0, True, 1), (2.0, True, 0), (1.0, False, 0)], usage=0.15, speed=0.3, narrow=True
+)
+IDLE_CPUS = Hostile(
+    5,
+    [(1.0, False, 3), (12.0, False, 3), (2.0, True, 0), (12.0, True, 2), (12.0, True, 0)],
+    usage=0.15,
+    speed=0.3,
+    later=True,
+    narrow=True,
+    noisy=True,
+    topics=0,
+    lies=(
+        Lie(4, "cpu", "zero", "zero"),
+        Lie(3, "cpu", "a hundredth", "missing"),
+        Lie(3, "bandwidth_in", "zero", "negative"),
+        Lie(2, "direct_memory", "as it is", "tiny"),
+    ),
+)
+ABSURD_MEMORY = Hostile(
+    5,
+    [(3.0, False, 3), (1.0, False, 4), (3.0, True, 2), (3.0, True, 0), (12.0, False, 1)],
+    usage=0.3,
+    lies=(Lie(2, "direct_memory", "absurd", "tiny"), Lie(1, "cpu", "missing", "missing")),
+)
 
 
 @dataclass
@@ -383,6 +411,9 @@ def faults_of(hostile: Hostile) -> list[str]:
     return found
 
 
+@example(SLOW_FROM_THE_START)
+@example(IDLE_CPUS)
+@example(ABSURD_MEMORY)
 @given(clusters())
 def test_no_plan_raises_the_max_of_true_usages_or_gives_a_figure_that_is_no_ratio(
     hostile: Hostile,
