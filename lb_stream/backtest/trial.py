@@ -110,6 +110,9 @@ def _leaves(part: DataclassInstance) -> Iterator[object]:
         value = getattr(part, field.name)
         if is_dataclass(value) and not isinstance(value, type):
             yield from _leaves(value)
+        elif isinstance(value, Mapping):
+            for name, entry in value.items():
+                yield from (name, entry)
         else:
             yield value
 

@@ -96,6 +96,17 @@ def _trust(off: Floats, error: Floats, rare: float) -> Floats:
         return np.where(off == 0, 0.0, np.clip(1.0 - (rare * error / off) ** 2, 0.0, 1.0))
 
 
+def _learn_direct(memory: LeastMovesMemory, brokers: Brokers, rows: Rows) -> LeastMovesMemory:
+    """Learn the direct memory that load takes from brokers whose limit their usage respects."""
+    usage, limit = (figures[rows] for figures in brokers.resources["direct_memory"])
+    respected = (limit > 0) & (usage >= 0) & (usage <= limit)
+    if not respected.any():
+        return memory
+    return memory.learn_direct(
+        brokers.latest.throughput_in[rows][respected], usage[respected] * MIB
+    )
+
+
 def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemory:
     """Return the memory after the brokers' new reports: costs of load, speeds, noise."""
     # The known brokers, and the live ones.
@@ -109,10 +120,7 @@ def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemo
 
     # What cpu costs, and how much of it each broker has.
     memory = learn_cpu(memory, _cpu_reports(view, memory, rows), view.now_ms)
-    memory = memory.learn_direct(
-        brokers.latest.throughput_in[rows],
-        np.maximum(brokers.resources["direct_memory"][0][rows], 0.0) * MIB,
-    )
+    memory = _learn_direct(memory, brokers, rows)
     memory = memory.learn_beyond(
         [brokers.names[row] for row in rows], bandwidth_beyond(brokers)[rows], view.now_ms
     )
