@@ -53,13 +53,18 @@ NOTICED = 0.08
 REPORTS_TO_JUMP, REPORTS_TO_SPEED_UP = 2, 5
 """A jump counts once it is in this number of reports in a row; at a full broker in one report. A
 broker that seems faster than its kind needs more of them, as it would be given load."""
-LATE_MS = 150_000
-"""For this time after a change of a broker's load, its usage may still be that of before: Pulsar's
-brokers measure usage once a minute, as an average over the minute."""
+LATE_MS, MOSTLY_NEW_MS = 150_000, 90_000
+"""After a change of a broker's load, its usage may for the first time still be that of before; after
+the second, it is mostly that of the new load. Pulsar's brokers measure usage once a minute, as an
+average over the minute."""
 CHANGED = 0.15
 """A change of load by this part may be followed by late usage."""
 WARM_UP_MS = 180_000
 """For this time after its start, a broker's usage says nothing: its code is being compiled."""
+SLOWNESS = 1.0 / 3.0
+"""The part of a rise of usage (of its logarithm) that counts as slowness, before other loads show
+how much is. It errs little, whichever it is: background that is taken for slowness leaves a broker
+too full, slowness that is taken for background takes more moves than needed."""
 FLATTEST, STEEPEST = 0.7, 1.15
 """Two reports are of a line, with the same slope and base, if its slope is at least that of the
 kind, and at most that without background: with these factors, as reports have noise."""
@@ -69,9 +74,10 @@ USAGE_NOISE, SLOPE_DOUBT = 0.03, 0.5
 """Assumed relative error of one reported usage, and of the slope that a jump suggests."""
 ASSUMED_NOISE, ASSUMED_FROM = 0.08, 10.0
 """Assumed noise of reported usage, and the number of reports that it stands for."""
-CROWD, NARROW = 0.4, 1.5
-"""Where a kind is new, its speed is that of the closest CROWD of its brokers. Groups within
-NARROW times the narrowest count as equally close; the fastest of them is chosen."""
+CROWD, NARROW = 1.0 / 3.0, 2.0
+"""Where a kind is new, its speed is that of the closest CROWD of its brokers. Groups of at most
+NARROW times the least width (and a half of NOTABLE) are as good; the fastest of them is chosen, as
+most that a host may do makes a broker slower."""
 MOST = 2.0 / 3.0
 """If more than this part of a kind's brokers jump, the kind has changed, not its brokers."""
 DIGITS = 8
@@ -114,7 +120,7 @@ class CpuModel:
     slope: Floats  # its usage by load ÷ that of its kind
     base: Floats  # usage that no bundle causes, a ratio
     own: Bools  # it is unlike its kind since a jump
-    recent: Bools  # that jump is recent
+    slowed: Bools  # that jump is recent, and was upwards
 
     @property
     def capacity(self) -> Floats:
@@ -141,7 +147,8 @@ def model_cpu(memory: LeastMovesMemory, names: Sequence[str], kinds: Sequence[st
     base = np.zeros(len(names))
     own = hosts.slope > 0
     slope[own], base[own] = _fitted(hosts, usual, own)
-    return CpuModel(speed, slope, base, own, own & (hosts.reports < ENOUGH))
+    slowed = own & (hosts.reports < ENOUGH) & (hosts.used > usual * hosts.load)
+    return CpuModel(speed, slope, base, own, slowed)
 
 
 def learn_cpu(memory: LeastMovesMemory, reports: CpuReports, now_ms: int) -> LeastMovesMemory:
@@ -200,7 +207,7 @@ def _crowd(speeds: Floats) -> Bools:
     ordered = np.sort(speeds)
     size = max(int(np.ceil(CROWD * len(ordered))), min(2, len(ordered)))
     width = ordered[size - 1 :] - ordered[: len(ordered) - size + 1]
-    last = int(np.flatnonzero(width <= NARROW * width.min() + NOTABLE / 4)[-1])
+    last = int(np.flatnonzero(width <= NARROW * width.min() + NOTABLE / 2)[-1])
     middle = float(np.median(ordered[last : last + size]))
     near: Bools = np.abs(speeds - middle) <= max(NOTABLE, 2.0 * float(width[last]))
     return near
@@ -317,7 +324,8 @@ def _learn_hosts(memory: LeastMovesMemory, reports: CpuReports, now_ms: int) -> 
     moved = jumped & (hosts.slope > 0) & _is_line(hosts, usual, load, usage)
     as_kind = jumped & near & ~moved
     fresh = (jumped & ~moved) | (hosts.reports == 0)
-    counts = fresh | moved | ((sign == 0) & np.where(model.own, ~late, usage >= BUSY))
+    new = now_ms - was_ms >= MOSTLY_NEW_MS
+    counts = fresh | moved | ((sign == 0) & np.where(model.own, new, usage >= BUSY))
     folded = _fold(hosts, load, usage, fresh, moved)
     slope = np.where(jumped & ~moved, _guess(usual, load, usage), hosts.slope)
     slope = np.where(as_kind | _is_settled(folded, usual, slope), 0.0, slope)
@@ -358,12 +366,11 @@ def jump_limit(memory: LeastMovesMemory, kinds: Sequence[str]) -> Floats:
 def _guess(usual: Floats, load: Floats, usage: Floats) -> Floats:
     """Return the slope that a jump to this usage suggests.
 
-    What a full broker carries is what it can carry. Else half of the rise (of its logarithm) counts
-    as slowness, half as background. That errs little, whichever it is. With hardly any load it is
-    background.
+    What a full broker carries is what it can carry. Else SLOWNESS of the rise counts as slowness,
+    and the rest as background. With hardly any load all of it is background.
     """
     whole = np.divide(usage, load, out=usual.copy(), where=load > 0)
-    part = np.where(usage >= FULL_CPU, 1.0, np.where(load < IDLE_LOAD, 0.0, 0.5))
+    part = np.where(usage >= FULL_CPU, 1.0, np.where(load < IDLE_LOAD, 0.0, SLOWNESS))
     steeper = usual * (np.maximum(whole, usual) / usual) ** part
     return np.where(whole > usual, steeper, np.maximum(whole, 1e-3))
 

@@ -207,7 +207,7 @@ def build_fleet(view: ClusterView, reported: ClusterView, memory: LeastMovesMemo
         fixed=np.where(capacity > 0, fixed, 0.0),
         error=_errors(view, demand[:, CPU], noise),
         closed=_closed(reported, memory, cpu),
-        slowed=cpu.recent,
+        slowed=cpu.slowed,
     )
 
 
@@ -267,7 +267,7 @@ def _closed(reported: ClusterView, memory: LeastMovesMemory, cpu: CpuModel) -> B
     load = brokers.latest.rate + memory.byte_cost * brokers.latest.throughput
     expected = cpu.expected(load) * np.exp(jump_limit(memory, _kinds(brokers)))
     above = (usage > np.maximum(expected, BUSY)) & ~_warming(reported, memory)
-    return counts("cpu", brokers) & ((usage >= FULL) | cpu.recent | above)
+    return counts("cpu", brokers) & ((usage >= FULL) | cpu.slowed | above)
 
 
 def _demands(

@@ -107,7 +107,7 @@ def test_a_broker_with_full_cpu_shows_at_once_what_it_can_carry() -> None:
     brokers.slope[3] = 4.0
     model = brokers.report()
     assert model.capacity[3] == pytest.approx(model.capacity[0] / 4, rel=0.05)
-    assert model.recent.nonzero()[0].tolist() == [3]
+    assert model.slowed.nonzero()[0].tolist() == [3]
 
 
 @pytest.mark.parametrize("slope", [1.5, 1.9])
