@@ -147,7 +147,7 @@ def model_cpu(memory: LeastMovesMemory, names: Sequence[str], kinds: Sequence[st
     base = np.zeros(len(names))
     own = hosts.slope > 0
     slope[own], base[own] = _fitted(hosts, usual, own)
-    slowed = own & (hosts.reports < ENOUGH) & (hosts.used > usual * hosts.load)
+    slowed = own & (hosts.reports < ENOUGH) & (hosts.used > usual * hosts.load + NOTICED)
     return CpuModel(speed, slope, base, own, slowed)
 
 
@@ -164,13 +164,11 @@ def learn_cpu(memory: LeastMovesMemory, reports: CpuReports, now_ms: int) -> Lea
 def _learn_kinds(memory: LeastMovesMemory, reports: CpuReports) -> LeastMovesMemory:
     """Return the memory with the costs of messages and bytes, and the speed of each kind.
 
-    Brokers that are idle, full or unlike their kind don't count.
+    Brokers that are idle, full or unlike their kind don't count, by this report or earlier ones.
     """
     usable = (reports.usage > IDLE) & (reports.usage < FULL) & (reports.rate > 0)
     usable &= ~(reports.warming & np.array([kind in memory.kinds for kind in reports.kinds]))
-    usable &= ~np.array(
-        [name in memory.hosts and memory.hosts[name].stands_out for name in reports.names]
-    )
+    usable &= ~_stand_out(memory, reports)
     reports = reports.take(usable)
     if not len(reports.names):
         return memory
@@ -197,6 +195,17 @@ def _learn_kinds(memory: LeastMovesMemory, reports: CpuReports) -> LeastMovesMem
         kinds=found,
         kind_of={**memory.kind_of, **dict(zip(reports.names, reports.kinds, strict=True))},
     )
+
+
+def _stand_out(memory: LeastMovesMemory, reports: CpuReports) -> Bools:
+    """Return which brokers of known kinds are, or now seem to be, unlike their kind."""
+    model = model_cpu(memory, reports.names, reports.kinds)
+    load = reports.rate + memory.byte_cost * reports.volume
+    off = np.abs(_log(reports.usage, model.expected(load), load > 0))
+    known = np.array([kind in memory.kinds for kind in reports.kinds])
+    odd = np.array([name in memory.hosts and memory.hosts[name].odd != 0 for name in reports.names])
+    found: Bools = model.own | odd | (off > jump_limit(memory, reports.kinds))
+    return found & known
 
 
 def _crowd(speeds: Floats) -> Bools:
@@ -319,7 +328,7 @@ def _learn_hosts(memory: LeastMovesMemory, reports: CpuReports, now_ms: int) -> 
 
     # A jump begins anew. Other reports add to what is known, except where usage may be late.
     near = (np.abs(level) < np.maximum(NOTABLE, limit / 2)) | (
-        (np.abs(usage - usual * load) < NOTICED) & (np.abs(level) < limit)
+        np.abs(usage - usual * load) < NOTICED
     )
     moved = jumped & (hosts.slope > 0) & _is_line(hosts, usual, load, usage)
     as_kind = jumped & near & ~moved

@@ -71,11 +71,6 @@ class Host(NamedTuple):
     was: float = 0.0  # load before its last change
     was_ms: float = 0.0  # when that was; 0: never
 
-    @property
-    def stands_out(self) -> bool:
-        """Return whether the broker is unlike its kind, or its last report was."""
-        return self.slope > 0 or self.odd != 0
-
 
 @dataclass(frozen=True, slots=True)
 class AskedSplit:
