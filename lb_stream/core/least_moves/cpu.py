@@ -33,7 +33,7 @@ IDLE, FULL = 0.02, 0.99
 """The speed of a kind is learned from brokers whose cpu usage is between these."""
 IDLE_LOAD = 0.1
 """Usage beyond a load below this is background: so little load shows no speed."""
-KEEP = 0.95
+KEEP = 0.99
 """Weight of the known costs against one new report of every broker."""
 KEEP_OWN = 0.9
 """Weight of a broker's known figures against one new report of it."""
@@ -44,10 +44,9 @@ OUTLIER = 4.5
 kind, which are three standard deviations."""
 JUMP = float(np.log(1.3))
 """A usage that differs from the expected one by less than this factor is no jump."""
-RARE_JUMP, RARE_AT_FIRST = 3.5, 4.5
-"""A jump differs by this many standard errors of reported usage: the first once brokers of this
-kind have sent FIRST_REPORTS reports each, the second until then."""
-FIRST_REPORTS = 8.0
+RARE_JUMP = 4.5
+"""A jump differs by this many standard errors of reported usage. Errors last for minutes, so many
+reports in a row say little more than one."""
 NOTICED = 0.08
 """A difference of usage below this is no jump: what a broker does without traffic."""
 REPORTS_TO_JUMP, REPORTS_TO_SPEED_UP = 2, 5
@@ -68,11 +67,12 @@ too full, slowness that is taken for background takes more moves than needed."""
 FLATTEST, STEEPEST = 0.7, 1.15
 """Two reports are of a line, with the same slope and base, if its slope is at least that of the
 kind, and at most that without background: with these factors, as reports have noise."""
+LEAST_SLOPE = 0.01
 VARIED = 0.04
 """Relative variation of a broker's load that is no more than noise, and shows no slope."""
 USAGE_NOISE, SLOPE_DOUBT = 0.03, 0.5
 """Assumed relative error of one reported usage, and of the slope that a jump suggests."""
-ASSUMED_NOISE, ASSUMED_FROM = 0.08, 10.0
+ASSUMED_NOISE, ASSUMED_FROM = 0.08, 20.0
 """Assumed noise of reported usage, and the number of reports that it stands for."""
 CROWD, NARROW = 1.0 / 3.0, 2.0
 """Where a kind is new, its speed is that of the closest CROWD of its brokers. Groups of at most
@@ -141,13 +141,12 @@ def model_cpu(memory: LeastMovesMemory, names: Sequence[str], kinds: Sequence[st
     """
     speed = _speeds_of_kinds(memory, kinds)
     hosts = _columns(memory, names)
-    usual_of, unlike = _levels(memory)
-    usual = np.array([usual_of.get(kind, 1.0) for kind in kinds])
-    slope = np.array([unlike.get(name, usual[row]) for row, name in enumerate(names)])
+    unlike = _slowly_learned(memory)
+    slope = np.array([unlike.get(name, 1.0) for name in names])
     base = np.zeros(len(names))
     own = hosts.slope > 0
-    slope[own], base[own] = _fitted(hosts, usual, own)
-    slowed = own & (hosts.reports < ENOUGH) & (hosts.used > usual * hosts.load + NOTICED)
+    slope[own], base[own] = _fitted(hosts, own)
+    slowed = own & (hosts.reports < ENOUGH) & (hosts.used > hosts.load + NOTICED)
     return CpuModel(speed, slope, base, own, slowed)
 
 
@@ -204,8 +203,8 @@ def _stand_out(memory: LeastMovesMemory, reports: CpuReports) -> Bools:
     off = np.abs(_log(reports.usage, model.expected(load), load > 0))
     known = np.array([kind in memory.kinds for kind in reports.kinds])
     odd = np.array([name in memory.hosts and memory.hosts[name].odd != 0 for name in reports.names])
-    found: Bools = model.own | odd | (off > jump_limit(memory, reports.kinds))
-    return found & known
+    found: Bools = known & (model.own | odd | (off > jump_limit(memory)))
+    return found
 
 
 def _crowd(speeds: Floats) -> Bools:
@@ -252,45 +251,37 @@ def _level(hosts: _Hosts) -> Floats:
     return level
 
 
-def _levels(memory: LeastMovesMemory) -> tuple[dict[str, float], dict[str, float]]:
-    """Return kind → its usual slope; broker → its slope, if it slowly became unlike its kind.
-
-    The usual slope is the median of the brokers that are well known and have not jumped.
-    """
+def _slowly_learned(memory: LeastMovesMemory) -> dict[str, float]:
+    """Map brokers that have not jumped, but are unlike their kind for long, to their slope."""
     names = [name for name, host in memory.hosts.items() if host.reports >= ENOUGH]
     hosts = _columns(memory, names)
-    level = _level(hosts)
-    usual, unlike = dict[str, float](), dict[str, float]()
-    for kind, rows in _rows_of_kinds([memory.kind_of.get(name, "") for name in names]).items():
+    level, unlike = _level(hosts), dict[str, float]()
+    for rows in _rows_of_kinds([memory.kind_of.get(name, "") for name in names]).values():
         known = rows[hosts.slope[rows] == 0]
-        if not len(known):
-            continue
-        median = float(np.median(level[known]))
-        usual[kind] = float(np.exp(median))
-        off = np.abs(level[known] - median)
-        least = max(NOTABLE, OUTLIER * float(np.median(off)))
-        apart = known[off > np.maximum(least, 3.0 * hosts.noise[known] ** 0.5)]
-        unlike |= {names[row]: float(np.exp(level[row])) for row in apart.tolist()}
-    return usual, unlike
+        if len(known):
+            off = np.abs(level[known] - np.median(level[known]))
+            least = max(NOTABLE, OUTLIER * float(np.median(off)))
+            apart = known[off > np.maximum(least, 3.0 * hosts.noise[known] ** 0.5)]
+            unlike |= {names[row]: float(np.exp(level[row])) for row in apart.tolist()}
+    return unlike
 
 
-def _fitted(hosts: _Hosts, usual: Floats, rows: Bools) -> tuple[Floats, Floats]:
+def _fitted(hosts: _Hosts, rows: Bools) -> tuple[Floats, Floats]:
     """Return slope and base of brokers that have jumped.
 
     The slope is the one that the jump suggests, until reports with other loads show another. It is
     between that of the kind (all else is background) and that without background.
     """
-    load, used, spread, joint, guess, kind = (
-        column[rows]
-        for column in (hosts.load, hosts.used, hosts.spread, hosts.joint, hosts.slope, usual)
+    load, used, spread, joint, guess = (
+        column[rows] for column in (hosts.load, hosts.used, hosts.spread, hosts.joint, hosts.slope)
     )
     # The weight of the guess against the variation of the load.
     reports = np.maximum(hosts.reports[rows], 1.0)
     prior = (VARIED * load) ** 2 + (USAGE_NOISE * used / SLOPE_DOUBT) ** 2 / reports
     slope = np.divide(joint + prior * guess, spread + prior, out=guess.copy(), where=prior > 0)
     whole = np.divide(used, load, out=guess.copy(), where=load > 0)
-    slope = np.where(whole > kind, np.clip(slope, kind, np.maximum(whole, kind)), whole)
-    slope = np.maximum(slope, 1e-3)
+    slope = np.where(whole > 1.0, np.clip(slope, 1.0, np.maximum(whole, 1.0)), whole)
+    slope = np.maximum(slope, LEAST_SLOPE)
     return slope, np.maximum(used - slope * load, 0.0)
 
 
@@ -300,8 +291,6 @@ def _learn_hosts(memory: LeastMovesMemory, reports: CpuReports, now_ms: int) -> 
         return memory
     model = model_cpu(memory, reports.names, reports.kinds)
     hosts = _columns(memory, reports.names)
-    usual_of, _ = _levels(memory)
-    usual = np.array([usual_of.get(kind, 1.0) for kind in reports.kinds])
     load = (reports.rate + memory.byte_cost * reports.volume) / model.speed
     usage = reports.usage
 
@@ -318,26 +307,24 @@ def _learn_hosts(memory: LeastMovesMemory, reports: CpuReports, now_ms: int) -> 
     beyond = np.maximum(usage - highest, 0.0) + np.maximum(lowest - usage, 0.0)
 
     # Reports in a row that are too far off in one direction.
-    limit = jump_limit(memory, reports.kinds)
+    limit = jump_limit(memory)
     sign = np.sign(off) * ((np.abs(off) > limit) & (beyond > NOTICED))
     odd = np.where(sign == 0, 0.0, np.where(sign == np.sign(hosts.odd), hosts.odd, 0.0) + sign)
-    level = _log(usage, usual * load, load > 0)
+    level = _log(usage, load, load > 0)
     faster = (sign < 0) & (level < -limit)
     enough = np.where(faster, REPORTS_TO_SPEED_UP, REPORTS_TO_JUMP)
     jumped = (np.abs(odd) >= enough) | ((sign > 0) & (usage >= FULL_CPU))
 
     # A jump begins anew. Other reports add to what is known, except where usage may be late.
-    near = (np.abs(level) < np.maximum(NOTABLE, limit / 2)) | (
-        np.abs(usage - usual * load) < NOTICED
-    )
-    moved = jumped & (hosts.slope > 0) & _is_line(hosts, usual, load, usage)
+    near = (np.abs(level) < max(NOTABLE, limit / 2)) | (np.abs(usage - load) < NOTICED)
+    moved = jumped & (hosts.slope > 0) & _is_line(hosts, load, usage)
     as_kind = jumped & near & ~moved
     fresh = (jumped & ~moved) | (hosts.reports == 0)
     new = now_ms - was_ms >= MOSTLY_NEW_MS
     counts = fresh | moved | ((sign == 0) & np.where(model.own, new, usage >= BUSY))
     folded = _fold(hosts, load, usage, fresh, moved)
-    slope = np.where(jumped & ~moved, _guess(usual, load, usage), hosts.slope)
-    slope = np.where(as_kind | _is_settled(folded, usual, slope), 0.0, slope)
+    slope = np.where(jumped & ~moved, _guess(load, usage), hosts.slope)
+    slope = np.where(as_kind | _is_settled(folded, slope), 0.0, slope)
     known = [np.where(counts, new, old) for new, old in zip(folded, hosts[:6], strict=True)]
     result = [*known, slope, np.where(jumped, 0.0, odd), load, was, was_ms]
     rows = np.round(np.stack(result, axis=1), DIGITS).tolist()
@@ -355,41 +342,31 @@ def _log(value: Floats, other: Floats, where: Bools) -> Floats:
     return found
 
 
-def jump_limit(memory: LeastMovesMemory, kinds: Sequence[str]) -> Floats:
+def jump_limit(memory: LeastMovesMemory) -> float:
     """Return the least difference, as a logarithm, that is no noise of reported usage."""
-    count = sum(kind.sums[5] for kind in memory.kinds.values())
+    count = sum(kind.sums[-1] for kind in memory.kinds.values())
     squares = count * (memory.misfit or 0.0) ** 2 + ASSUMED_FROM * ASSUMED_NOISE**2
-    noise = (squares / (count + ASSUMED_FROM)) ** 0.5
-    brokers = Counter(memory.kind_of.values())
-    new = np.array(
-        [
-            kind not in memory.kinds
-            or memory.kinds[kind].sums[5] < FIRST_REPORTS * max(brokers[kind], 1)
-            for kind in kinds
-        ]
-    )
-    limit: Floats = np.maximum(JUMP, np.where(new, RARE_AT_FIRST, RARE_JUMP) * noise)
-    return limit
+    noise: float = (squares / (count + ASSUMED_FROM)) ** 0.5
+    return max(JUMP, RARE_JUMP * noise)
 
 
-def _guess(usual: Floats, load: Floats, usage: Floats) -> Floats:
+def _guess(load: Floats, usage: Floats) -> Floats:
     """Return the slope that a jump to this usage suggests.
 
     What a full broker carries is what it can carry. Else SLOWNESS of the rise counts as slowness,
     and the rest as background. With hardly any load all of it is background.
     """
-    whole = np.divide(usage, load, out=usual.copy(), where=load > 0)
+    whole = np.divide(usage, load, out=np.ones(len(load)), where=load > 0)
     part = np.where(usage >= FULL_CPU, 1.0, np.where(load < IDLE_LOAD, 0.0, SLOWNESS))
-    steeper = usual * (np.maximum(whole, usual) / usual) ** part
-    return np.where(whole > usual, steeper, np.maximum(whole, 1e-3))
+    return np.maximum(np.where(whole > 1.0, whole**part, whole), LEAST_SLOPE)
 
 
-def _is_line(hosts: _Hosts, usual: Floats, load: Floats, usage: Floats) -> Bools:
+def _is_line(hosts: _Hosts, load: Floats, usage: Floats) -> Bools:
     """Return whether another load explains a new usage: with a slope that was possible before."""
     apart = hosts.load - load
     steep = np.divide(hosts.used - usage, apart, out=np.zeros(len(load)), where=apart != 0)
     whole = np.divide(hosts.used, hosts.load, out=np.zeros(len(load)), where=hosts.load > 0)
-    found: Bools = (np.abs(apart) > CHANGED * hosts.load) & (steep >= FLATTEST * usual)
+    found: Bools = (np.abs(apart) > CHANGED * hosts.load) & (steep >= FLATTEST)
     return found & (steep <= STEEPEST * whole)
 
 
@@ -410,11 +387,11 @@ def _fold(hosts: _Hosts, load: Floats, usage: Floats, fresh: Bools, moved: Bools
     ]
 
 
-def _is_settled(folded: list[Floats], usual: Floats, slope: Floats) -> Bools:
+def _is_settled(folded: list[Floats], slope: Floats) -> Bools:
     """Return which brokers that have jumped are as their kind again, by all that is known."""
     load, used, *_, reports = folded
     found: Bools = (slope > 0) & (reports >= ENOUGH)
-    return found & (np.abs(_log(used, usual * load, load > 0)) < NOTABLE)
+    return found & (np.abs(_log(used, load, load > 0)) < NOTABLE)
 
 
 def _forget_changed_kinds(memory: LeastMovesMemory) -> LeastMovesMemory:

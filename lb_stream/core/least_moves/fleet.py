@@ -265,9 +265,10 @@ def _closed(reported: ClusterView, memory: LeastMovesMemory, cpu: CpuModel) -> B
     brokers = reported.brokers
     usage = usage_ratio(brokers, "cpu")
     load = brokers.latest.rate + memory.byte_cost * brokers.latest.throughput
-    expected = cpu.expected(load) * np.exp(jump_limit(memory, _kinds(brokers)))
+    expected = cpu.expected(load) * np.exp(jump_limit(memory))
     above = (usage > np.maximum(expected, BUSY)) & ~_warming(reported, memory)
-    return counts("cpu", brokers) & ((usage >= FULL) | cpu.slowed | above)
+    found: Bools = (usage >= FULL) | cpu.slowed | above
+    return found if counts("cpu", brokers) else np.zeros(len(brokers), np.bool_)
 
 
 def _demands(
