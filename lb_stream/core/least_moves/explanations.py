@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from lb_stream.core.least_moves.cpu import BUSY
+from lb_stream.core.least_moves.cpu import BUSY, NOTABLE, NOTICED, model_cpu
 from lb_stream.core.least_moves.fleet import UNKNOWN_NOISE
 from lb_stream.core.least_moves.memory import ENOUGH, UNSERVED_MS, LeastMovesMemory
 from lb_stream.core.least_moves.plan import NEGLIGIBLE, MovePlan, PlannedMove
@@ -185,10 +185,26 @@ def describe_uncertainty(memory: LeastMovesMemory, names: Sequence[str]) -> str:
     texts = list[str]()
     if speeds := _describe_unknown_speeds(memory, names):
         texts.append(speeds)
+    texts += describe_unlike_brokers(memory, names)
     if memory.unserved_ms is None:
         assumed = f"a moving bundle is assumed to be unassigned for {UNSERVED_MS / 1_000:g} s"
         texts.append(f"no move has been confirmed yet: {assumed}")
     return "; ".join(texts)
+
+
+def describe_unlike_brokers(memory: LeastMovesMemory, names: Sequence[str]) -> list[str]:
+    """Describe the brokers that have become slow, or whose hosts are busy: a text for each."""
+    model = model_cpu(memory, names, [memory.kind_of.get(name, "") for name in names])
+    texts = []
+    for row in np.flatnonzero(model.own).tolist():
+        speed, base = 1.0 / float(model.slope[row]), float(model.base[row])
+        is_busy = base >= NOTICED
+        busy = f"something that no bundle causes takes {base:.0%} of its cpu" if is_busy else ""
+        other = abs(speed - 1.0) >= NOTABLE
+        pace = f"its cpu does {speed:.0%} of the work of its kind's" if other else ""
+        if found := " and ".join(filter(None, (pace, busy))):
+            texts.append(f"{names[row]}: {found}, by its usage")
+    return texts
 
 
 def _describe_unknown_speeds(memory: LeastMovesMemory, names: Sequence[str]) -> str:
