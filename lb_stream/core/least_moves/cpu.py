@@ -33,7 +33,7 @@ IDLE, FULL = 0.02, 0.99
 """The speed of a kind is learned from brokers whose cpu usage is between these."""
 IDLE_LOAD = 0.1
 """Usage beyond a load below this is background: so little load shows no speed."""
-KEEP = 0.99
+KEEP = 0.98
 """Weight of the known costs against one new report of every broker."""
 KEEP_OWN = 0.9
 """Weight of a broker's known figures against one new report of it."""
