@@ -178,3 +178,36 @@ def test_an_operator_whose_clients_bear_moves_badly_sees_fewer_and_better_ones(
     assert measures["max_over_bound_median"] < 1.06 and better["max_over_bound_median"] < 1.3, (
         "it was 3 without any move"
     )
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.2])
+def test_a_broker_that_becomes_slow_is_relieved_at_once_and_given_nothing(factor: float) -> None:
+    scenario = small_scenario(
+        [at % 4 for at in range(64)],
+        brokers=4,
+        ticks=90,
+        loads=[35.0] * 64,
+        events=(event(300.0, 0, "slow", factor),),
+        judge_from_s=300.0,
+    )
+    moves, measures = played(scenario)
+    assert {move["source"] for move in moves} == {"b0:8080"}
+    assert all(move["destination"] != "b0:8080" for move in moves)
+    assert measures["max_over_bound_median"] < 1.1
+    assert measures["time_to_balance_s"] <= 60 and measures["overload_s_100"] <= 30
+
+
+def test_a_broker_that_was_slow_takes_bundles_again_when_load_moves() -> None:
+    scenario = small_scenario(
+        [at % 4 for at in range(64)],
+        brokers=4,
+        ticks=150,
+        loads=[35.0] * 64,
+        events=(event(300.0, 0, "slow", 0.3), event(600.0, 0, "slow", 1.0)),
+        judge_from_s=300.0,
+        settled_from_s=1200.0,
+    )
+    moves, measures = played(scenario)
+    back = [move for move in moves if move["destination"] == "b0:8080"]
+    assert back and all(600.0 < move["t"] < 900.0 for move in back)
+    assert measures["max_over_bound_median"] < 1.1

@@ -16,6 +16,7 @@ from lb_stream.core.least_moves.cpu import (
     learn_cpu,
     model_cpu,
 )
+from lb_stream.core.least_moves.explanations import describe_unlike_brokers
 from lb_stream.core.least_moves.memory import LeastMovesMemory
 from lb_stream.core.model.view import Floats
 
@@ -215,3 +216,14 @@ def test_an_emptied_broker_that_was_slow_counts_as_its_kind_in_the_end() -> None
     brokers.loads[3] = 1e-6
     assert brokers.report(10).own[3]
     assert not brokers.report(90).own.any()
+
+
+def test_brokers_that_are_unlike_their_kind_are_named_with_their_figures() -> None:
+    brokers = Reporters()
+    brokers.report(20)
+    assert describe_unlike_brokers(brokers.memory, brokers.names) == []
+    brokers.slope[3], brokers.base[5] = 4.0, 0.3
+    brokers.report(2)
+    slow, busy = describe_unlike_brokers(brokers.memory, brokers.names)
+    assert "b03" in slow and "25%" in slow
+    assert "b05" in busy and "cpu" in busy
