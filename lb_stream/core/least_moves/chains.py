@@ -24,13 +24,16 @@ MAX_BROKERS, MAX_MOVES = 24, 12
 MIN_WEIGHT, HEAVIEST = 0.002, 48
 """Bundles that are at least MIN_WEIGHT of their broker's even load are tried, the HEAVIEST of each
 broker."""
-PLANS, CHILDREN, WEIGHTS = 400, 8_000, 120_000
-"""At each level at most this many are considered, those first that seem nearest to the end: partial
-plans, plans with a move more, weights of bundles that may have to leave a broker."""
-CHAINS_EFFORT, STEPS_PER_MOVE = 700_000, 16
+NARROW, WIDE = 30, 400
+"""At each level, this number of partial plans is extended: few at first; many if their effort,
+WIDE ÷ NARROW times that of few, is left."""
+CHILDREN, WEIGHTS = 20, 300
+"""For each of these, this number of moves is tried, and of weights of bundles is compared to find
+what must leave a broker that is too full. What seems nearest to the end comes first."""
+EFFORT_OF_CHAINS, EFFORT_OF_MOVE = 600_000, 16
 """Searches for chains end after this effort in one pass: the number of weights that are compared,
-and STEPS_PER_MOVE for each move that is tried."""
-TRIES = 300
+and EFFORT_OF_MOVE for each move that is tried."""
+TRIES = 200
 """Number of moves that swaps and pushes may try in one pass over a small cluster."""
 MAX_SEARCHES = 12
 """In larger clusters, swaps and pushes are tried for this number of the hottest brokers."""
@@ -47,7 +50,7 @@ class Reliever:
 
     plan: MovePlan
     others: Callable[[], dict[int, Rows]]  # returns broker → its bundles that may move
-    chains_left: int = CHAINS_EFFORT
+    chains_left: int = EFFORT_OF_CHAINS
     tries_left: int = TRIES
     takers: dict[int, Bools] = field(default_factory=dict)  # bundle → brokers that may take it
 
@@ -56,12 +59,16 @@ class Reliever:
 
         `search`: more than single moves is tried where these are not enough, or too many.
         """
+        plan, begun = self.plan, len(self.plan.moves)
+        goal = np.maximum(plan.share, plan.limit[:, None])
+        goal[sources] = plan.acceptable_share
         if not search:
             self._relieve_each(sources, rows, 0)
-        elif len(self.plan.share) > MAX_BROKERS:
+        elif len(plan.share) > MAX_BROKERS:
             self._relieve_each(sources, rows, EFFORT)
         else:
-            self._relieve_together(sources, rows)
+            self._relieve_together(sources, rows, goal)
+        _drop_needless(plan, begun, goal)
 
     def _relieve_each(self, sources: Rows, rows: dict[int, Rows], effort: int) -> None:
         """Relieve one broker after another; swaps and pushes are tried for the first ones."""
@@ -69,12 +76,13 @@ class Reliever:
             left = effort if number < MAX_SEARCHES else 0
             self.plan.bring_down(source, rows[source], self.others, left)
 
-    def _relieve_together(self, sources: Rows, rows: dict[int, Rows]) -> None:
-        """Relieve the brokers of a small cluster by the best of several plans."""
+    def _relieve_together(self, sources: Rows, rows: dict[int, Rows], goal: Floats) -> None:
+        """Relieve the brokers of a small cluster by the best of several plans.
+
+        `goal`: (brokers, resources), the highest shares of a plan that relieves them.
+        """
         # Single moves, which are enough if hardly fewer are possible.
         plan, before = self.plan, self.plan.state()
-        goal = np.maximum(plan.share, plan.limit[:, None])
-        goal[sources] = plan.acceptable_share
         fewest = sum(plan.fewest(source, rows[source]) for source in sources.tolist())
         self._relieve_each(sources, rows, 0)
         best, found = self._rank(sources, before), plan.state()
@@ -84,7 +92,7 @@ class Reliever:
 
         # A chain from the start; swaps and pushes, as far as they go, and a chain from there.
         plan.restore(before)
-        if self._search(goal, 2 * fewest + 6) and (rank := self._rank(sources, before)) < best:
+        if self._search(goal, 2 * fewest + 4) and (rank := self._rank(sources, before)) < best:
             best, found = rank, plan.state()
         if best > enough and self.tries_left > 0:
             plan.restore(before)
@@ -92,7 +100,7 @@ class Reliever:
                 effort = self.tries_left
                 self.tries_left -= plan.bring_down(source, rows[source], self.others, effort)
             if (rank := self._rank(sources, before))[0]:
-                self._search(goal, 2 * fewest + 6)
+                self._search(goal, 2 * fewest + 4)
                 rank = self._rank(sources, before)
             if rank < best:
                 best, found = rank, plan.state()
@@ -122,8 +130,13 @@ class Reliever:
         if self.chains_left <= 0:
             return False
         search = ChainSearch(self.plan, self.others(), goal, self.takers)
-        found = search.find(min(most, MAX_MOVES), self.chains_left // 2)
+        most = min(most, MAX_MOVES)
+        found = search.find(most, NARROW, self.chains_left)
         self.chains_left -= found.effort
+        if not found.proven and found.effort * WIDE / NARROW <= self.chains_left:
+            wide = search.find(most, WIDE, self.chains_left)
+            self.chains_left -= wide.effort
+            found = min(found, wide, key=Found.rank)
         return found.moves is not None and self._make(found.moves)
 
     def _make(self, moves: Sequence[tuple[int, int]]) -> bool:
@@ -155,6 +168,28 @@ class Reliever:
         return True
 
 
+def _drop_needless(plan: MovePlan, begun: int, goal: Floats) -> None:
+    """Take back moves, the dearest first, without which no source is above its goal.
+
+    `begun`: the number of moves that stay in any case. `goal`: (brokers, resources). Parts of swaps
+    and cycles stay.
+    """
+    while True:
+        moves = plan.moves[begun:]
+        bundle = np.array([move.bundle for move in moves], np.intp)
+        source = np.array([move.source for move in moves], np.intp)
+        without = plan.share[source] + plan.demand[bundle] * plan.per_unit[source]
+        needless = (without <= np.maximum(goal[source], plan.share[source]) + NEGLIGIBLE).all(
+            axis=1
+        )
+        part = np.array([move.with_next for move in plan.moves], np.bool_)
+        needless &= ~(part | np.append(False, part[:-1]))[begun:]
+        if not needless.any():
+            return
+        number = int(np.argmax(np.where(needless, plan.cost[bundle], -np.inf)))
+        plan.take_back(begun + number)
+
+
 class Found(NamedTuple):
     """The result of a search."""
 
@@ -162,6 +197,10 @@ class Found(NamedTuple):
     cost: float
     proven: bool  # the search has left nothing out
     effort: int
+
+    def rank(self) -> tuple[float, float]:
+        """Return (moves, cost); the lowest rank is best."""
+        return (np.inf if self.moves is None else len(self.moves)), self.cost
 
 
 class _Partial(NamedTuple):
@@ -236,7 +275,7 @@ class ChainSearch:
         self.high = ceiling[:, used] + NEGLIGIBLE
         self.takers_of = {} if takers is None else takers
         self.whole = True  # no bundle is left out
-        self.effort = 0
+        self.width, self.effort = NARROW, 0
 
         # The bundles, and the number of each by weight on its broker, the heaviest first.
         found = [self._worthwhile(broker, others) for broker in range(len(self.share))]
@@ -256,11 +295,13 @@ class ChainSearch:
         self.twin = np.full(len(self.bundle), -1, np.intp)
         self.asked = set[int]()
 
-    def find(self, most: int, effort: int) -> Found:
+    def find(self, most: int, width: int, effort: int) -> Found:
         """Find the fewest moves after which no share is above its ceiling; the cheapest of those.
 
-        `most`: the maximum of moves. The search ends after this effort.
+        `most`: the maximum of moves. `width`: the number of partial plans that are extended at each
+        level. The search ends after this effort.
         """
+        self.width, self.effort = width, 0
         if not len(self.bundle):
             return Found(None, 0.0, True, 0)
         level = self._start()
@@ -335,7 +376,7 @@ class ChainSearch:
         """
         pairs, cut = self._find_pairs(level, left)
         pair, to = np.nonzero(self.takers[pairs.bundle] & self._within_limits(level, pairs))
-        self.effort += STEPS_PER_MOVE * len(pair)
+        self.effort += EFFORT_OF_MOVE * len(pair)
 
         # Destinations that must give another bundle away for this one.
         plan, bundle = pairs.plan[pair], pairs.bundle[pair]
@@ -389,7 +430,7 @@ class ChainSearch:
         other = level.need.sum(axis=1)[plan] - level.need[plan, source]
         pairs = _Pairs(plan, bundle, source, share, open_, need, other)
         pairs = pairs.take(need + other <= left)
-        if len(pairs.plan) > (most := CHILDREN // len(self.share)):
+        if len(pairs.plan) > (most := max(self.width * CHILDREN // len(self.share), 1)):
             excess = np.maximum(pairs.share - self.high[pairs.source], 0.0).sum(axis=1)
             best = np.lexsort((excess, pairs.need + pairs.other))[:most]
             pairs, cut = pairs.take(np.sort(best)), True
@@ -416,7 +457,7 @@ class ChainSearch:
         """Return the plans that seem nearest to the end, the nearest first."""
         excess = np.maximum(level.share - self.high, 0.0).sum(axis=(1, 2))
         best = np.lexsort((level.cost, excess, level.need.sum(axis=1)))
-        kept = best[:PLANS]
+        kept = best[: self.width]
         return level.take(kept), cut or len(kept) < len(best)
 
     def _needed(self, broker: Rows, share: Floats, open_: Bools, of: Rows) -> Rows:
@@ -443,7 +484,7 @@ class ChainSearch:
 
     def _most_brokers(self) -> int:
         """Return the number of brokers of which one level compares the weights."""
-        return WEIGHTS // max(int(self.weight[0].size), 1)
+        return max(self.width * WEIGHTS // max(int(self.weight[0].size), 1), 1)
 
     def _within_limits(self, level: _Partial, pairs: _Pairs) -> Bools:
         """Return (pairs, brokers): whether intakes and budgets leave room for another move."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, starmap
 from typing import NamedTuple
@@ -453,6 +453,19 @@ class MovePlan:
         self.intake_left[destination] -= 1
         self.moved[bundle] = True
         self.disruption = self.disruption.after_moves(np.array([bundle]))
+
+    def take_back(self, number: int) -> None:
+        """Take a move out of the plan."""
+        move = self.moves.pop(number)
+        demand, budget = self.demand[move.bundle], int(self.disruption.budget[move.bundle])
+        self.share[move.source] += demand * self.per_unit[move.source]
+        self.share[move.destination] -= demand * self.per_unit[move.destination]
+        self.intake_left[move.destination] += 1
+        self.moved[move.bundle] = False
+        if budget >= 0:
+            left = self.disruption.left.copy()
+            left[budget] += 1
+            self.disruption = replace(self.disruption, left=left)
 
     def _within_budget(self, rows: Rows) -> Bools:
         """Return which bundles have no budget, or one with moves left."""
