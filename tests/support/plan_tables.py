@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,11 @@ def write(
     folder: Path,
     owned: Mapping[str, tuple[float, ...]] = UNEVEN,
     memory: Memory | None = None,
+    topics: int = 1,
+    name: Callable[[int], str] = name_of,
     **settings: Any,
 ) -> Path:
-    """Tables of eu, whose brokers have all just reported."""
+    """Tables of eu, whose brokers have all just reported. `topics`: of each bundle."""
     at = {"cluster": "eu", "now_ms": NOW_MS, "log_seq": 7}
     spans = ("latest", "short", "long")
     loads = [
@@ -64,10 +66,10 @@ def write(
     each = enumerate((broker, size) for broker, sizes in owned.items() for size in sizes)
     bundles = [
         {
-            "bundle": name_of(number),
+            "bundle": name(number),
             "owner": broker,
             "owner_since_ms": 0,
-            "topics": 1,
+            "topics": topics,
             "short_samples": 10,
             "long_samples": 100,
             "part": "0",

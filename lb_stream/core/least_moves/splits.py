@@ -378,7 +378,7 @@ class _Trial:
             row = int(self.large.rows[place])
             if not self.rules.bundles[row] or len(steps) >= self.rules.left:
                 continue  # it is moving, or its last split has failed
-            refused = self._find_refusal(place)
+            refused = self._find_refusal(place, steps)
             if refused is None:
                 steps += self._choose(place, steps)
             elif self.context.view.brokers.sampled[self._owner(row)]:
@@ -419,7 +419,7 @@ class _Trial:
             return None
         for place in soon.tolist():
             row = int(self.large.rows[place])
-            if self.rules.bundles[row] and self._find_refusal(place) is None:
+            if self.rules.bundles[row] and self._find_refusal(place, []) is None:
                 name, now_ms = context.view.bundles.name(row), context.view.now_ms
                 return self._refuse(
                     row,
@@ -432,8 +432,8 @@ class _Trial:
     def _owner(self, row: int) -> int:
         return int(self.context.view.bundles.owner[row])
 
-    def _find_refusal(self, place: int) -> Refusal | None:
-        """Return why a bundle's split is not even tried; None: it is."""
+    def _find_refusal(self, place: int, steps: list[_Step]) -> Refusal | None:
+        """Return why a bundle's split is not even tried after these steps; None: it is."""
         row, view = int(self.large.rows[place]), self.context.view
         name = view.bundles.name(row)
         _, shares = _topics_of(view, row)
@@ -444,7 +444,9 @@ class _Trial:
         if name in self.memory.indivisible:
             return self._refuse(row, Refuses.IDLE_SPLIT)
         namespace = namespace_of(name)
+        planned = (view.bundles.name(step.option.division.bundle) for step in steps)
         recent = sum(other == namespace for _, other in self.memory.split_times)
+        recent += sum(namespace_of(other) == namespace for other in planned)
         limit = self.context.config.least_moves_max_splits_per_hour
         if recent >= limit:
             return refusal(

@@ -127,6 +127,8 @@ def find_next_moves(
     }
     before, after, fullest = _find_max_over_even(made, shown_proposals, steps)
     facts = made.proposed.plan
+    with_splits = replace(config, splitting=here.config.splitting)
+    splits = decide(view, memory, Inbox(), with_splits) if with_splits.plans_splits else made
     return NextMoves(
         cluster=here.cluster,
         strategy=config.shedder.name,
@@ -139,8 +141,9 @@ def find_next_moves(
         fullest=fullest,
         max_over_even_before=before,
         max_over_even_after=after,
-        reasons=tuple(
-            _explain_remaining(made, config.shedder.name, len(shown), len(planned), after)
+        reasons=(
+            *_describe_splits(splits, config.shedder.name),
+            *_explain_remaining(made, config.shedder.name, len(shown), len(planned), after),
         ),
         unsure="" if facts is None else facts.unsure,
         exact=None if exact_s is None else _prove(made, planned, proposals, exact_s),
@@ -326,6 +329,23 @@ def _explain_remaining(
         yield f"no broker is above {facts.trigger:g} times the even load{then}"
     elif not planned and not about_moves:
         yield f"{strategy} finds no broker to relieve with these settings"
+
+
+def _describe_splits(made: Round, strategy: str) -> Iterator[str]:
+    """Yield the splits that the strategy makes before any move, which lower the max usage more."""
+    for split in made.decisions:
+        explain = split.explain
+        if split.kind != "split" or split.strategy != strategy or explain.plan is None:
+            continue
+        at = ", ".join(f"0x{boundary:08x}" for boundary in split.boundaries)
+        where = f"at {at}" if at else f"by {split.algorithm}"
+        unsplit, after = (
+            figure(usage, "ratio") for usage in (explain.plan_max_unsplit, explain.plan_max_after)
+        )
+        yield (
+            f"{strategy} itself would first split {split.bundle} {where}: max usage {after} after "
+            f"its moves, and {unsplit} at best without the split"
+        )
 
 
 def _describe_refusal(refusal: Refusal) -> str:

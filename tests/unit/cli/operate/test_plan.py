@@ -395,3 +395,17 @@ def test_apply_with_nothing_to_move_sends_nothing_and_asks_nothing(
 ) -> None:
     result = asked(write(tmp_path, dict.fromkeys(SMALL, (1.0,) * 4)), "--apply")
     assert result.code == 0 and not kafka.sent and not result.err
+
+
+def test_a_plan_that_would_begin_with_a_split_says_so(tmp_path: Path) -> None:
+    def wide(number: int) -> str:
+        return f"shop/n/0x{number << 28:08x}_0x{(number + 1) << 28:08x}"
+
+    owned = {"a:8080": (6.0, 0.5, 0.5), "b:8080": (1.0,) * 2, "c:8080": (0.5,) * 3}
+    at_once = ("--set", "least_moves_min_standard_errors=0")
+    found = told(write(tmp_path, owned, topics=20, name=wide), *at_once)
+    assert f"would first split {wide(0)} by topic_count_equally_divide" in found["reasons"][0]
+    assert {move["bundle"] for move in found["moves"]} <= {wide(1), wide(2)}
+    off = write(tmp_path / "off", owned, topics=20, name=wide, split_enabled=False)
+    without = told(off, *at_once)
+    assert not any("split" in reason for reason in without["reasons"])
