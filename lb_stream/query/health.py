@@ -80,6 +80,7 @@ class ClusterFacts:
     drained: tuple[str, ...] = ()  # draining and drained brokers
     draining: tuple[str, ...] = ()  # those of them that have bundles or are to get some
     limited: tuple[str, ...] = ()  # brokers with the maximum of pending moves
+    unlike: tuple[str, ...] = ()  # texts: brokers whose cpu is slow or busy, as LeastMoves sees it
     brokers: int = 0
     silent: tuple[str, ...] = ()  # recently dead, or their silence suspends the cluster
     gone: tuple[str, ...] = ()  # dead for long, or departed
@@ -360,6 +361,9 @@ def _cluster_notes(cluster: ClusterFacts) -> Iterator[Finding]:
         text = f"{name}: warning: no live broker matches {_count_and_name(cluster.unmatched)}"
         advice = "correct it: lbctl namespaces set-policies --isolation"
         yield Finding("healthy", text, advice, name)
+    for text in cluster.unlike:
+        advice = "look at its host: other processes, limits of its container, disks"
+        yield Finding("healthy", f"{name}: warning: {text}", advice, name)
     yield from _profile_notes(cluster)
     if cluster.gone:
         text = f"{name}: {_count_and_name(cluster.gone)} brokers gone"

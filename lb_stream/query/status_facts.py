@@ -295,6 +295,7 @@ def _build_cluster_facts(
             if (state.cluster, name) in owners or bound_for(name, memory.pending)
         ),
         limited=_find_limited(memory.pending, limits.max_moves_in_flight_per_broker),
+        unlike=_describe_unlike(state, known - silent - gone),
         brokers=len(brokers),
         silent=tuple(sorted(silent)),
         gone=tuple(sorted(gone)),
@@ -304,6 +305,18 @@ def _build_cluster_facts(
         pending=len(memory.pending),
         profile=build_profile_facts(state),
     )
+
+
+def _describe_unlike(state: ClusterState, brokers: set[str]) -> tuple[str, ...]:
+    """Describe the live brokers whose cpu is slow or busy, as LeastMoves has learned it."""
+    learned = state.memory.strategies.get("LeastMoves")
+    if not learned:
+        return ()
+    from lb_stream.core.least_moves.explanations import describe_unlike_brokers
+    from lb_stream.core.least_moves.memory import LeastMovesMemory
+
+    memory = LeastMovesMemory.read(learned)
+    return tuple(describe_unlike_brokers(memory, sorted(brokers & set(memory.hosts))))
 
 
 def _list_suspensions(state: ClusterState) -> list[tuple[str, Sequence[str]]]:

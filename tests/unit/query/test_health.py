@@ -132,6 +132,13 @@ def test_a_profile_that_is_to_change_is_healthy_and_people_are_told_of_it() -> N
     assert "key_4" not in found.findings[0].description
 
 
+def test_a_slow_broker_is_worth_knowing_but_no_trouble_of_the_balancer() -> None:
+    text = "b3:8080: its cpu does 25% of the work of its kind's, by its usage"
+    facts = with_cluster(unlike=(text,))
+    assert judge(facts).state == "healthy"
+    assert any(text in finding.description for finding in judge(facts).findings)
+
+
 def test_what_was_stepped_over_is_worth_knowing() -> None:
     (found,) = judge(
         replace(WELL, skipped_records=tuple(f"lb-load-reports/0@{at}" for at in range(4)))
