@@ -46,15 +46,18 @@ class Bed:
     manager: str
     environment: Mapping[str, str] = field(default_factory=dict)
     release: Release = RELEASE
+    brokers: int = BROKERS
 
     @property
     def names(self) -> list[str]:
-        return [f"127.0.0.1:{self.base_port + 200 + number}" for number in range(1, BROKERS + 1)]
+        return [
+            f"127.0.0.1:{self.base_port + 200 + number}" for number in range(1, self.brokers + 1)
+        ]
 
     @property
     def service_url(self) -> str:
         return "pulsar://" + ",".join(
-            f"127.0.0.1:{self.base_port + 100 + number}" for number in range(1, BROKERS + 1)
+            f"127.0.0.1:{self.base_port + 100 + number}" for number in range(1, self.brokers + 1)
         )
 
     def admin(self, number: int = 1) -> AdminClient:
@@ -69,6 +72,7 @@ class Bed:
             "RUN_DIR": str(self.folder),
             "CLASSPATH_FILE": str(self.release.class_path(PROJECT / ".make")),
             "BASE_PORT": str(self.base_port),
+            "BROKERS": str(self.brokers),
             "EXTRA_CONF": str(self.folder / "extra.conf"),
             "USE_CGROUPS": "no",
             **self.environment,
@@ -94,7 +98,9 @@ class Bed:
     @property
     def logs(self) -> list[Path]:
         """The log of each broker."""
-        return [self.folder / "logs" / f"broker-{number}.log" for number in range(1, BROKERS + 1)]
+        return [
+            self.folder / "logs" / f"broker-{number}.log" for number in range(1, self.brokers + 1)
+        ]
 
     def kill(self, number: int) -> None:
         """SIGKILL for one broker."""
@@ -131,7 +137,7 @@ class Bed:
         """The number of a broker that does not lead, and is not the first, which is asked."""
         leader = self.leader()
         assert leader is not None, "the cluster has no leader"
-        return next(number for number in range(2, BROKERS + 1) if number != leader)
+        return next(number for number in range(2, self.brokers + 1) if number != leader)
 
     def owner_of(self, topic: str, asked: int = 1) -> str | None:
         """The broker that serves a topic, by Pulsar's own lookup; None when there is no answer
@@ -222,13 +228,14 @@ def started_bed(
     settings: Mapping[str, str] = {},
     environment: Mapping[str, str] = {},
     release: Release = RELEASE,
+    brokers: int = BROKERS,
 ) -> Iterator[Bed]:
     """Start it, stop it. `settings` go over SETTINGS, `environment` is that of its scripts."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "extra.conf").write_text(
         "".join(f"{key}={value}\n" for key, value in {**SETTINGS, **settings}.items())
     )
-    bed = Bed(scripts, folder, base_port, manager, environment, release)
+    bed = Bed(scripts, folder, base_port, manager, environment, release, brokers)
     try:
         bed.run("start", manager)
         yield bed
