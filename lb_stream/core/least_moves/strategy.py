@@ -13,7 +13,7 @@ import numpy as np
 
 from lb_stream.core.least_moves import explanations
 from lb_stream.core.least_moves.capacities import find_believed, fullness
-from lb_stream.core.least_moves.chains import Reliever
+from lb_stream.core.least_moves.chains import MAX_BROKERS, Reliever
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.cpu import FULL
 from lb_stream.core.least_moves.even_out import even_out
@@ -446,12 +446,13 @@ def _relieve_evenly(
 
     Returns the relieved brokers, and the lower bound of the moves of that level.
     """
-    # The lowest level for which the lower bound is within the budget, if single moves reach it.
+    # The lowest level for which the lower bound is within the budget. In a small cluster only single
+    # moves try to reach it: what is left of the effort belongs to the acceptable share.
     enough = config.least_moves_acceptable_ratio
     before = plan.state()
     most = round(fewest[enough] * (1.0 + config.least_moves_extra_moves_ratio / 2.0))
     levels = [level for level, moves in fewest.items() if moves <= most]
-    sources = relieve(levels[-1], False)
+    sources = relieve(levels[-1], len(plan.share) > MAX_BROKERS)
     if len(plan.moves) <= most and not _excess(plan, sources, enough):
         return sources, fewest[levels[-1]]
 
