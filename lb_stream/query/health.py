@@ -86,6 +86,7 @@ class ClusterFacts:
     gone: tuple[str, ...] = ()  # dead for long, or departed
     unmatched: tuple[str, ...] = ()  # expressions of isolation policies that match no live broker
     isolated: tuple[str, ...] = ()  # isolation policies that match no live broker at all
+    doubtful: tuple[str, ...] = ()  # texts about limits that brokers' traffic contradicts
     bundles: int = 0
     pending: int = 0
     profile: ProfileFacts = field(default_factory=ProfileFacts)
@@ -364,6 +365,9 @@ def _cluster_notes(cluster: ClusterFacts) -> Iterator[Finding]:
     for text in cluster.unlike:
         advice = "look at its host: other processes, limits of its container, disks"
         yield Finding("healthy", f"{name}: warning: {text}", advice, name)
+    for doubt in cluster.doubtful:
+        advice = "say what it can carry: lbctl brokers capacity BROKER --bandwidth-in MBIT/S"
+        yield Finding("healthy", f"{name}: warning: {doubt}", f"{advice} --cluster {name}", name)
     yield from _profile_notes(cluster)
     if cluster.gone:
         text = f"{name}: {_count_and_name(cluster.gone)} brokers gone"

@@ -22,6 +22,7 @@ from lb_stream.io.leadership.leader import Leader
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import ClusterState, read_cluster_states
+from lb_stream.query.doubtful_limits import describe_doubtful_limits
 from lb_stream.query.health import (
     LAG_LIMIT,
     SUSPENDING,
@@ -301,6 +302,7 @@ def _build_cluster_facts(
         gone=tuple(sorted(gone)),
         unmatched=unmatched,
         isolated=isolated,
+        doubtful=tuple(describe_doubtful_limits(memory.strategies.get("LeastMoves", {}))),
         bundles=sum(row["bundles"] or 0 for row in brokers),
         pending=len(memory.pending),
         profile=build_profile_facts(state),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from lb_stream.core.least_moves.cpu import BUSY, NOTABLE, NOTICED, model_cpu
 from lb_stream.core.least_moves.fleet import UNKNOWN_NOISE
-from lb_stream.core.least_moves.memory import ENOUGH, UNSERVED_MS, LeastMovesMemory
+from lb_stream.core.least_moves.memory import ENOUGH, UNSERVED_MS, Ceiling, LeastMovesMemory
 from lb_stream.core.least_moves.plan import NEGLIGIBLE, MovePlan, PlannedMove
 from lb_stream.core.least_moves.shares import Shares
 from lb_stream.core.model.refusals import Refusal, refusal
@@ -177,6 +177,17 @@ def explain_within_noise(
     return [
         refusal(Refuses.WITHIN_NOISE, names[row], saw=[usage[row]], limit=float(limit[row]))
         for row in rows[view.brokers.sampled[rows]].tolist()
+    ]
+
+
+def explain_ceilings(view: ClusterView, ceilings: Mapping[str, Ceiling]) -> list[Refusal]:
+    """Explain why brokers that have just reported take no bundle: more of them bring no load."""
+    return [
+        refusal(
+            Refuses.CARRIES_NO_MORE, name, saw=[ceiling.into + ceiling.out], limit=ceiling.expected
+        )
+        for name, is_new in zip(view.brokers.names, view.brokers.sampled.tolist(), strict=True)
+        if is_new and (ceiling := ceilings.get(name)) is not None and ceiling.is_sure
     ]
 
 

@@ -17,11 +17,13 @@ from lb_stream.core.least_moves.capacities import (
     find_believed,
     find_exceeded,
     fixed_use,
+    fullness,
     known_capacities,
     read_limits,
     read_use,
     usage_ratio,
 )
+from lb_stream.core.least_moves.ceilings import learn_ceilings, lower_to_ceilings
 from lb_stream.core.least_moves.cpu import (
     BUSY,
     FULL,
@@ -43,6 +45,8 @@ RARE, RARE_AMONG_MANY = 1.5, 3.0
 of one of its many bundles."""
 CLEARLY_HELD_BACK, MOST_HELD_BACK = 1.1, 20.0
 """The bundles of a full broker are asked for more than they carry by a factor between these."""
+EXPLAINS = 0.85
+"""A broker with this usage of a resource can have no room for more load, by a known limit."""
 UNKNOWN_NOISE = 0.3
 """Relative error of one sample before it has been learned."""
 
@@ -129,6 +133,10 @@ def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemo
     wrong = np.where(find_exceeded(brokers), read_limits(brokers), 0.0)
     memory = memory.learn_refuted([brokers.names[row] for row in rows], wrong[rows])
 
+    # What brokers carry at most, whatever they state.
+    explained = fullness(brokers, find_believed(brokers, memory.refuted)) >= EXPLAINS
+    memory = learn_ceilings(memory, view, rows, explained)
+
     # The noise of samples.
     rank = bundles.owner.astype(np.intp) + 1
     rate, counts = bundles.latest.rate, np.bincount(rank, minlength=len(brokers) + 1)[1:]
@@ -198,6 +206,7 @@ def build_fleet(view: ClusterView, reported: ClusterView, memory: LeastMovesMemo
     believed = find_believed(brokers, memory.refuted)
     known = known_capacities(brokers, believed, _find_speeds(brokers, memory, cpu))
     capacity = assume_capacities(known, read_use(brokers))
+    capacity = lower_to_ceilings(capacity, brokers.names, memory.ceilings)
     fixed = fixed_use(brokers, memory)
     fixed[:, CPU] = cpu.base * cpu.capacity
     return Fleet(
@@ -206,7 +215,7 @@ def build_fleet(view: ClusterView, reported: ClusterView, memory: LeastMovesMemo
         capacity=capacity,
         fixed=np.where(capacity > 0, fixed, 0.0),
         error=_errors(view, demand[:, CPU], noise),
-        closed=_closed(reported, memory, cpu),
+        closed=_closed(reported, memory, cpu) | np.isin(brokers.names, list(memory.ceilings)),
         slowed=cpu.slowed,
     )
 

@@ -72,6 +72,22 @@ class Host(NamedTuple):
     was_ms: float = 0.0  # when that was; 0: never
 
 
+class Ceiling(NamedTuple):
+    """What a broker carries at most, although it states more."""
+
+    into: float  # bytes/s in
+    out: float  # bytes/s out
+    expected: float  # bytes/s that its bundles carried before they came to it
+    since_ms: int  # the first sign
+    seen_ms: int  # the last sign
+    is_sure: bool  # reports have confirmed it; until then it takes no bundle
+    tried_ms: int = 0  # when a plan last relieved it, or found no room
+
+    def carried(self) -> Floats:
+        """Return bytes/s, in and out."""
+        return np.array([self.into, self.out])
+
+
 @dataclass(frozen=True, slots=True)
 class AskedSplit:
     """A split that a plan has asked for, and what its children are expected to carry."""
@@ -139,6 +155,8 @@ class LeastMovesMemory:
     # What the last plan with splits is expected to reach, and when it was made.
     expected: PlanExpectation | None = None
     expected_ms: int = 0
+    # Broker → what it carries at most, where bundles came and brought no more load.
+    ceilings: Mapping[str, Ceiling] = field(default_factory=dict)
 
     @staticmethod
     def read(data: Mapping[str, object]) -> LeastMovesMemory:
@@ -166,6 +184,7 @@ class LeastMovesMemory:
             last=_only(self.last, names),
             beyond=_only(self.beyond, names),
             refuted=_only(self.refuted, names),
+            ceilings=_only(self.ceilings, names),
             kind_of=kind_of,
             kinds={name: kind for name, kind in self.kinds.items() if name in used},
         )
@@ -177,6 +196,7 @@ class LeastMovesMemory:
         times_ms += [when for _, when in self.left.values()]
         times_ms += [when for _, _, when in self.beyond.values()]
         times_ms += [int(host.was_ms) for host in self.hosts.values()]
+        times_ms += [ceiling.seen_ms for ceiling in self.ceilings.values()]
         if max(times_ms) <= now_ms:
             return self
         return replace(
@@ -189,6 +209,12 @@ class LeastMovesMemory:
             hosts={
                 name: host._replace(was_ms=min(host.was_ms, now_ms))
                 for name, host in self.hosts.items()
+            },
+            ceilings={
+                name: ceiling._replace(
+                    since_ms=min(ceiling.since_ms, now_ms), seen_ms=min(ceiling.seen_ms, now_ms)
+                )
+                for name, ceiling in self.ceilings.items()
             },
             beyond={
                 name: (into, out, min(when, now_ms))
@@ -348,6 +374,7 @@ _LEFT_OUT = (
     "split_times",
     "expected",
     "expected_ms",
+    "ceilings",
 )
 """Fields that rounds don't log while they are unset."""
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from lb_stream.core.least_moves import explanations
 from lb_stream.core.least_moves.capacities import find_believed, fullness
+from lb_stream.core.least_moves.ceilings import find_tried, mark_tried
 from lb_stream.core.least_moves.chains import MAX_BROKERS, Reliever
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.cpu import FULL
@@ -169,7 +170,7 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
         limit = relief.plan.acceptable_share
     else:
         fewest, memory, unrelieved = _relieve_hot(relief, fleet, found.triggers, memory)
-        refusals += unrelieved
+        refusals += unrelieved + explanations.explain_ceilings(view, memory.ceilings)
         limit = config.least_moves_trigger_ratio
 
     # The proposals.
@@ -402,6 +403,7 @@ def _find_hot(context: Context, fleet: Fleet, shares: Shares) -> _Hot:
     waited_ms = np.array([now_ms - since.get(name, now_ms) for name in brokers.names])
     calm_ms = memory.calm_at()
     triggers = urgent | (above & (waited_ms >= patience_ms) & (now_ms >= calm_ms))
+    triggers &= ~find_tried(memory, brokers.names, now_ms)
     hot = triggers.copy()
     sure_share = np.full(len(brokers), -np.inf)
     if hot.any() and now_ms >= calm_ms:
@@ -417,7 +419,8 @@ def _find_hot(context: Context, fleet: Fleet, shares: Shares) -> _Hot:
         context.view, np.flatnonzero(unsure & ~hot), shares.usage(peak), shares.usage(sure)
     )
     refusals += explanations.explain_fixed(context.view, shares, above | unsure, trigger)
-    return _Hot(triggers, hot, sure_share, replace(memory, hot=since), refusals)
+    memory = mark_tried(replace(memory, hot=since), _broker_names(context.view, hot), now_ms)
+    return _Hot(triggers, hot, sure_share, memory, refusals)
 
 
 def _fewest_moves_by_level(
@@ -567,12 +570,17 @@ def _payback(context: Context, even: Floats) -> Payback:
 
 
 def _may_take(context: Context, came_from: dict[int, str]) -> Callable[[int], Bools]:
-    """Return a function: bundle → brokers that may take it, except the broker that it has left."""
+    """Return a function: bundle → brokers that may take it, except the broker that it has left.
+
+    Brokers to which bundles have brought no more load take none.
+    """
+    capped = np.isin(context.view.brokers.names, list(context.memory.ceilings))
     row_of = {name: row for row, name in enumerate(context.view.brokers.names)}
 
     def may_take(bundle: int) -> Bools:
         mask = np.zeros(len(row_of), np.bool_)
         mask[context.takers(bundle)] = True
+        mask[capped] = False
         if (back := row_of.get(came_from.get(bundle, ""), -1)) >= 0:
             mask[back] = False
         return mask

@@ -358,6 +358,13 @@ class Refuses:
         "ratio",
         place="strategy",
     )
+    CARRIES_NO_MORE = Rule(
+        "carries_no_more",
+        "bundles came to the broker, and it carried no more: it takes none, whatever limit it "
+        "reports",
+        "bytes/s",
+        place="strategy",
+    )
     RESTARTS = Rule(
         "restarts",
         "brokers restart one after another: until that is over, only full brokers are relieved",

@@ -440,3 +440,10 @@ def test_a_note_of_an_end_that_can_not_be_read_is_none(
     (run.root.parent / "ended.json").write_text(content)
     assert not ask(run, tmp_path, "status").out.startswith("ended")
     (run.root.parent / "ended.json").unlink()
+
+
+def test_a_limit_that_traffic_contradicts_is_worth_knowing() -> None:
+    found = judge(with_cluster(doubtful=("broker-3 uses more than it reports: 100 Mbit/s in",)))
+    assert found.state == "healthy"
+    (finding,) = found.findings
+    assert "broker-3" in finding.description and "lbctl brokers capacity" in finding.advice
