@@ -147,17 +147,9 @@ def expectation(view: ClusterView, memory: LeastMovesMemory) -> PlanExpectation 
 
 def _children(view: ClusterView, parent: str) -> Rows:
     """Return the owned bundles inside of a former bundle's range, in the order of their ranges."""
-    namespace, lower, upper = parse_bundle(parent)
-    rows = view.bundles.rows_of_namespace(namespace)
-    found = []
-    for row, name in zip(
-        range(rows.start, rows.stop), view.bundles.names[rows].to_pylist(), strict=True
-    ):
-        _, low, high = parse_bundle(name)
-        is_inside = lower <= low and high <= upper and name != parent
-        if is_inside and view.bundles.owner[row] >= 0:
-            found.append(row)
-    return np.array(found, np.intp)
+    rows = view.bundles.rows_inside(parent)
+    found: Rows = rows[view.bundles.owner[rows] >= 0]
+    return found
 
 
 def _find_awaited(view: ClusterView, memory: LeastMovesMemory) -> Refusal | None:
@@ -254,7 +246,7 @@ def _find_too_large(context: Context, fleet: Fleet, even_loads: EvenLoadsOf) -> 
             found.append((row, usage, target, int(usages[best].argmax())))
     if not found:
         return None
-    found.sort(key=lambda one: (-one[1] / one[2], one[0]))
+    found.sort(key=lambda large: (-large[1] / large[2], large[0]))
     rows, usage_alone, targets, resources = zip(*found, strict=True)
     return _TooLarge(
         np.array(rows, np.intp), np.array(usage_alone), np.array(targets), np.array(resources)
@@ -276,9 +268,9 @@ def _wait(
     The first group has been too large for long enough, by more than noise. The second one soon
     will have been: it is too large by its long-term averages, too, and so is no passing peak.
     """
-    now_ms, nobody = context.view.now_ms, np.empty(0, np.intp)
+    now_ms, no_rows = context.view.now_ms, np.empty(0, np.intp)
     if large is None:
-        return replace(memory, too_large={}), nobody, nobody
+        return replace(memory, too_large={}), no_rows, no_rows
     names = [context.view.bundles.name(row) for row in large.rows.tolist()]
     since = {name: min(memory.too_large.get(name, now_ms), now_ms + RETRY_MS) for name in names}
     bundles, config = context.reported.bundles, context.config
@@ -374,13 +366,17 @@ class _Trial:
         """Return the splits of these bundles (places in `large`) that are worth their price."""
         # The best split of each, after those of larger ones.
         steps = list[_Step]()
-        for place in due[:MOST_TRIED].tolist():
+        tried = 0
+        for place in due.tolist():
             row = int(self.large.rows[place])
-            if not self.rules.bundles[row] or len(steps) >= self.rules.left:
+            if tried == MOST_TRIED or len(steps) >= self.rules.left:
+                break
+            if not self.rules.bundles[row]:
                 continue  # it is moving, or its last split has failed
             refused = self._find_refusal(place, steps)
             if refused is None:
                 steps += self._choose(place, steps)
+                tried += 1
             elif self.context.view.brokers.sampled[self._owner(row)]:
                 self.refusals.append(refused)
         if not steps:
@@ -503,14 +499,21 @@ class _Trial:
         most = max((gain for gain, *_ in tried), default=0.0)
         enough = [entry for entry in tried if entry[0] >= most - LESS_GAIN]
         best = min(enough, key=lambda entry: (entry[1], -entry[0]), default=None)
-        return [] if best is None else [best[2]]
+        if best is None:
+            self._retry_later(int(self.large.rows[place]))
+            return []
+        return [best[2]]
+
+    def _retry_later(self, row: int) -> None:
+        """Have a bundle's split not tried again before RETRY_MS, as each trial takes a plan."""
+        name, now_ms = self.context.view.bundles.name(row), self.context.view.now_ms
+        too_large = {**self.memory.too_large, name: now_ms + RETRY_MS}
+        self.memory = replace(self.memory, too_large=too_large)
 
     def _give_up(self, step: _Step, gain: float, price: float) -> None:
         """Refuse a split that is not worth its price, and try it again later."""
         row = int(self.large.rows[step.place])
-        name, now_ms = self.context.view.bundles.name(row), self.context.view.now_ms
-        retry = {name: now_ms + RETRY_MS}
-        self.memory = replace(self.memory, too_large={**self.memory.too_large, **retry})
+        self._retry_later(row)
         if self.context.view.brokers.sampled[self._owner(row)]:
             limit = price * len(step.option.division.boundaries)
             self.refusals.append(self._refuse(row, Refuses.SPLIT_GAINS_LITTLE, gain, limit))

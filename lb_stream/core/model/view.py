@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from lb_stream.contracts.decisions import RESHAPES, Decision
 from lb_stream.core.model.blocks import RATE_COLUMNS
 from lb_stream.core.model.memory import Pending
+from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.model.policies import NO_POLICIES, Policies
 from lb_stream.core.model.quotas import Learned
 from lb_stream.core.model.resources import max_weighted_usage
@@ -186,6 +187,23 @@ class Bundles:
             bisect_left(names, f"{namespace}/0x".encode()),
             bisect_left(names, f"{namespace}/0y".encode()),
         )
+
+    def rows_inside(self, bundle: str) -> Rows:
+        """Return the rows of the other bundles inside of a bundle's range, as a split makes them.
+
+        In the order of their ranges. O(log n), and those that begin there.
+        """
+        namespace, lower, upper = parse_bundle(bundle)
+        names = _SortedNames.from_array(self.names)
+        begin = bisect_left(names, f"{namespace}/{lower:#010x}".encode())
+        end = bisect_left(names, f"{namespace}/{upper:#010x}_".encode())
+        last, whole = f"{upper:#010x}".encode(), bundle.encode()
+        inside = [
+            row
+            for row in range(begin, end)
+            if (name := names[row])[-len(last) :] <= last and name != whole
+        ]
+        return np.array(inside, np.intp)
 
     def rows_of(self, names: Iterable[str]) -> Rows:
         """Return the rows of the given names; -1: not in the view.

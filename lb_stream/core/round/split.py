@@ -15,6 +15,7 @@ import numpy as np
 
 from lb_stream.contracts.decisions import Explain
 from lb_stream.contracts.reports import SplitAsk
+from lb_stream.core.disruption.holds import Holds
 from lb_stream.core.model.memory import Pending
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.model.refusals import MOST_SUBJECTS, Refusal, refusal
@@ -204,47 +205,39 @@ def unload_children(state: RoundState) -> None:
     config = state.config.balancer
     if config.load_manager == "extensible" or config.assign_unowned == "on_lookup":
         return
-    split = (
+    parents = [
         pending
         for pending, outcome in state.inputs.settled.ended
         if pending.unload_children and outcome.outcome == "confirmed"
-    )
-    for parent in split:
-        for row in _children(state.view, parent, state.free_bundles()):
-            refused = _unload_child(state, row)
+    ]
+    if not parents:
+        return
+    free, holds, room = state.free_bundles(), build_holds(state), MoveAllowance.build(state)
+    for parent in parents:
+        for row in _children(state.view, parent, free):
+            made = len(state.decisions)
+            refused = _unload_child(state, row, holds, room)
+            free[row] = False
             if refused is not None:
                 state.refusals.append(refused)
+            holds.take(state.decisions[made:])
 
 
 def _children(view: ClusterView, parent: Pending, free: Bools) -> list[int]:
     """Return the free bundles inside a split bundle's range that its owner serves now."""
-    namespace, lower, upper = parse_bundle(parent.bundle)
-    mine = view.bundles.rows_of_namespace(namespace)
-    inside = []
-    for row, name in zip(
-        range(mine.start, mine.stop), view.bundles.names[mine].to_pylist(), strict=True
-    ):
-        _, low, high = parse_bundle(name)
-        owner = int(view.bundles.owner[row])
-        if (
-            lower <= low
-            and high <= upper
-            and free[row]
-            and owner >= 0
-            and view.brokers.names[owner] == parent.source
-        ):
-            inside.append(row)
-    return inside
+    owner, names = view.bundles.owner, view.brokers.names
+    return [
+        row
+        for row in view.bundles.rows_inside(parent.bundle).tolist()
+        if free[row] and owner[row] >= 0 and names[owner[row]] == parent.source
+    ]
 
 
-def _unload_child(state: RoundState, row: int) -> Refusal | None:
-    """Decide the unload of one child, or return the refusal."""
+def _unload_child(state: RoundState, row: int, holds: Holds, room: MoveAllowance) -> Refusal | None:
+    """Decide the unload of one child, or return the refusal. `room` counts it, `holds` does not."""
     name, owner = state.view.bundles.name(row), int(state.view.bundles.owner[row])
     source = state.view.brokers.names[owner]
-    if (
-        limit := build_holds(state).refusal([name])
-        or MoveAllowance.build(state).refusal([(row, owner)])
-    ) is not None:
+    if (limit := holds.refusal([name]) or room.refusal([(row, owner)])) is not None:
         return limit
     choice = state.place(row)
     if choice is None:
@@ -268,6 +261,7 @@ def _unload_child(state: RoundState, row: int) -> Refusal | None:
         strategy=strategy,
         explain=explain,
     )
+    room.take(row, owner)
     return None
 
 

@@ -322,3 +322,10 @@ def test_an_owner_that_knows_its_topics_rates_cuts_at_its_limits_if_that_takes_f
     for settings in ({"split_options": "of_default"}, {"load_manager": "extensible"}):
         (split,) = splits_of(ask(a_view(UNEVEN), **{**SETTINGS, **limits, **settings}))
         assert split.algorithm == "topic_count_equally_divide"
+
+
+def test_the_limit_of_a_namespace_counts_all_splits_of_one_plan() -> None:
+    owned = {**UNEVEN, "b": {"t/big/0x80000000_0xffffffff": 700.0}}
+    done = ask(a_view(owned, ALIKE), **{**SETTINGS, "least_moves_max_splits_per_hour": 1})
+    assert [split.bundle for split in splits_of(done)] == [BIG]
+    assert "splits_per_hour" in rules_of(done)

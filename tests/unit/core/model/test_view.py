@@ -129,3 +129,24 @@ def test_bundles_are_found_by_name_whether_few_or_many_are_sought_and_however_ro
                 -1,
                 rows.index(names[0]),
             ]
+
+
+@pytest.mark.parametrize("parent", [(0, 2), (1, 3), (4, 15), (0, 15), (1, 2), (14, 15), (9, 10)])
+def test_rows_inside_are_the_other_bundles_that_lie_in_the_range(parent: tuple[int, int]) -> None:
+    ends = [(0, 2), (0, 1), (1, 2), (1, 3), (2, 4), (4, 8), (4, 15), (14, 15)]
+    names = [
+        bundle_name(namespace, low << 28, high << 28 if high < 15 else 0xFFFFFFFF)
+        for namespace in ("t/m", "t/n", "t/n2")
+        for low, high in ends
+    ]
+    reports = [Report("a", 1, dict.fromkeys(names, LIGHT))]
+    shard, _ = fold(Shard.empty(), batch_of(reports), 1, FoldConfig())
+    bundles = view_of("c", [shard], 1, cluster_config({}).balancer.weights).bundles
+    low, high = parent
+    whole = bundle_name("t/n", low << 28, high << 28 if high < 15 else 0xFFFFFFFF)
+    expected = [end for end in sorted(ends) if low <= end[0] and end[1] <= high and end != parent]
+    found = [bundles.name(row) for row in bundles.rows_inside(whole).tolist()]
+    assert found == [
+        bundle_name("t/n", begin << 28, end << 28 if end < 15 else 0xFFFFFFFF)
+        for begin, end in expected
+    ]

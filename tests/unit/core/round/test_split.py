@@ -271,6 +271,16 @@ def test_children_stay_where_they_are_unless_they_are_to_be_unloaded_here(
     assert cluster.round({"a": {LEFT: SMALL, RIGHT: SMALL}, "b": {}}).decisions == ()
 
 
+@pytest.mark.parametrize("limit", ["max_moves_in_flight", "max_moves_per_minute"])
+def test_children_count_in_the_limits_of_one_another(limit: str) -> None:
+    cluster = Cluster()
+    cluster.round({"a": {PARENT: LARGE}, "b": {}})
+    cluster.settings |= {limit: 1}
+    done = cluster.round({"a": {LEFT: SMALL, RIGHT: SMALL}, "b": {}})
+    assert [decision.bundle for decision in done.decisions] == [LEFT]
+    assert [refusal.subjects for refusal in done.refusals] == [(RIGHT,)]
+
+
 def test_a_split_whose_message_is_lost_is_decided_anew_and_an_unload_meanwhile_makes_it_stale() -> (
     None
 ):
