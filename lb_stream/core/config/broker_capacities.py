@@ -41,6 +41,11 @@ class CapacityRule:
     pattern: str
     capacities: Mapping[str, float]  # word → value
 
+    @property
+    def is_name(self) -> bool:
+        """Whether the pattern has no wildcard: it is the name of a broker or a host."""
+        return not any(wildcard in self.pattern for wildcard in "*?[")
+
     def matches(self, broker: str) -> bool:
         """Whether the rule is about a broker (host:port). A pattern without a port names hosts."""
         name = broker if ":" in self.pattern else host_of(broker)
@@ -72,7 +77,7 @@ def check_capacities(texts: Iterable[str]) -> None:
             raise SettingError(KEY, text, f"{EXPECTED} ({error})") from None
 
 
-@lru_cache(maxsize=1_024)
+@lru_cache(maxsize=8_192)
 def parse_rule(text: str) -> CapacityRule:
     """Parse the text of a rule. Raises ValueError for an invalid one."""
     given: dict[str, str] = {}

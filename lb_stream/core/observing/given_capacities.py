@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from lb_stream.core.config.broker_capacities import parse_rule
+from lb_stream.core.model.policies import host_of
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.view import ClusterView
 
@@ -19,16 +20,21 @@ def with_given_capacities(view: ClusterView, rules: Sequence[str]) -> ClusterVie
     """
     if not rules:
         return view
-    brokers = view.brokers
-    limits = {name: limit for name, (_, limit) in brokers.resources.items()}
+    # Most rules name a broker: a thousand of these must not take a thousand looks at each broker.
+    brokers, rows_of = view.brokers, dict[str, list[int]]()
+    for row, broker in enumerate(brokers.names):
+        for name in {broker, host_of(broker)}:
+            rows_of.setdefault(name, []).append(row)
+    limits = {name: limit.copy() for name, (_, limit) in brokers.resources.items()}
     for rule in map(parse_rule, rules):
-        rows = np.array([rule.matches(name) for name in brokers.names], np.bool_)
-        if rows.any():
-            limits |= {
-                name: np.where(rows, given, limits[name]) for name, given in rule.limits().items()
-            }
-    resources = {name: (usage, limits[name]) for name, (usage, _) in brokers.resources.items()}
-    if all(resources[name][1] is limit for name, (_, limit) in brokers.resources.items()):
+        if rule.is_name:
+            rows = rows_of.get(rule.pattern, [])
+        else:
+            rows = [row for row, name in enumerate(brokers.names) if rule.matches(name)]
+        for resource, given in rule.limits().items():
+            limits[resource][rows] = given
+    if all((limits[name] == limit).all() for name, (_, limit) in brokers.resources.items()):
         return view
+    resources = {name: (usage, limits[name]) for name, (usage, _) in brokers.resources.items()}
     usage = max_weighted_usage(resources, brokers.weights)
     return replace(view, brokers=replace(brokers, usage=usage, resources=resources))
