@@ -191,7 +191,9 @@ class LeastMovesMemory:
 
     def until(self, now_ms: int) -> LeastMovesMemory:
         """Return the memory with `now_ms` instead of later times, which a clock set back leaves."""
-        times_ms = [self.planned_ms, self.plan_ms, *self.hot.values()]
+        times_ms = [self.planned_ms, self.plan_ms, self.expected_ms, *self.hot.values()]
+        times_ms += [split.asked_ms for split in self.splits.values()]
+        times_ms += [when for when, _ in self.split_times]
         times_ms += [when for when, _ in self.changes]
         times_ms += [when for _, when in self.left.values()]
         times_ms += [when for _, _, when in self.beyond.values()]
@@ -206,6 +208,16 @@ class LeastMovesMemory:
             left={name: (broker, min(when, now_ms)) for name, (broker, when) in self.left.items()},
             planned_ms=min(self.planned_ms, now_ms),
             plan_ms=min(self.plan_ms, now_ms),
+            expected_ms=min(self.expected_ms, now_ms),
+            splits={
+                name: replace(
+                    split,
+                    asked_ms=min(split.asked_ms, now_ms),
+                    since_ms=min(split.since_ms, now_ms),
+                )
+                for name, split in self.splits.items()
+            },
+            split_times=tuple((min(when, now_ms), name) for when, name in self.split_times),
             hosts={
                 name: host._replace(was_ms=min(host.was_ms, now_ms))
                 for name, host in self.hosts.items()

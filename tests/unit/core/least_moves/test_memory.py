@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 
 from lb_stream.core.least_moves.cpu import CpuReports, learn_cpu
-from lb_stream.core.least_moves.memory import BELIEVED_MS, RETURN_MS, WAVE_MS, LeastMovesMemory
+from lb_stream.core.least_moves.memory import (
+    BELIEVED_MS,
+    RETURN_MS,
+    WAVE_MS,
+    AskedSplit,
+    LeastMovesMemory,
+)
 from lb_stream.core.model.view import Floats
 
 NAMES, KINDS = [f"b{at}" for at in range(6)], ["small"] * 3 + ["large"] * 3
@@ -141,9 +147,15 @@ def test_where_the_clock_is_set_back_nothing_waits_for_it_to_come_on_again() -> 
         left={"t/n/0x0_0x1": ("a", 86_520_000)},
         planned_ms=86_520_000,
         plan_ms=86_500_000,
+        splits={"t/n/0x0_0x1": AskedSplit(86_520_000, 86_400_000, True, (), (0.5, 0.5), (1.0,))},
+        split_times=((86_520_000, "t/n"),),
+        expected_ms=86_520_000,
     )
     assert memory.until(86_520_000) is memory
     back = memory.until(60_000)
+    (split,) = back.splits.values()
+    assert (split.asked_ms, split.since_ms) == (60_000, 60_000)
+    assert (back.split_times, back.expected_ms) == (((60_000, "t/n"),), 60_000)
     assert (back.hot, back.left, back.planned_ms, back.plan_ms) == (
         {"a": 60_000},
         {"t/n/0x0_0x1": ("a", 60_000)},
