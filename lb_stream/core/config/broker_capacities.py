@@ -6,7 +6,7 @@ A rule is a text of words name=value: `broker`, a name or a pattern, and the cap
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -50,6 +50,10 @@ class CapacityRule:
         """Whether the rule is about a broker (host:port). A pattern without a port names hosts."""
         name = broker if ":" in self.pattern else host_of(broker)
         return fnmatchcase(name, self.pattern)
+
+    def find_rows(self, brokers: Sequence[str]) -> list[int]:
+        """Return the places of the brokers in this list that the rule is about."""
+        return [row for row, broker in enumerate(brokers) if self.matches(broker)]
 
     def limits(self) -> dict[str, float]:
         """Return the limits that replace reported ones, by resource, in the units of reports."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from lb_stream.core.config.broker_capacities import parse_rule
 from lb_stream.core.model.policies import host_of
 from lb_stream.core.model.resources import max_weighted_usage
@@ -27,12 +25,9 @@ def with_given_capacities(view: ClusterView, rules: Sequence[str]) -> ClusterVie
             rows_of.setdefault(name, []).append(row)
     limits = {name: limit.copy() for name, (_, limit) in brokers.resources.items()}
     for rule in map(parse_rule, rules):
-        if rule.is_name:
-            rows = rows_of.get(rule.pattern, [])
-        else:
-            rows = [row for row, name in enumerate(brokers.names) if rule.matches(name)]
+        matching = rows_of.get(rule.pattern, []) if rule.is_name else rule.find_rows(brokers.names)
         for resource, given in rule.limits().items():
-            limits[resource][rows] = given
+            limits[resource][matching] = given
     if all((limits[name] == limit).all() for name, (_, limit) in brokers.resources.items()):
         return view
     resources = {name: (usage, limits[name]) for name, (usage, _) in brokers.resources.items()}
