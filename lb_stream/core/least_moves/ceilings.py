@@ -93,13 +93,8 @@ def lower_to_ceilings(
 
 def find_tried(memory: LeastMovesMemory, names: Sequence[str], now_ms: int) -> Bools:
     """Return which brokers with a ceiling a plan has relieved lately, as far as there was room."""
-    return np.array(
-        [
-            name in memory.ceilings and abs(now_ms - memory.ceilings[name].tried_ms) < RETRIED_MS
-            for name in names
-        ],
-        np.bool_,
-    )
+    tried_ms = [memory.ceilings[name].tried_ms if name in memory.ceilings else 0 for name in names]
+    return np.array([when > 0 and abs(now_ms - when) < RETRIED_MS for when in tried_ms], np.bool_)
 
 
 def mark_tried(memory: LeastMovesMemory, names: Sequence[str], now_ms: int) -> LeastMovesMemory:
