@@ -63,7 +63,8 @@ def find_believed(brokers: Brokers, refuted: Mapping[str, tuple[float, ...]]) ->
 
     A limit that a broker has exceeded is refuted, and so is each lower one that it states later. A
     figure that half of the brokers that state it have exceeded is refuted for all of them: it is a
-    default of their machines, which says nothing. `refuted`: as the memory has it.
+    default of their machines, which says nothing. A limit of direct memory of which no use is
+    reported could not be refuted. `refuted`: as the memory has it.
     """
     limits = read_limits(brokers)
     known = np.array([refuted.get(name, (0.0, 0.0, 0.0)) for name in brokers.names])
@@ -75,7 +76,9 @@ def find_believed(brokers: Brokers, refuted: Mapping[str, tuple[float, ...]]) ->
                 wrong[alike, column] = True
     usage, limit = brokers.resources["cpu"]
     has_cpu = (limit > 0) & (usage <= ABSURD * limit)
-    return np.column_stack([has_cpu, (limits > 0) & ~wrong])
+    known_use = np.ones_like(wrong)
+    known_use[:, LIMITED.index(DIRECT)] = brokers.resources["direct_memory"][USAGE] > 0
+    return np.column_stack([has_cpu, (limits > 0) & ~wrong & known_use])
 
 
 def known_capacities(brokers: Brokers, believed: Bools, speeds: Floats | None) -> Floats:

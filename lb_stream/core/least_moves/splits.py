@@ -327,7 +327,7 @@ class _Outcome:
         """
         mine, theirs = self.usage, other.usage
         changed = np.isfinite(mine)
-        changed[changed] = np.abs(theirs - mine)[changed] > UNEQUAL * mine[changed]
+        changed[changed] = np.abs(theirs[changed] - mine[changed]) > UNEQUAL * mine[changed]
         before = float(mine[changed].max(initial=0.0))
         return (before - float(theirs[changed].max(initial=0.0))) / max(before, 1e-9)
 

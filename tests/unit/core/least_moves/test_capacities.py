@@ -229,3 +229,12 @@ def test_any_mixture_of_limits_gives_capacities_and_figures_that_make_sense(
     # A limit is exceeded by a tenth at most, or by twice in use that no bundle explains.
     assert max(figures_of(done), default=0.0) <= 20.0
     assert not fleet.fixed[:, DIRECT][fleet.capacity[:, DIRECT] == 0].any()
+
+
+@pytest.mark.parametrize("used", [0.0, -1.0])
+def test_a_limit_of_direct_memory_counts_only_with_its_use(used: float) -> None:
+    counts = {"a": 8, "b": 4, "c": 4}
+    limits = {"a": {"direct_memory": 1e-3}}
+    done = ask(a_cluster(counts, limits, direct={"a": used}), **AT_ONCE)
+    assert set(moves_of(done)) == {("a", "b"), ("a", "c")}
+    assert max(figures_of(done)) < 2
