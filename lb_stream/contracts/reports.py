@@ -62,7 +62,7 @@ TopicSharesField = Annotated[
         }
     ),
 ]
-"""A field that is checked bundle by bundle when it is read: a wrong one does not cost the report."""
+"""A field that is checked bundle by bundle when it is read: a wrong one costs no report."""
 
 
 def _topic_shares() -> Any:

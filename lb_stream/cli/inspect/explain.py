@@ -222,8 +222,8 @@ def _describe_expectation(explain: Row) -> str:
         for moment in ("before", "unsplit", "split", "after")
     )
     return (
-        f"plan {explain['plan']}: max usage {before}, {split} after its splits alone, {after} after "
-        f"its moves; {unsplit} after the best moves without splits"
+        f"plan {explain['plan']}: max usage {before}, {split} after its splits alone, {after} "
+        f"after its moves; {unsplit} after the best moves without splits"
     )
 
 

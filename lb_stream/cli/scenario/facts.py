@@ -86,7 +86,7 @@ class ScenarioFacts:
         return {name: count for name, count in found.items() if count}
 
     def background(self) -> Floats:
-        """Return the cpu that no bundle causes: brokers × load steps, or × 1 if it never changes."""
+        """Return the cpu that no bundle causes: brokers × load steps, or × 1 if it is constant."""
         base, added = self.scenario.brokers.cpu_base, self.scenario.background
         found = np.zeros((len(self.scenario.brokers), 1))
         if base is not None:

@@ -53,9 +53,9 @@ REPORTS_TO_JUMP, REPORTS_TO_SPEED_UP = 2, 5
 """A jump counts once it is in this number of reports in a row; at a full broker in one report. A
 broker that seems faster than its kind needs more of them, as it would be given load."""
 LATE_MS, MOSTLY_NEW_MS = 150_000, 90_000
-"""After a change of a broker's load, its usage may for the first time still be that of before; after
-the second, it is mostly that of the new load. Pulsar's brokers measure usage once a minute, as an
-average over the minute."""
+"""For LATE_MS after a change of a broker's load its usage may be that of before; MOSTLY_NEW_MS after
+it, it is mostly that of the new load. Pulsar's brokers measure usage once a minute, as an average
+over the minute."""
 CHANGED = 0.15
 """A change of load by this part may be followed by late usage."""
 WARM_UP_MS = 180_000

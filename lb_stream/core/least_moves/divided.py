@@ -16,7 +16,7 @@ from lb_stream.core.shedding.base import Config, Disruption, Remembered, ShedCon
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
+class TrialSplit:
     """A bundle and the children that a split would make of it."""
 
     bundle: int  # row
@@ -25,7 +25,7 @@ class Division:
 
 
 def divide(
-    context: ShedContext[Config, Remembered], divisions: Sequence[Division]
+    context: ShedContext[Config, Remembered], divisions: Sequence[TrialSplit]
 ) -> ShedContext[Config, Remembered]:
     """Return the context with these bundles split; their children are at the same brokers.
 
@@ -70,7 +70,7 @@ def child_names(parent: str, boundaries: Sequence[int]) -> list[str]:
     return [bundle_name(namespace, low, high) for low, high in pairwise(edges)]
 
 
-def _names(bundles: Bundles, divisions: Sequence[Division]) -> pa.StringArray:
+def _names(bundles: Bundles, divisions: Sequence[TrialSplit]) -> pa.StringArray:
     """Return the names with each parent's children in its place, which keeps them sorted."""
     children: Mapping[int, list[str]] = {
         division.bundle: child_names(bundles.name(division.bundle), division.boundaries)

@@ -47,6 +47,8 @@ CLEARLY_HELD_BACK, MOST_HELD_BACK = 1.1, 20.0
 """The bundles of a full broker are asked for more than they carry by a factor between these."""
 EXPLAINS = 0.85
 """A broker with this usage of a resource can have no room for more load, by a known limit."""
+MIN_SAMPLES = 3
+"""A full broker is relieved at once after this number of samples."""
 UNKNOWN_NOISE = 0.3
 """Relative error of one sample before it has been learned."""
 
@@ -314,6 +316,16 @@ def load_of(view: ClusterView, fleet: Fleet) -> Floats:
     return fleet.fixed + np.stack(
         [np.bincount(rows, column, count + 1)[1:] for column in fleet.demand.T], axis=1
     )
+
+
+def find_urgent(
+    view: ClusterView, reported: ClusterView, memory: LeastMovesMemory, fleet: Fleet
+) -> Bools:
+    """Find the brokers that are relieved at once if they are hot: full, slowed and busy ones."""
+    believed = find_believed(reported.brokers, memory.refuted)
+    sudden = (fullness(view.brokers, believed) >= FULL) | fleet.slowed
+    urgent: Bools = sudden & (samples_of(reported) >= MIN_SAMPLES)
+    return urgent
 
 
 def samples_of(view: ClusterView) -> Floats:

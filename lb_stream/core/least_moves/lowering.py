@@ -77,7 +77,7 @@ class Lowering:
         return best is not None
 
     def _try(self, level: float, sources: Rows, before: State) -> bool:
-        """Bring the sources down to a level; return whether that takes few moves, which pay back."""
+        """Bring the sources down to a level; return whether few moves do so, which pay back."""
         plan = self.plan
         plan.acceptable_share = plan.target_share = level
         peak = plan.share.max(axis=1)

@@ -144,7 +144,7 @@ class LeastMovesMemory:
     unserved_ms: float | None = None
     # Broker → highest limits (in, out: bytes/s, direct memory: bytes) that it states and exceeds.
     refuted: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
-    # Bundle → since when it has been larger than an even load; later than now: not tried until then.
+    # Bundle → since when it has been larger than an even load; later than now: it is not tried yet.
     too_large: Mapping[str, int] = field(default_factory=dict)
     # Parent → the split that was asked for, until its children are known.
     splits: Mapping[str, AskedSplit] = field(default_factory=dict)

@@ -270,9 +270,9 @@ class MovePlan:
     def relieve(self, source: int, rows: Rows, most: float = np.inf) -> bool:
         """Move bundles of `rows` away until the source is relieved, or the plan has `most` moves.
 
-        Only moves that gain enough and pay back are made. The cheapest bundle that brings the source to the target
-        share is taken first; else the cheapest that relieves it; else the bundle that covers most
-        of the excess for its cost. Returns whether the source is relieved.
+        Only moves that gain enough and pay back are made. The cheapest bundle that brings the
+        source to the target share is taken first; else the cheapest that relieves it; else the
+        bundle that covers most of the excess for its cost. Returns whether the source is relieved.
         """
         rows = self._not_moved(rows[self.gains(source, rows)])
         left = np.ones(len(rows), np.bool_)

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lb_stream.core.least_moves.capacities import CPU, DIRECT, find_believed, fullness
+from lb_stream.core.least_moves.capacities import CPU, DIRECT
 from lb_stream.core.least_moves.config import LeastMovesConfig
-from lb_stream.core.least_moves.cpu import FULL
 from lb_stream.core.least_moves.cuts import (
     MAX_PIECES,
     MoveEstimate,
@@ -22,8 +21,8 @@ from lb_stream.core.least_moves.cuts import (
     find_cuts,
     sizes_of,
 )
-from lb_stream.core.least_moves.divided import Division, divide
-from lb_stream.core.least_moves.fleet import UNKNOWN_NOISE, Fleet, samples_of
+from lb_stream.core.least_moves.divided import TrialSplit, divide
+from lb_stream.core.least_moves.fleet import UNKNOWN_NOISE, Fleet, find_urgent
 from lb_stream.core.least_moves.memory import AskedSplit, LeastMovesMemory
 from lb_stream.core.model.names import namespace_of, parse_bundle
 from lb_stream.core.model.refusals import Refusal, refusal
@@ -49,8 +48,6 @@ RETRY_MS = 300_000
 FOLLOWS_MS = 60_000
 """Moves that are planned within this time after a split belong to the split's plan."""
 HOUR_MS = 3_600_000
-MIN_SAMPLES = 3
-"""A full broker is relieved at once after this number of samples."""
 IDLE = 0.95
 """A split is idle if one child has this part of the load: its other children relieve no broker."""
 MOST_TRIED, CUTS_TRIED = 4, 2
@@ -335,7 +332,7 @@ class _Outcome:
 class _Option(NamedTuple):
     """One way to split a bundle."""
 
-    division: Division
+    division: TrialSplit
     algorithm: str
     boundaries: tuple[int, ...]  # empty: the owner finds them
     cost: float  # about how many moves it takes, added bundles included
@@ -409,9 +406,8 @@ class _Trial:
 
         They would aim at an even load that the split changes. Full and slowed brokers do not wait.
         """
-        context, brokers = self.context, self.context.view.brokers
-        full = fullness(brokers, find_believed(brokers, self.memory.refuted)) >= FULL
-        if ((full | self.fleet.slowed) & (samples_of(context.reported) >= MIN_SAMPLES)).any():
+        context = self.context
+        if find_urgent(context.view, context.reported, self.memory, self.fleet).any():
             return None
         for place in soon.tolist():
             row = int(self.large.rows[place])
@@ -456,7 +452,7 @@ class _Trial:
         full = self.rules.room(row) < 1
         return self._refuse(row, Refuses.NAMESPACE_MAX_BUNDLES) if full else None
 
-    def _room(self, row: int, divisions: list[Division]) -> int:
+    def _room(self, row: int, divisions: list[TrialSplit]) -> int:
         """Return how many bundles the namespace may have in addition, after these splits."""
         names = self.context.view.bundles
         namespace = namespace_of(names.name(row))
@@ -485,7 +481,7 @@ class _Trial:
     def _choose(self, place: int, before: list[_Step]) -> list[_Step]:
         """Return the best split of a bundle after earlier ones; empty: there is no way to split it.
 
-        While another bundle is as large, the split alone may gain nothing: then the estimate counts.
+        While another bundle is as large, a split alone may gain nothing: then the estimate counts.
         """
         divisions = [step.option.division for step in before]
         last = before[-1].outcome if before else self.unsplit
@@ -556,7 +552,7 @@ class _Trial:
             average=even,
         )
 
-    def _options(self, place: int, divisions: list[Division], last: _Outcome) -> list[_Option]:
+    def _options(self, place: int, divisions: list[TrialSplit], last: _Outcome) -> list[_Option]:
         """Return the ways to split a bundle, those first that seem to cost least.
 
         They go by its topics' shares; if these are not known, the bundle is halved. `divisions`: of
@@ -582,7 +578,7 @@ class _Trial:
             if lower < boundaries[0] and boundaries[-1] < upper:
                 largest = float(sizes_of(cut, sizes).max())
                 moves = estimate.moves(sizes_of(cut, sizes))
-                division = Division(row, boundaries, tuple(pieces.tolist()))
+                division = TrialSplit(row, boundaries, tuple(pieces.tolist()))
                 cost = moves + MOVES_PER_BUNDLE * len(cut)
                 found.append((cost, largest, _Option(division, SPECIFIED, boundaries, cost)))
         found.sort(key=lambda entry: entry[:2])
@@ -609,13 +605,13 @@ class _Trial:
         for algorithm, count in pieces.items():
             if 2 <= count <= min(topics, room + 1, MAX_PIECES, upper - lower):
                 edges = np.linspace(lower, upper, count + 1).astype(np.int64)
-                division = Division(row, tuple(edges[1:-1].tolist()), (1 / count,) * count)
+                division = TrialSplit(row, tuple(edges[1:-1].tolist()), (1 / count,) * count)
                 moves = estimate.moves(np.full(count, alone / count))
                 cost = moves + MOVES_PER_BUNDLE * (count - 1)
                 found.append(_Option(division, algorithm, (), cost))
         return found
 
-    def _estimate(self, place: int, divisions: list[Division], outcome: _Outcome) -> MoveEstimate:
+    def _estimate(self, place: int, divisions: list[TrialSplit], outcome: _Outcome) -> MoveEstimate:
         """Return the estimate of moves around a bundle, in the resource that it uses most of."""
         context = self.context
         row, resource = int(self.large.rows[place]), int(self.large.resource[place])
@@ -638,7 +634,7 @@ class _Trial:
         ]
         return MoveEstimate(source, room, freed)
 
-    def _outcome(self, divisions: list[Division]) -> _Outcome:
+    def _outcome(self, divisions: list[TrialSplit]) -> _Outcome:
         """Return what the best moves lead to with these splits."""
         context = divide(self.context, divisions) if divisions else self.context
         config = context.config.model_copy(update=AT_ONCE)

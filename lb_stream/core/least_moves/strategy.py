@@ -12,18 +12,16 @@ from functools import cache
 import numpy as np
 
 from lb_stream.core.least_moves import explanations
-from lb_stream.core.least_moves.capacities import find_believed, fullness
 from lb_stream.core.least_moves.ceilings import find_tried, mark_tried
 from lb_stream.core.least_moves.chains import MAX_BROKERS, Reliever
 from lb_stream.core.least_moves.config import LeastMovesConfig
-from lb_stream.core.least_moves.cpu import FULL
 from lb_stream.core.least_moves.even_out import even_out
 from lb_stream.core.least_moves.fine_tune import confident_loads, fine_tune
 from lb_stream.core.least_moves.fleet import (
     Fleet,
     build_fleet,
+    find_urgent,
     observe_fleet,
-    samples_of,
 )
 from lb_stream.core.least_moves.lowering import Lowering
 from lb_stream.core.least_moves.memory import UNSERVED_MS, LeastMovesMemory
@@ -61,8 +59,6 @@ NEVER_MS = -(1 << 60)
 """Stands for the time of the last move of a bundle that has not moved."""
 USUAL_NOISE = 0.05
 """Usual relative error of a sample. If reports are noisier, a broker must be hot for longer."""
-MIN_SAMPLES = 3
-"""A full broker is relieved at once after this number of samples."""
 LEVELS = 7
 """Number of levels that are tried from the acceptable share to the target share."""
 WORTH_A_PASS = 0.01
@@ -396,9 +392,7 @@ def _find_hot(context: Context, fleet: Fleet, shares: Shares) -> _Hot:
     }
 
     # Brokers above it for long enough, and full ones; then all that are surely above acceptable.
-    believed = find_believed(context.reported.brokers, memory.refuted)
-    sudden = (fullness(brokers, believed) >= FULL) | fleet.slowed
-    urgent = above & sudden & (samples_of(context.reported) >= MIN_SAMPLES)
+    urgent = above & find_urgent(context.view, context.reported, memory, fleet)
     patience_ms = config.least_moves_hot_for_ms * max(1.0, (memory.noise or 0.0) / USUAL_NOISE)
     waited_ms = np.array([now_ms - since.get(name, now_ms) for name in brokers.names])
     calm_ms = memory.calm_at()
@@ -449,8 +443,8 @@ def _relieve_evenly(
 
     Returns the relieved brokers, and the lower bound of the moves of that level.
     """
-    # The lowest level for which the lower bound is within the budget. In a small cluster only single
-    # moves try to reach it: what is left of the effort belongs to the acceptable share.
+    # The lowest level for which the lower bound is within the budget. In a small cluster only
+    # single moves try to reach it: the effort belongs to the acceptable share.
     enough = config.least_moves_acceptable_ratio
     before = plan.state()
     most = round(fewest[enough] * (1.0 + config.least_moves_extra_moves_ratio / 2.0))

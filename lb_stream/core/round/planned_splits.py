@@ -46,7 +46,7 @@ def find_splittable(state: RoundState) -> Splittable | None:
 
 
 def _find_flow_limits(state: RoundState) -> tuple[float, float] | None:
-    """Return the limits by which owners cut bundles by flow_or_qps_equally_divide; None: they don't.
+    """Return the limits by which owners cut by flow_or_qps_equally_divide; None: they don't.
 
     Before Pulsar 5.0 (`split_options`) they do only where it is the default algorithm.
     """

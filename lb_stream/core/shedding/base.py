@@ -99,7 +99,10 @@ class PlanExpectation:
 
 @dataclass(frozen=True, slots=True)
 class PlanProblem:
-    """What a planning shedder chooses from. Rows are those of the view; a share is load ÷ even load."""
+    """What a planning shedder chooses from.
+
+    Rows are those of the view; a share is load ÷ even load.
+    """
 
     share: Floats  # (brokers, resources): before the first move
     per_unit: Floats  # (brokers, resources): the rise of the share by one unit of load
