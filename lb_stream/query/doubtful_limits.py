@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from lb_stream.core.least_moves.memory import LeastMovesMemory
 
@@ -10,12 +10,8 @@ MBIT, MIB = 125_000.0, 2.0**20
 """Bytes/s of a Mbit/s; bytes of a MiB."""
 
 
-def describe_doubtful_limits(memory: Mapping[str, object]) -> Iterator[str]:
-    """Describe each limit that a broker exceeds or does not reach, by name and figures.
-
-    `memory`: LeastMoves' own, as a round logs it; empty: another strategy runs.
-    """
-    learned = LeastMovesMemory.read(memory)
+def describe_doubtful_limits(learned: LeastMovesMemory) -> Iterator[str]:
+    """Describe each limit that a broker exceeds or does not reach, by name and figures."""
     for broker, limits in sorted(learned.refuted.items()):
         units = ((MBIT, "Mbit/s in"), (MBIT, "Mbit/s out"), (MIB, "MiB of direct memory"))
         stated = [

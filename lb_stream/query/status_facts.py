@@ -22,7 +22,6 @@ from lb_stream.io.leadership.leader import Leader
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import ClusterState, read_cluster_states
-from lb_stream.query.doubtful_limits import describe_doubtful_limits
 from lb_stream.query.health import (
     LAG_LIMIT,
     SUSPENDING,
@@ -277,6 +276,7 @@ def _build_cluster_facts(
     known = {row["broker"] for row in brokers}
     silent, gone = _split_missing(state, brokers, suspensions)
     unmatched, isolated = _find_unmatched_policies(state, sorted(known - silent - gone))
+    unlike, doubtful = _describe_learned(state, known - silent - gone)
     shut = closed(limits, state.now_ms)
     return ClusterFacts(
         cluster=state.cluster,
@@ -296,29 +296,34 @@ def _build_cluster_facts(
             if (state.cluster, name) in owners or bound_for(name, memory.pending)
         ),
         limited=_find_limited(memory.pending, limits.max_moves_in_flight_per_broker),
-        unlike=_describe_unlike(state, known - silent - gone),
+        unlike=unlike,
         brokers=len(brokers),
         silent=tuple(sorted(silent)),
         gone=tuple(sorted(gone)),
         unmatched=unmatched,
         isolated=isolated,
-        doubtful=tuple(describe_doubtful_limits(memory.strategies.get("LeastMoves", {}))),
+        doubtful=doubtful,
         bundles=sum(row["bundles"] or 0 for row in brokers),
         pending=len(memory.pending),
         profile=build_profile_facts(state),
     )
 
 
-def _describe_unlike(state: ClusterState, brokers: set[str]) -> tuple[str, ...]:
-    """Describe the live brokers whose cpu is slow or busy, as LeastMoves has learned it."""
+def _describe_learned(
+    state: ClusterState, brokers: set[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Describe what LeastMoves has learned: slow or busy brokers of these, and doubtful limits."""
     learned = state.memory.strategies.get("LeastMoves")
     if not learned:
-        return ()
+        return (), ()
+    # Imported here, as other strategies' status needs none of it.
     from lb_stream.core.least_moves.explanations import describe_unlike_brokers
     from lb_stream.core.least_moves.memory import LeastMovesMemory
+    from lb_stream.query.doubtful_limits import describe_doubtful_limits
 
     memory = LeastMovesMemory.read(learned)
-    return tuple(describe_unlike_brokers(memory, sorted(brokers & set(memory.hosts))))
+    unlike = describe_unlike_brokers(memory, sorted(brokers & set(memory.hosts)))
+    return tuple(unlike), tuple(describe_doubtful_limits(memory))
 
 
 def _list_suspensions(state: ClusterState) -> list[tuple[str, Sequence[str]]]:

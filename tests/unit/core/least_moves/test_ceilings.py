@@ -120,7 +120,7 @@ def test_a_broker_with_a_ceiling_is_relieved_and_its_refusal_has_both_figures() 
     (refused,) = [refusal for refusal in done.refusals if refusal.rule == "carries_no_more"]
     assert refused.broker == "b" and refused.least is not None and refused.limit is not None
     assert refused.least == pytest.approx(160 * MB, rel=0.01) and refused.limit > 190 * MB
-    (warning,) = describe_doubtful_limits(cluster.memory.to_dict())
+    (warning,) = describe_doubtful_limits(cluster.memory)
     assert warning.startswith("b ") and "160" in warning
 
 
