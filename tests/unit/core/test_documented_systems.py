@@ -595,7 +595,7 @@ def test_statistics_and_owners_are_kept_by_bundle_and_never_by_topic() -> None:
         by_topic = {
             name for name in schema.names if "topic" in name and not name.endswith("topics")
         }
-        assert by_topic <= {"topic_shares", "topic_hashes"}
+        assert by_topic <= {"topic_shares", "topic_hashes", "hottest_topic_ratio"}
         assert [
             name
             for name in schema.names
