@@ -61,7 +61,7 @@ def measure_rollout(
         np.count_nonzero(np.bincount(own.bundle) >= 2) / roots,
         float(clients.sum()),
         float(own.length_s[~own.moved].sum()),
-        float(over_away[during].max()),
+        float(over_away[during].max()) if during.any() else None,  # it may begin with the end
         quantile(series.max_over_bound[after], 0.5) if done else None,
         late * HOUR_S / left_s if done and left_s > 0 else None,
     )

@@ -195,3 +195,9 @@ def test_a_restart_that_is_back_in_time_counts_and_its_moves_are_the_rollouts() 
     figures = measure_figures(SCENARIO, all_back)
     assert (figures["rollout_share"], figures["rollout_s"]) == (1.0, 172.0 - 30.0)
     assert figures["orphans_at_end"] == 2, "b0 had not been emptied"
+
+
+def test_a_rollout_that_begins_with_the_scenarios_end_has_no_worst_tick() -> None:
+    late = replace(SCENARIO, rollout=replace(ROLLOUT, t_s=SCENARIO.end_s))
+    found = measure_figures(late, [])
+    assert found["rollout_worst"] is None and found["rollout_share"] == 0
