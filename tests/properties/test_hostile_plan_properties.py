@@ -341,6 +341,29 @@ ABSURD_MEMORY = Hostile(
     usage=0.3,
     lies=(Lie(2, "direct_memory", "absurd", "tiny"), Lie(1, "cpu", "missing", "missing")),
 )
+# The busy broker carries next to nothing, and is the only one of its kind by what it states.
+BUSY_BUT_IDLE = Hostile(
+    5,
+    [
+        (12.0, False, 1),
+        (1.0, False, 2),
+        (1e-4, False, 4),
+        (1e-4, True, 3),
+        (2.0, True, 3),
+        (1e-4, False, 1),
+        (0.0, False, 4),
+    ],
+    usage=0.5,
+    background=0.3,
+    noisy=True,
+    parts=4,
+    lies=(
+        Lie(2, "cpu", "a hundredth", "as it is"),
+        Lie(2, "direct_memory", "as it is", "negative"),
+        Lie(4, "bandwidth_in", "as it is", "tiny"),
+        Lie(4, "bandwidth_out", "a hundredth", "zero"),
+    ),
+)
 
 
 @dataclass
@@ -414,13 +437,13 @@ def faults_of(hostile: Hostile) -> list[str]:
 
 @pytest.mark.xfail(
     reason="With 2 % noise of cpu a lone bundle of 5/9 of all load trades places with another one, "
-    "in two rounds: between them its destination carries both. And a limit of a millionth gives "
-    "`no_room` a figure of thousands.",
+    "in two rounds: between them its destination carries both.",
     strict=False,
 )
 @example(SLOW_FROM_THE_START)
 @example(IDLE_CPUS)
 @example(ABSURD_MEMORY)
+@example(BUSY_BUT_IDLE)
 @given(clusters())
 def test_no_plan_raises_the_max_of_true_usages_or_gives_a_figure_that_is_no_ratio(
     hostile: Hostile,

@@ -25,6 +25,8 @@ EXCEEDED = 1.1
 by as much direct memory."""
 PLAUSIBLE = 0.85
 """A capacity is assumed only where the broker uses no more of it than this."""
+TOO_LOW = 0.01
+"""A stated bandwidth below this part of what brokers carry on average is none of a broker."""
 ABSURD = 2.0
 """A stated limit of bandwidth or cpu is refuted by a reported usage this many times as high."""
 
@@ -63,8 +65,9 @@ def find_believed(brokers: Brokers, refuted: Mapping[str, tuple[float, ...]]) ->
 
     A limit that a broker has exceeded is refuted, and so is each lower one that it states later. A
     figure that half of the brokers that state it have exceeded is refuted for all of them: it is a
-    default of their machines, which says nothing. A limit of direct memory of which no use is
-    reported could not be refuted. `refuted`: as the memory has it.
+    default of their machines, which says nothing. A bandwidth into which hardly any bundle would
+    fit is no limit, either. A limit of direct memory of which no use is reported could not be
+    refuted. `refuted`: as the memory has it.
     """
     limits = read_limits(brokers)
     known = np.array([refuted.get(name, (0.0, 0.0, 0.0)) for name in brokers.names])
@@ -74,6 +77,7 @@ def find_believed(brokers: Brokers, refuted: Mapping[str, tuple[float, ...]]) ->
             alike = limits[:, column] == figure
             if 2 * np.count_nonzero(wrong[alike, column]) >= np.count_nonzero(alike):
                 wrong[alike, column] = True
+    wrong[:, :2] |= limits[:, :2] < TOO_LOW * _mean_traffic(brokers)
     usage, limit = brokers.resources["cpu"]
     has_cpu = (limit > 0) & (usage <= ABSURD * limit)
     known_use = np.ones_like(wrong)
@@ -180,6 +184,14 @@ def usage_ratio(brokers: Brokers, resource: str) -> Floats:
 def counts(resource: str, brokers: Brokers) -> bool:
     """Return whether a resource counts: its weight is not 0. Direct memory always counts."""
     return resource == "direct_memory" or brokers.weights.get(resource, 1.0) > 0
+
+
+def _mean_traffic(brokers: Brokers) -> Floats:
+    """Return the bytes/s of bundles, in and out, that live brokers carry on average."""
+    latest, alive = brokers.latest, brokers.alive
+    carried = np.stack([latest.throughput_in, latest.throughput_out], axis=1)[alive]
+    found: Floats = carried.sum(axis=0) / max(len(carried), 1)
+    return found
 
 
 def _read_figures(brokers: Brokers, figure: int) -> Floats:

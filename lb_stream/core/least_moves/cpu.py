@@ -98,6 +98,7 @@ class CpuReports(NamedTuple):
     volume: Floats  # bytes/s
     usage: Floats  # of the cpu, a ratio
     warming: Bools  # it has just started
+    loaded: Bools  # it carries a notable load
 
     def take(self, rows: Bools) -> CpuReports:
         """Return these rows."""
@@ -109,6 +110,7 @@ class CpuReports(NamedTuple):
             self.volume[rows],
             self.usage[rows],
             self.warming[rows],
+            self.loaded[rows],
         )
 
 
@@ -163,9 +165,10 @@ def learn_cpu(memory: LeastMovesMemory, reports: CpuReports, now_ms: int) -> Lea
 def _learn_kinds(memory: LeastMovesMemory, reports: CpuReports) -> LeastMovesMemory:
     """Return the memory with the costs of messages and bytes, and the speed of each kind.
 
-    Brokers that are idle, full or unlike their kind don't count, by this report or earlier ones.
+    Brokers that are idle, full or unlike their kind don't count, by this report or earlier ones,
+    and neither do those that carry hardly anything: another process may use their cpu.
     """
-    usable = (reports.usage > IDLE) & (reports.usage < FULL) & (reports.rate > 0)
+    usable = (reports.usage > IDLE) & (reports.usage < FULL) & (reports.rate > 0) & reports.loaded
     usable &= ~(reports.warming & np.array([kind in memory.kinds for kind in reports.kinds]))
     usable &= ~_stand_out(memory, reports)
     reports = reports.take(usable)

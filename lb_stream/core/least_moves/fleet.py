@@ -49,6 +49,8 @@ EXPLAINS = 0.85
 """A broker with this usage of a resource can have no room for more load, by a known limit."""
 MIN_SAMPLES = 3
 """A full broker is relieved at once after this number of samples."""
+LEAST_LOAD = 0.02
+"""The cpu of a broker that carries less than this part of the mean is used by what isn't load."""
 UNKNOWN_NOISE = 0.3
 """Relative error of one sample before it has been learned."""
 
@@ -167,7 +169,19 @@ def _cpu_reports(view: ClusterView, memory: LeastMovesMemory, rows: Rows) -> Cpu
         latest.throughput,
         usage[rows],
         _warming(view, memory)[rows],
+        _is_loaded(brokers)[rows],
     )
+
+
+def _is_loaded(brokers: Brokers) -> Bools:
+    """Return which brokers carry so much that their cpu usage shows what load takes of it.
+
+    They carry a notable part of the mean of live brokers, in messages or in bytes.
+    """
+    found, alive = np.zeros(len(brokers), np.bool_), np.count_nonzero(brokers.alive)
+    for load in (brokers.latest.rate, brokers.latest.throughput):
+        found |= load >= LEAST_LOAD * load[brokers.alive].sum() / max(alive, 1)
+    return found
 
 
 def _warming(view: ClusterView, memory: LeastMovesMemory) -> Bools:
@@ -230,7 +244,7 @@ def _find_speeds(brokers: Brokers, memory: LeastMovesMemory, model: CpuModel) ->
     if memory.kinds:
         return model.capacity
     cpu, rate = usage_ratio(brokers, "cpu"), brokers.latest.rate
-    shows = (cpu > IDLE) & (cpu <= ABSURD) & (rate > 0)
+    shows = (cpu > IDLE) & (cpu <= ABSURD) & (rate > 0) & _is_loaded(brokers)
     if not shows.any():
         return None
     return np.full(len(brokers), float(np.median(rate[shows] / cpu[shows])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
 from itertools import product
 
 import numpy as np
@@ -163,6 +164,27 @@ def test_a_limit_that_was_exceeded_stays_refuted_when_traffic_falls() -> None:
 def test_a_traffic_near_the_limit_refutes_nothing() -> None:
     view = a_cluster({"a": 13, "b": 2}, {})  # 130 MB/s of 125: samples are noisy
     assert find_believed(view.brokers, {}).all()
+
+
+@pytest.mark.parametrize("limit", [KBIT / 1e4, GBIT / 1e6, GBIT / 2e3])
+def test_a_bandwidth_into_which_hardly_any_bundle_fits_is_none(limit: float) -> None:
+    counts = {"a": 6, "b": 2, "c": 0}
+    view = a_cluster(counts, {"c": {"bandwidth_in": limit}})
+    assert find_believed(view.brokers, {})[:, IN].tolist() == [True, True, False]
+    assert moves_of(ask(view, **AT_ONCE)) == moves_of(ask(a_cluster(counts, {}), **AT_ONCE))
+
+
+def test_the_cpu_of_a_broker_that_carries_hardly_anything_is_no_speed_of_its_kind() -> None:
+    """The other process on b's host takes 30 %, and b is the only one of its kind."""
+    view = a_cluster({"a": 6, "b": 1}, {"b": {"direct_memory": 8_192.0}}, {"b": 30.0})
+    carried = np.array([1.0, 1e-4])
+    idle = view.brokers.latest
+    idle = replace(idle, **{f.name: getattr(idle, f.name) * carried for f in fields(idle)})
+    view = replace(view, brokers=replace(view.brokers, latest=idle))
+    memory = observe_fleet(view, LeastMovesMemory())
+    assert set(memory.kind_of) == {"a", "b"} and len(memory.kinds) == 1
+    speeds = build_fleet(view, view, memory).capacity[:, CPU]
+    assert speeds[1] == pytest.approx(speeds[0])
 
 
 def test_an_unknown_capacity_is_that_of_the_others_for_its_cpu() -> None:

@@ -54,7 +54,13 @@ class Reporters:
             usage = true * drawn if self.usage is None else self.usage
             rate = 100_000.0 * carried / (1.0 + BYTE_COST * BYTES)
             reports = CpuReports(
-                self.names, self.kinds, rate, rate * BYTES, np.minimum(usage, 1.0), self.warming
+                self.names,
+                self.kinds,
+                rate,
+                rate * BYTES,
+                np.minimum(usage, 1.0),
+                self.warming,
+                np.ones(self.count, np.bool_),
             )
             self.memory = learn_cpu(self.memory, reports, self.now_ms)
         return self.model
@@ -80,7 +86,9 @@ def kinds_learned(slow: float = 1.0, rounds: int = 40) -> CpuModel:
     for at in range(rounds):
         rate = random.uniform(100, 400, 6)
         usage = rate * (1 + BYTE_COST * mix) / speeds * (1 + 0.01 * random.standard_normal(6))
-        reports = CpuReports(names, kinds, rate, rate * mix, usage, np.zeros(6, np.bool_))
+        reports = CpuReports(
+            names, kinds, rate, rate * mix, usage, np.zeros(6, np.bool_), np.ones(6, np.bool_)
+        )
         memory = learn_cpu(memory, reports, at * EVERY_MS)
     assert memory.byte_cost == pytest.approx(BYTE_COST, rel=0.15)
     assert json.loads(json.dumps(memory.to_dict())) == memory.to_dict()

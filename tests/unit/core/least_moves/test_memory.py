@@ -32,7 +32,8 @@ def learned() -> LeastMovesMemory:
 
 def reports(names: Sequence[str], kinds: Sequence[str], rate: Floats, usage: Floats) -> CpuReports:
     """Reports of cpu, of brokers that have not just started."""
-    return CpuReports(names, kinds, rate, 1_000 * rate, usage, np.zeros(len(names), np.bool_))
+    no, yes = np.zeros(len(names), np.bool_), np.ones(len(names), np.bool_)
+    return CpuReports(names, kinds, rate, 1_000 * rate, usage, warming=no, loaded=yes)
 
 
 def test_touching_up_may_make_what_a_plan_leaves_over_of_its_spare_moves() -> None:
