@@ -17,6 +17,7 @@ A placement serves the modular manager, a simple placement the simple one.
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses, Rule, decides, refuses
+from lb_stream.core.model.topic_shares import TopicShares
 from lb_stream.core.model.view import (
     Bools,
     Brokers,
@@ -40,10 +41,14 @@ from lb_stream.core.shedding.base import (
     Disruption,
     MoveLearner,
     Need,
+    PlanExpectation,
     PlanFacts,
+    PlanProblem,
     ReportObserver,
     ShedContext,
     Shedder,
+    SplitProposal,
+    Splittable,
     Traits,
     Unload,
     Unloads,
@@ -79,7 +84,9 @@ __all__ = [
     "Need",
     "Placement",
     "PlacementContext",
+    "PlanExpectation",
     "PlanFacts",
+    "PlanProblem",
     "Range",
     "Rates",
     "Refusal",
@@ -91,7 +98,10 @@ __all__ = [
     "Shedder",
     "SplitAlgorithm",
     "SplitContext",
+    "SplitProposal",
+    "Splittable",
     "Targets",
+    "TopicShares",
     "Topics",
     "Traits",
     "Unload",
