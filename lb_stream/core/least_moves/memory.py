@@ -14,6 +14,9 @@ from lb_stream.core.model.registry import read_memory, write_memory
 from lb_stream.core.model.view import Floats
 from lb_stream.core.shedding.base import PlanExpectation
 
+SEARCHED_AGAIN_MS, ALIKE = 300_000, 0.02
+"""A search that has found no move is not repeated within this time while all shares of brokers are
+within this part of what they were."""
 KEEP = 0.95
 """Weight of known sums against one new report of every broker."""
 ENOUGH = 20
@@ -155,6 +158,9 @@ class LeastMovesMemory:
     # What the last plan with splits is expected to reach, and when it was made.
     expected: PlanExpectation | None = None
     expected_ms: int = 0
+    # Broker → its share when a pass last searched a small cluster and found no move, and when.
+    fruitless: Mapping[str, float] = field(default_factory=dict)
+    fruitless_ms: int = 0
     # Broker → what it carries at most, where bundles came and brought no more load.
     ceilings: Mapping[str, Ceiling] = field(default_factory=dict)
 
@@ -365,6 +371,25 @@ class LeastMovesMemory:
             between_ms=now_ms - self.plan_ms if self.plan_ms else 0,
         )
 
+    def after_search(self, share: Mapping[str, float], moves: int, now_ms: int) -> LeastMovesMemory:
+        """Return the memory after a pass that has searched with these shares of brokers."""
+        found = {} if moves else {name: round(known, 4) for name, known in share.items()}
+        if not found and not self.fruitless:
+            return self
+        return replace(self, fruitless=found, fruitless_ms=now_ms if found else 0)
+
+    def was_fruitless(self, share: Mapping[str, float], now_ms: int) -> bool:
+        """Return whether a search with nearly these shares of brokers has just found no move."""
+        return (
+            bool(self.fruitless)
+            and self.fruitless.keys() == share.keys()
+            and abs(now_ms - self.fruitless_ms) < SEARCHED_AGAIN_MS
+            and all(
+                abs(known - share[name]) <= ALIKE * max(known, share[name])
+                for name, known in self.fruitless.items()
+            )
+        )
+
     def after_fine_tuning(self, moves: int, now_ms: int) -> LeastMovesMemory:
         """Return the memory after fine-tuning, which waits again, even if it made no move."""
         return replace(
@@ -386,6 +411,8 @@ _LEFT_OUT = (
     "split_times",
     "expected",
     "expected_ms",
+    "fruitless",
+    "fruitless_ms",
     "ceilings",
 )
 """Fields that rounds don't log while they are unset."""

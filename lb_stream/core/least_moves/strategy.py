@@ -190,6 +190,7 @@ class _Relief:
     rows: dict[int, Rows]  # source → its bundles that may move
     others: Callable[[], dict[int, Rows]]  # returns the same of every broker, computed once
     moved_recently: Bools  # bundles
+    was_fruitless: bool  # a search with these shares has just found no move
     came_from: dict[int, str]  # bundle → broker that it has left within the last hour
 
     def relieve(self, level: float, search: bool = True) -> Rows:
@@ -222,6 +223,7 @@ def _prepare_relief(
     sources = np.flatnonzero(hot | (above > config.least_moves_target_ratio))
     plan = _build_plan(context, fleet, shares, moved_recently, came_from)
     others = cache(lambda: rows_by_broker(view, np.arange(len(view.brokers)), movable))
+    was_fruitless = memory.was_fruitless(_shares_by_name(view, shares), view.now_ms)
     return _Relief(
         context=context,
         plan=plan,
@@ -235,13 +237,14 @@ def _prepare_relief(
             plan.disruption,
             plan.intake_left.copy(),
         ),
-        reliever=Reliever(plan, others),
+        reliever=_reliever(plan, others, was_fruitless),
         shares=shares,
         hot=hot,
         above=above,
         rows=rows_by_broker(view, sources, movable),
         others=others,
         moved_recently=moved_recently,
+        was_fruitless=was_fruitless,
         came_from=came_from,
     )
 
@@ -281,7 +284,7 @@ def _relieve_hot(
         plan.restore(before)
     even_out(plan, relief.others, relief.moved_recently)
     if relief.came_from and (plan.intake_left[view.brokers.reachable] > 0).all():
-        _relieve_by_returns(context, plan, sources, relief.rows, relief.others)
+        _relieve_by_returns(relief, sources)
     acceptable = config.least_moves_acceptable_ratio
     refusals = explanations.explain_unrelieved(
         view, plan, sources, relief.rows, relief.shares, acceptable
@@ -289,6 +292,9 @@ def _relieve_hot(
     memory = memory.after_plan(
         len(plan.moves), levels[acceptable], config.least_moves_extra_moves_ratio, view.now_ms
     )
+    if plan.moves or (may_take_more and not relief.was_fruitless):
+        searched = _shares_by_name(view, relief.shares)
+        memory = memory.after_search(searched, len(plan.moves), view.now_ms)
     return fewest, memory, refusals
 
 
@@ -494,20 +500,30 @@ def _sources_of_moves(context: Context, plan: MovePlan) -> dict[str, tuple[str, 
     }
 
 
-def _relieve_by_returns(
-    context: Context,
-    plan: MovePlan,
-    sources: Rows,
-    rows: dict[int, Rows],
-    others: Callable[[], dict[int, Rows]],
-) -> None:
+def _relieve_by_returns(relief: _Relief, sources: Rows) -> None:
     """Relieve brokers that are still above the trigger; bundles may go back within the hour."""
+    context, plan = relief.context, relief.plan
     plan.acceptable_share = context.config.least_moves_acceptable_ratio
     plan.may_take = _may_take(context, {})
     hot = sources[
         plan.share[sources].max(axis=1, initial=0.0) > context.config.least_moves_trigger_ratio
     ]
-    Reliever(plan, others).relieve(heaviest_first(hot, plan.share.max(axis=1)), rows)
+    reliever = _reliever(plan, relief.others, relief.was_fruitless)
+    reliever.relieve(heaviest_first(hot, plan.share.max(axis=1)), relief.rows)
+
+
+def _reliever(
+    plan: MovePlan, others: Callable[[], dict[int, Rows]], was_fruitless: bool
+) -> Reliever:
+    """Return what relieves brokers; by single moves alone if a search has just found nothing."""
+    return Reliever(plan, others, 0, 0) if was_fruitless else Reliever(plan, others)
+
+
+def _shares_by_name(view: ClusterView, shares: Shares) -> dict[str, float]:
+    """Return broker → its share, in a cluster that is small enough to be searched as a whole."""
+    if len(view.brokers) > MAX_BROKERS:
+        return {}
+    return dict(zip(view.brokers.names, shares.peak.tolist(), strict=True))
 
 
 def _recent_moves(view: ClusterView, memory: LeastMovesMemory) -> tuple[Rows, dict[int, str]]:

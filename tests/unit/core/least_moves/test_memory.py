@@ -204,3 +204,15 @@ def test_memory_is_json() -> None:
     memory = memory.learn_unserved([4_000])
     assert LeastMovesMemory.read(json.loads(json.dumps(memory.to_dict()))) == memory
     assert LeastMovesMemory.read({}) == LeastMovesMemory()
+
+
+def test_a_search_that_found_no_move_is_repeated_once_loads_differ_or_after_a_while() -> None:
+    shares = {"a": 1.4, "b": 0.8}
+    memory = LeastMovesMemory().after_search(shares, moves=0, now_ms=1_000)
+    assert LeastMovesMemory.read(memory.to_dict()) == memory
+    assert memory.was_fruitless({"a": 1.41, "b": 0.8}, 11_000)
+    assert not memory.was_fruitless({"a": 1.44, "b": 0.8}, 11_000)
+    assert not memory.was_fruitless({"a": 1.4, "b": 0.8, "c": 0.0}, 11_000)
+    assert not memory.was_fruitless(shares, 600_000)
+    assert not memory.after_search(shares, moves=1, now_ms=2_000).was_fruitless(shares, 3_000)
+    assert not LeastMovesMemory().was_fruitless({}, 1_000)
