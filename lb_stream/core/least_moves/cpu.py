@@ -87,6 +87,12 @@ SHARES = np.linspace(0.0, 1.0, 41)
 SURE = 0.1
 """Standard error of the assumption that bytes use half of the cpu. Reports replace the assumption
 once they clearly show another part."""
+NEVER_EXACT = 2.0
+"""Reports with ASSUMED_NOISE that are added when the cost of bytes is learned: a few reports that a
+cost explains by chance prove nothing."""
+INDEPENDENT = 4.0
+"""The most reports of a broker that count when the cost of bytes is learned, as errors of reported
+usage last for minutes."""
 
 
 class CpuReports(NamedTuple):
@@ -141,7 +147,7 @@ def model_cpu(memory: LeastMovesMemory, names: Sequence[str], kinds: Sequence[st
 
     A broker of an unknown kind has the median speed of all kinds.
     """
-    speed = _speeds_of_kinds(memory, kinds)
+    speed = _speeds_of_kinds(memory, kinds, memory.byte_cost)
     hosts = _columns(memory, names)
     unlike = _slowly_learned(memory)
     slope = np.array([unlike.get(name, 1.0) for name in names])
@@ -180,34 +186,59 @@ def _learn_kinds(memory: LeastMovesMemory, reports: CpuReports) -> LeastMovesMem
     terms = np.stack([r * r, r * b, b * b, r, b, np.ones(len(r))])
     byte_cost = memory.byte_cost or float(r.sum() / max(b.sum(), 1e-300))
     found = dict(memory.kinds)
+    left_out = np.zeros(len(r), np.bool_)
     known_kinds = Counter(memory.kind_of.values())
     for kind, each in _rows_of_kinds(reports.kinds).items():
         is_new = kind not in found
         rows = each[_crowd(np.log(r[each] + byte_cost * b[each]))] if is_new else each
         sums = terms[:, rows].sum(axis=1)
+        left_out[np.setdiff1d(each, rows)] = True
         if not is_new:
             keep = KEEP ** (len(rows) / max(known_kinds[kind], len(rows)))
             sums = np.array(found[kind].sums) * keep + sums
         found[kind] = Kind(tuple(sums.tolist()))
-    byte_cost, misfit = fit_byte_cost(tuple(found.values()))
+    if left_out.any():
+        # A broker outside the crowd may only have other messages than its kind's others.
+        rest = np.flatnonzero(left_out & ~_stand_out(_fit(memory, found), reports))
+        for row in rest.tolist():
+            sums = np.array(found[reports.kinds[row]].sums) + terms[:, row]
+            found[reports.kinds[row]] = Kind(tuple(sums.tolist()))
     return replace(
-        memory,
-        byte_cost=byte_cost,
-        misfit=misfit,
-        kinds=found,
+        _fit(memory, found),
         kind_of={**memory.kind_of, **dict(zip(reports.names, reports.kinds, strict=True))},
     )
+
+
+def _fit(memory: LeastMovesMemory, kinds: dict[str, Kind]) -> LeastMovesMemory:
+    """Return the memory with these sums of kinds, and the costs that they show."""
+    fit = fit_byte_cost(tuple(kinds.values()), len(memory.kind_of))
+    return replace(memory, byte_cost=fit.cost, misfit=fit.misfit, kinds=kinds)
 
 
 def _stand_out(memory: LeastMovesMemory, reports: CpuReports) -> Bools:
     """Return which brokers of known kinds are, or now seem to be, unlike their kind."""
     model = model_cpu(memory, reports.names, reports.kinds)
-    load = reports.rate + memory.byte_cost * reports.volume
-    off = np.abs(_log(reports.usage, model.expected(load), load > 0))
+    least, most = (model.expected(load * model.speed) for load in _possible_loads(memory, reports))
+    off = _log(reports.usage, most, reports.usage > most)
+    off -= _log(reports.usage, least, reports.usage < least)
     known = np.array([kind in memory.kinds for kind in reports.kinds])
     odd = np.array([name in memory.hosts and memory.hosts[name].odd != 0 for name in reports.names])
     found: Bools = known & (model.own | odd | (off > jump_limit(memory)))
     return found
+
+
+def _possible_loads(memory: LeastMovesMemory, reports: CpuReports) -> tuple[Floats, Floats]:
+    """Return the least and the greatest usage that the rates may cause at brokers of their kinds.
+
+    How much of it bytes cause, reports show only where brokers' messages differ. So usage that a
+    possible cost of bytes explains is no sign of a slow, fast or busy broker.
+    """
+    costs = np.zeros(1)
+    if memory.kinds:
+        costs = fit_byte_cost(tuple(memory.kinds.values()), len(memory.kind_of)).possible
+    speeds = np.stack([_speeds_of_kinds(memory, reports.kinds, cost) for cost in costs.tolist()])
+    loads = (reports.rate + costs[:, None] * reports.volume) / speeds
+    return loads.min(axis=0), loads.max(axis=0)
 
 
 def _crowd(speeds: Floats) -> Bools:
@@ -304,8 +335,9 @@ def _learn_hosts(memory: LeastMovesMemory, reports: CpuReports, now_ms: int) -> 
     was = np.where(changed, hosts.last, hosts.was)
     was_ms = np.where(changed, now_ms, hosts.was_ms)
     late = (was_ms > 0) & (now_ms - was_ms < LATE_MS)
-    lowest = model.expected(np.where(late, np.minimum(load, was), load) * model.speed)
-    highest = model.expected(np.where(late, np.maximum(load, was), load) * model.speed)
+    least, most = _possible_loads(memory, reports)
+    lowest = model.expected(np.where(late, np.minimum(least, was), least) * model.speed)
+    highest = model.expected(np.where(late, np.maximum(most, was), most) * model.speed)
     off = _log(usage, highest, usage > highest) + _log(usage, lowest, usage < lowest)
     beyond = np.maximum(usage - highest, 0.0) + np.maximum(lowest - usage, 0.0)
 
@@ -414,9 +446,9 @@ def _forget_changed_kinds(memory: LeastMovesMemory) -> LeastMovesMemory:
     )
 
 
-def _speeds_of_kinds(memory: LeastMovesMemory, kinds: Sequence[str]) -> Floats:
+def _speeds_of_kinds(memory: LeastMovesMemory, kinds: Sequence[str], byte_cost: float) -> Floats:
     """Return the messages/s that use all of the cpu of brokers of these kinds."""
-    of_kind = {name: kind.speed(memory.byte_cost) for name, kind in memory.kinds.items()}
+    of_kind = {name: kind.speed(byte_cost) for name, kind in memory.kinds.items()}
     typical = float(np.median(list(of_kind.values()))) if of_kind else 1.0
     return np.array([of_kind.get(kind, typical) for kind in kinds])
 
@@ -429,14 +461,22 @@ def _rows_of_kinds(kinds: Sequence[str]) -> dict[str, NDArray[np.intp]]:
     return {kind: np.array(found, np.intp) for kind, found in rows.items()}
 
 
-def fit_byte_cost(kinds: Sequence[Kind]) -> tuple[float, float]:
-    """Return the cost of a byte, in messages, and the relative error of cpu usages with it.
+class ByteCost(NamedTuple):
+    """The cost of a byte, in messages."""
 
-    The cost is the one with which brokers of a kind do the same work with the same cpu usage.
+    cost: float  # the likeliest
+    misfit: float  # relative error of cpu usages with it
+    possible: Floats  # all costs that reports leave possible, ascending
+
+
+def fit_byte_cost(kinds: Sequence[Kind], brokers: int) -> ByteCost:
+    """Return the cost with which brokers of a kind do the same work with the same cpu usage.
+
+    `brokers`: the number of brokers that had been learned from before, of all kinds.
     """
     rr, rb, bb, r, b, n = np.array([kind.sums for kind in kinds]).T
     if not b.sum() > 0 or not r.sum() > 0:
-        return 0.0, 0.0
+        return ByteCost(0.0, 0.0, np.zeros(1))
     unit = r.sum() / b.sum()  # the cost if bytes and messages explain half of the cpu each
 
     # The squared error for each part of the cpu that bytes may use.
@@ -444,10 +484,15 @@ def fit_byte_cost(kinds: Sequence[Kind]) -> tuple[float, float]:
     volume: NDArray[np.float64] = (SHARES * unit)[:, None]
     squares = messages**2 * rr + 2 * messages * volume * rb + volume**2 * bb
     linear = messages * r + volume * b
-    left = (n - linear**2 / np.maximum(squares, 1e-300)).sum(axis=1) / n.sum()
+    left = (n - linear**2 / np.maximum(squares, 1e-300)).sum(axis=1)
 
     # The likeliest part, with the assumption that bytes use half of the cpu.
-    wanted = n.sum() * np.log(np.maximum(left, 1e-12)) + ((SHARES - 0.5) / SURE) ** 2
+    count = min(n.sum(), INDEPENDENT * brokers) if brokers else n.sum()
+    error = (np.maximum(left, 0.0) + NEVER_EXACT * ASSUMED_NOISE**2) / (n.sum() + NEVER_EXACT)
+    wanted = (count + NEVER_EXACT) * np.log(error) + ((SHARES - 0.5) / SURE) ** 2
     best = int(np.argmin(wanted))
-    share = min(SHARES[best], 0.999)
-    return float(share * unit / (1.0 - share)), float(np.sqrt(max(left[best], 0.0)))
+    part = np.minimum(SHARES, 0.999)
+    costs: Floats = part * unit / (1.0 - part)
+    possible: Floats = costs[wanted <= wanted[best] + RARE_JUMP**2]
+    misfit = float(np.sqrt(max(left[best], 0.0) / n.sum()))
+    return ByteCost(float(costs[best]), misfit, possible)

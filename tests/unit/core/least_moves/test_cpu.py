@@ -235,3 +235,35 @@ def test_brokers_that_are_unlike_their_kind_are_named_with_their_figures() -> No
     slow, busy = describe_unlike_brokers(brokers.memory, brokers.names)
     assert "b03" in slow and "25%" in slow
     assert "b05" in busy and "cpu" in busy
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_messages_of_other_sizes_are_no_sign_of_a_fast_or_slow_broker(at_once: bool) -> None:
+    """Each broker has bundles of one kind. Two kinds of messages show what bytes cost."""
+    bytes_each = np.array([8192.0, 8192.0, 512.0])
+    loads, byte_cost, random = np.array([0.7, 0.3, 0.3]), 0.001, default_rng(3)
+    rate = 300_000.0 * loads / (1.0 + byte_cost * bytes_each)
+    memory, names = LeastMovesMemory(), ["a", "b", "c"]
+    every = np.ones(3, np.bool_)
+    for step in range(12):
+        usage = loads * (1.0 + 0.02 * random.standard_normal(3))
+        reports = CpuReports(names, ["small"] * 3, rate, rate * bytes_each, usage, ~every, every)
+        rows = [every] if at_once else list(np.eye(3, dtype=np.bool_))
+        for row in rows:
+            memory = learn_cpu(memory, reports.take(row), (step + 1) * EVERY_MS)
+        model = model_cpu(memory, names, ["small"] * 3)
+        expected = model.expected(rate + memory.byte_cost * rate * bytes_each)
+        assert not model.own.any()
+    assert expected == pytest.approx(loads, rel=0.1)
+
+
+def test_a_slow_broker_whose_messages_are_as_others_is_not_taken_for_a_cost_of_bytes() -> None:
+    bytes_each = np.array([200.0, 250.0, 300.0])
+    rate = 100_000.0 * np.full(3, 0.3) / (1.0 + BYTE_COST * bytes_each)
+    memory, names = LeastMovesMemory(), ["a", "b", "c"]
+    every = np.ones(3, np.bool_)
+    for step in range(12):
+        usage = np.array([0.3, 0.3, 0.3 if step < 6 else 0.75])
+        reports = CpuReports(names, ["small"] * 3, rate, rate * bytes_each, usage, ~every, every)
+        memory = learn_cpu(memory, reports, (step + 1) * EVERY_MS)
+    assert model_cpu(memory, names, ["small"] * 3).own.tolist() == [False, False, True]
