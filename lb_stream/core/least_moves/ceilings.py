@@ -18,10 +18,12 @@ from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 
 ARRIVED_MS = 180_000
 """Bundles that came within this time are compared with those that were there before."""
-NOTABLE = 0.02
+NOTABLE = 0.15
 """What came is looked at above this part of what was there."""
-BROUGHT_LITTLE = 0.5
+BROUGHT_LITTLE = 0.75
 """Part of the fall of a full broker's bundles that is a sign of one."""
+MOST = 0.9
+"""This part of a full broker's bundles falls, at least by half as much as they typically do."""
 SURE = 3.0
 """A fall is no noise above this number of standard errors."""
 MEDIAN_ERROR = 1.25
@@ -145,6 +147,8 @@ def _read_signs(view: ClusterView, arrived: Bools, noise: float | None) -> _Sign
         held_back[row] = typical > max(
             BROUGHT_LITTLE * part[row], error * MEDIAN_ERROR / len(mine) ** 0.5
         )
+        least = usual - float(np.quantile(latest[mine] / mean[mine], MOST))
+        held_back[row] &= least > BROUGHT_LITTLE / 2 * part[row]
     return _Signs(
         carries=np.stack(
             [view.brokers.latest.throughput_in, view.brokers.latest.throughput_out], 1
