@@ -112,7 +112,8 @@ def test_the_other_side_is_told_every_field_of_a_report() -> None:
         name for name in aliases if f"{name} " not in REPORT_DDL and f"{name}: " not in REPORT_DDL
     ] == [
         "webServiceUrlTls",
-        "pulsarServiceUrlTls",  # left out in the reports too
+        "pulsarServiceUrlTls",
+        "topicShares",  # the three are left out in the reports too
     ]
 
 

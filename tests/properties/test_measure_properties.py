@@ -12,6 +12,7 @@ from lb_stream.sim.measures import TraceError, measure_trace
 from lb_stream.sim.measures.bound import lower_bound
 from lb_stream.sim.measures.rules import Rules
 from lb_stream.sim.measures.state import BrokerState, Demand, broker_usage
+from lb_stream.sim.scenario.bundle_tree import BundleTree
 from lb_stream.sim.scenario.scenario import (
     Scenario,
     ScenarioAntiAffinity,
@@ -65,7 +66,7 @@ def test_no_allowed_assignment_has_a_greatest_usage_below_the_bound(
     rules, state, demand = (
         Rules.from_scenario(scenario),
         BrokerState.at_start(scenario),
-        Demand.at_tick(scenario, 0),
+        Demand.at_tick(BundleTree(scenario), 0),
     )
     state.drained[data.draw(st.integers(0, len(scenario.brokers) - 1))] = data.draw(st.booleans())
     state.factor[:] = data.draw(st.sampled_from((0.5, 1.0)))
