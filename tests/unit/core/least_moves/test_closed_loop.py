@@ -11,27 +11,10 @@ import pytest
 
 from lb_stream.core.least_moves.memory import LeastMovesMemory
 from lb_stream.sim.measures import measure_figures
-from lb_stream.sim.scenario.scenario import MoveTimes, Scenario, ScenarioPolicies
-from lb_stream.sim.simulation import read_policy, run_simulation
+from lb_stream.sim.scenario.scenario import MoveTimes, ScenarioPolicies
 from lb_stream.sim.simulation.runner import Simulation
+from tests.support.closed_loop import LEAST_MOVES, played
 from tests.support.small_scenario import event, small_scenario
-
-LEAST_MOVES = read_policy("LeastMoves")
-
-
-def played(scenario: Scenario, **settings: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The moves that it decides, and the measures."""
-    lines = list(
-        run_simulation(
-            scenario, replace(LEAST_MOVES, settings={**LEAST_MOVES.settings, **settings})
-        ).lines
-    )
-    moves = [
-        line
-        for line in lines
-        if line["event"] == "decision" and line["kind"] in ("unload", "transfer")
-    ]
-    return moves, measure_figures(scenario, lines)
 
 
 def test_all_load_at_one_broker_is_spread_by_as_many_moves_as_that_takes() -> None:

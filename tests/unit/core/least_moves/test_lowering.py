@@ -11,9 +11,9 @@ import pytest
 from lb_stream import ask
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.recorded import Round
+from tests.support.closed_loop import played
 from tests.support.small_scenario import small_scenario
 from tests.unit.core.least_moves.plans import AT_ONCE, a_name, a_plan, a_view
-from tests.unit.core.least_moves.test_closed_loop import played
 
 SETTINGS = LeastMovesConfig()
 Owned = dict[str, dict[str, float]]
