@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from lb_stream.contracts.decisions import DecisionKind
 from lb_stream.contracts.keys import SettingError
+from lb_stream.core.config.rule_words import read_words
 from lb_stream.core.config.windows import zone_of
 
 EXPECTED = (
@@ -74,15 +75,7 @@ def check_auto_approve(texts: Iterable[str]) -> None:
 @lru_cache(maxsize=1_024)
 def auto_approval(text: str) -> AutoApproval:
     """Parse the text of a rule. Raises ValueError for an invalid one."""
-    # The words.
-    given: dict[str, str] = {}
-    for word in text.split():
-        name, equals, value = word.partition("=")
-        if name in given:
-            raise ValueError(f"{name} is given twice")
-        if not equals or not value:
-            raise ValueError(f"{word} is no name=value")
-        given[name] = value
+    given = read_words(text)
     if unknown := given.keys() - {"kind", "reason", "max_mb", "hours", "zone", "per_hour"}:
         raise ValueError(f"{min(unknown)} is unknown")
     if not given.keys() - {"zone"}:

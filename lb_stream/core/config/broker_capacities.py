@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from lb_stream.contracts.base import LONGEST_BROKER
 from lb_stream.contracts.keys import SettingError
+from lb_stream.core.config.rule_words import read_words
 from lb_stream.core.model.policies import host_of
 
 KEY = "broker_capacities"
@@ -84,14 +85,7 @@ def check_capacities(texts: Iterable[str]) -> None:
 @lru_cache(maxsize=8_192)
 def parse_rule(text: str) -> CapacityRule:
     """Parse the text of a rule. Raises ValueError for an invalid one."""
-    given: dict[str, str] = {}
-    for word in text.split():
-        name, equals, value = word.partition("=")
-        if name in given:
-            raise ValueError(f"{name} is given twice")
-        if not equals or not value:
-            raise ValueError(f"{word} is no name=value")
-        given[name] = value
+    given = read_words(text)
     pattern = given.pop("broker", "")
     if not pattern or len(pattern) > LONGEST_BROKER:
         raise ValueError(f"broker is missing: a name or pattern of 1 to {LONGEST_BROKER} letters")
