@@ -1,5 +1,5 @@
 """Random traces that can have happened: moves there and back, drains, failovers, lost decisions,
-bundles that nobody takes; splits and restarts where the scenario has topics and a rollout."""
+bundles that no broker takes; splits and restarts where the scenario has topics and a rollout."""
 
 import heapq
 import random
