@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
@@ -17,11 +17,14 @@ from tests.support.recorded_tables import Recorder, batches, record
 from tests.support.topics import topics_by
 
 # How many examples property tests try: the same few in every run of `make test`, more of them by
-# --hypothesis-profile=whole, LB_EXAMPLES=2000 new ones of each for a longer look.
+# --hypothesis-profile=whole, LB_EXAMPLES=2000 new ones of each for a longer look. Only new ones are
+# shrunk when they fail: where an example is a simulation, that takes minutes.
 _EXAMPLES = int(os.environ.get("LB_EXAMPLES", "0"))
-_SAME = {"deadline": None, "derandomize": True, "database": None}
-settings.register_profile("few", max_examples=15, **_SAME)
-settings.register_profile("whole", max_examples=35, **_SAME)
+_QUICK = settings(
+    deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
+)
+settings.register_profile("few", _QUICK, max_examples=15)
+settings.register_profile("whole", _QUICK, max_examples=35)
 settings.register_profile("new", max_examples=_EXAMPLES or 50, deadline=None)
 settings.load_profile("new" if _EXAMPLES else "few")
 

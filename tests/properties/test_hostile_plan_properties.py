@@ -314,6 +314,11 @@ class Recording(SimulatedBalancer):
         return made
 
 
+def _bundles(text: str) -> list[tuple[float, bool, int]]:
+    """Read bundles: of each the size, Large or Small messages, and the owner, as 12L0."""
+    return [(float(word[:-2]), word[-2] == "L", int(word[-1])) for word in text.split()]
+
+
 # Clusters on which an earlier version raised a usage or gave a figure that was no ratio.
 SLOW_FROM_THE_START = Hostile(
     3, [(2.0, True, 1), (2.0, True, 0), (1.0, False, 0)], usage=0.15, speed=0.3, narrow=True
@@ -368,6 +373,18 @@ BUSY_BUT_IDLE = Hostile(
         Lie(4, "bandwidth_in", "as it is", "tiny"),
         Lie(4, "bandwidth_out", "a hundredth", "zero"),
     ),
+)
+
+# Two brokers look nearly full, one of them a slow one, and no cost of bytes explains all usages.
+SLOW_IN_DOUBT = Hostile(
+    6,
+    _bundles(
+        "1L0 1S0 1S3 1L1 1L0 12S4 3L0 1S1 3S2 1S4 12S3 2S2 1S0 1S5 1S4 1L0 1L0 2S1 1S0 12S3 1L0 1S5 "
+        "1L4 2S5 12L2 1L4 1S3 1S0 0.0001L0 1L4 5S3 3S1 3S2 12L0 5L2 1S0 1S0 12L5"
+    ),
+    usage=0.7,
+    speed=0.5,
+    noisy=True,
 )
 
 
@@ -445,6 +462,7 @@ def faults_of(hostile: Hostile) -> list[str]:
 @example(ABSURD_MEMORY)
 @example(BUSY_BUT_IDLE)
 @example(UNLIKE_MESSAGES)
+@example(SLOW_IN_DOUBT)
 @given(clusters())
 def test_no_plan_raises_the_max_of_true_usages_or_gives_a_figure_that_is_no_ratio(
     hostile: Hostile,

@@ -65,6 +65,7 @@ class Fleet:
     fixed: Floats  # (brokers, resources): used independently of bundles
     error: Floats  # (brokers): relative standard error of the broker's demand
     closed: Bools  # (brokers): it takes no bundle, as by its last report its cpu has no room
+    unexplained: Floats  # (brokers): cpu usage of its last report beyond the expected one, a ratio
     slowed: Bools  # (brokers): its cpu has become slower or busier, so its load is known to be high
 
     @property
@@ -232,6 +233,7 @@ def build_fleet(view: ClusterView, reported: ClusterView, memory: LeastMovesMemo
         fixed=np.where(capacity > 0, fixed, 0.0),
         error=_errors(view, demand[:, CPU], noise),
         closed=_closed(reported, memory, cpu) | np.isin(brokers.names, list(memory.ceilings)),
+        unexplained=_unexplained(reported, memory, cpu),
         slowed=cpu.slowed,
     )
 
@@ -294,6 +296,21 @@ def _closed(reported: ClusterView, memory: LeastMovesMemory, cpu: CpuModel) -> B
     above = (usage > np.maximum(expected, BUSY)) & ~_warming(reported, memory)
     found: Bools = (usage >= FULL) | cpu.slowed | above
     return found if counts("cpu", brokers) else np.zeros(len(brokers), np.bool_)
+
+
+def _unexplained(reported: ClusterView, memory: LeastMovesMemory, cpu: CpuModel) -> Floats:
+    """Return each broker's cpu usage beyond what its load explains, by its last report, a ratio.
+
+    It may be noise, so it makes no broker hot; but a destination has no room for it. 0 for brokers
+    that have just started.
+    """
+    brokers = reported.brokers
+    if not counts("cpu", brokers):
+        return np.zeros(len(brokers))
+    load = brokers.latest.rate + memory.byte_cost * brokers.latest.throughput
+    beyond = np.minimum(usage_ratio(brokers, "cpu"), 1.0) - cpu.expected(load)
+    found: Floats = np.where(_warming(reported, memory), 0.0, np.maximum(beyond, 0.0))
+    return found
 
 
 def _demands(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lb_stream.core.least_moves.cpu import FULL
+from lb_stream.core.least_moves.cpu import FULL, NOTICED
 from lb_stream.core.least_moves.fleet import Fleet, load_of
 from lb_stream.core.least_moves.targets import EvenLoads
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
@@ -24,6 +24,7 @@ class Shares:
     per_unit: Floats  # (brokers, resources): the rise of the share by one unit of load
     even: Floats  # (brokers): even load, a ratio
     excess: Floats  # (brokers, resources): the share of fixed use that doesn't count
+    unexplained: Floats  # (brokers): reported cpu usage beyond the expected one, a ratio
 
     @property
     def peak(self) -> Floats:
@@ -39,8 +40,17 @@ class Shares:
 
     @property
     def full(self) -> Floats:
-        """Return the share of each broker at which a resource is full."""
-        found: Floats = FULL / self.even - self.excess.max(axis=1)
+        """Return the share of each broker at which a resource is full, by its own report, too."""
+        found: Floats = (FULL - self.unexplained) / self.even - self.excess.max(axis=1)
+        return found
+
+    def has_no_room(self, share: float) -> Bools:
+        """Return which brokers would be full at this share by their own reports.
+
+        Their cpu is used by more than their load explains: too little to call them slow or busy, as
+        it may be noise, but enough to leave no room.
+        """
+        found: Bools = (self.unexplained > NOTICED) & (self.full < share)
         return found
 
     def usage(self, share: Floats, brokers: Rows | None = None) -> Floats:
@@ -62,4 +72,4 @@ def compute_shares(view: ClusterView, fleet: Fleet, even: EvenLoads) -> Shares:
     per_unit = np.asfortranarray(per_unit)
     excess = np.maximum(even.fixed * per_unit - 1.0, 0.0)
     share = np.asfortranarray(load_of(view, fleet)) * per_unit - excess
-    return Shares(share, per_unit, even.usage, excess)
+    return Shares(share, per_unit, even.usage, excess, fleet.unexplained)

@@ -340,7 +340,8 @@ def _build_plan(
 ) -> MovePlan:
     """Build the plan before its first move. `moved`: bundles that have moved recently."""
     view, config = context.view, context.config
-    reachable = view.brokers.reachable
+    highest = config.least_moves_max_destination_ratio
+    takes = view.brokers.reachable & ~fleet.closed & ~shares.has_no_room(highest)
     coming = np.bincount(
         view.bundles.owner[view.bundles.in_flight] + 1, minlength=len(view.brokers) + 1
     )[1:]
@@ -354,11 +355,7 @@ def _build_plan(
         acceptable_share=config.least_moves_acceptable_ratio,
         target_share=config.least_moves_target_ratio,
         min_gain=config.least_moves_min_gain_ratio,
-        limit=np.where(
-            reachable & ~fleet.closed,
-            np.minimum(config.least_moves_max_destination_ratio, shares.full),
-            -np.inf,
-        ),
+        limit=np.where(takes, np.minimum(highest, shares.full), -np.inf),
         disruption=context.disruption,
         intake_left=config.least_moves_max_moves_into_broker - coming,
     )

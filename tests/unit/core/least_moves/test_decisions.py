@@ -116,6 +116,29 @@ def test_what_plans_have_left_over_lowers_the_fullest_once_they_are_known_well(
         assert not never.decisions
 
 
+@pytest.mark.parametrize(
+    ("cpu", "destinations"), [(65.0, ["b", "b", "b"]), (80.0, ["b", "b", "b"]), (88.0, ["c", "d"])]
+)
+def test_usage_that_load_does_not_explain_leaves_no_room(
+    cpu: float, destinations: list[str]
+) -> None:
+    """By its load b is at 65 %, and all could be at 78 %. What it reports may be noise."""
+    counts = {"a": 19, "b": 13, "c": 15, "d": 15}
+    view = a_view(
+        {
+            broker: {a_name(100 * at + number): 50.0 for number in range(count)}
+            for at, (broker, count) in enumerate(counts.items())
+        }
+    )
+    usage, limit = view.brokers.resources["cpu"]
+    usage = np.where(np.array(view.brokers.names) == "b", cpu, usage)
+    brokers = replace(
+        view.brokers, resources={**view.brokers.resources, "cpu": np.stack([usage, limit])}
+    )
+    done = ask(replace(view, brokers=brokers), **AT_ONCE)
+    assert [decision.destination for decision in done.decisions] == destinations
+
+
 @pytest.mark.parametrize("silent_s", [0, 15])
 def test_a_silent_broker_is_not_emptied_because_another_one_is_hot(silent_s: int) -> None:
     view = holding(170, 90, 90, 90, 90, 90)
