@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,14 +16,14 @@ from tests.pulsar.testbed import Bed
 GROUPS = Path("/sys/fs/cgroup")
 PERIOD_US = 100_000
 FAVOURED = 8192
-"""Weight of the brokers' group against all else on the machine (1024): they get their shares of the
-processor however busy it is."""
+"""Weight of a test's groups against each other process on the machine (1024): brokers get their
+shares of the processor, and producers keep their rates, however busy it is."""
 _BURN = """
 import sys, time
 part = float(sys.argv[1])
 while True:
-    begin = time.monotonic()
-    while time.monotonic() - begin < part / 20: pass
+    begin = time.process_time()
+    while time.process_time() - begin < part / 20: pass
     time.sleep((1 - part) / 20)
 """
 
@@ -35,13 +35,58 @@ def missing() -> str:
     return ""
 
 
+def _group_of(base_port: int, kind: str) -> Path:
+    return GROUPS / kind / f"pulsar-testbed-{base_port}"
+
+
 def _group(bed: Bed, kind: str) -> Path:
-    return GROUPS / kind / f"pulsar-testbed-{bed.base_port}"
+    return _group_of(bed.base_port, kind)
 
 
-def favour(bed: Bed) -> None:
-    """Have all brokers get what their shares say, on a busy machine too."""
-    (_group(bed, "cpu") / "cpu.shares").write_text(str(FAVOURED))
+def _own_group() -> Path:
+    """The cpu group that this process is in."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, kinds, path = line.split(":", 2)
+        if "cpu" in kinds.split(","):
+            return GROUPS / "cpu" / path.lstrip("/")
+    return GROUPS / "cpu"
+
+
+@contextmanager
+def favoured(base_port: int) -> Iterator[None]:
+    """Favour the brokers of a cluster that is to be started, this process and all that it starts.
+
+    Else a busy machine starves producers and brokers, and what a broker reports is chance.
+    """
+    of_brokers = _group_of(base_port, "cpu")
+    of_brokers.mkdir(exist_ok=True)
+    before = _own_group()
+    own = before / f"pulsar-tests-{os.getpid()}"
+    own.mkdir()
+    try:
+        for group in (of_brokers, own):
+            (group / "cpu.shares").write_text(str(FAVOURED))
+        _move([os.getpid(), *_descendants(os.getpid())], own)
+        yield
+    finally:
+        _move([int(pid) for pid in (own / "cgroup.procs").read_text().split()], before)
+        own.rmdir()
+
+
+def _move(pids: Iterable[int], group: Path) -> None:
+    """Move processes to a group; those that have just ended are none."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            (group / "cgroup.procs").write_text(str(pid))
+
+
+def _descendants(pid: int) -> list[int]:
+    """The children of a process, and theirs."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            found += [child, *_descendants(child)]
+    return found
 
 
 def limit(bed: Bed, number: int, percent: float) -> None:

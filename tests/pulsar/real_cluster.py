@@ -44,10 +44,12 @@ def missing() -> str:
 
 
 @contextmanager
-def agents(bed: Bed, pipeline: Pipeline, **settings: object) -> Iterator[subprocess.Popen[bytes]]:
+def agents(
+    bed: Bed, pipeline: Pipeline, every_s: int = 2, **settings: object
+) -> Iterator[subprocess.Popen[bytes]]:
     """One process that speaks for the three brokers, started as users start it.
 
-    `settings` are those of the balancer that agents use.
+    It asks each broker every `every_s`. `settings` are those of the balancer that agents use.
     """
     urls = [part for name in bed.names for part in ("--admin-url", f"http://{name}")]
     named = {name: getattr(pipeline.topics, name) for name in ("reports", "decisions", "ownership")}
@@ -66,9 +68,9 @@ def agents(bed: Bed, pipeline: Pipeline, **settings: object) -> Iterator[subproc
         "--kafka",
         pipeline.bootstrap,
         "--report-interval",
-        "2",
+        str(every_s),
         "--heartbeat-interval",
-        "2",
+        str(every_s),
         *topics,
     ]
     command += [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]

@@ -139,15 +139,20 @@ def _by_payback(
 
 
 def explain_waiting(
-    view: ClusterView, above: Bools, waited_ms: Floats, needed_ms: float, calm_ms: int
+    view: ClusterView, above: Bools, waited_ms: Floats, needed_ms: Floats, calm_ms: int
 ) -> list[Refusal]:
     """Explain why hot brokers (`above`) wait: they are not hot for long, or brokers restart."""
     found = []
     for broker in np.flatnonzero(above & view.brokers.sampled).tolist():
         name = view.brokers.names[broker]
-        if waited_ms[broker] < needed_ms:
+        if waited_ms[broker] < needed_ms[broker]:
             found.append(
-                refusal(Refuses.NOT_HOT_FOR_LONG, name, saw=[waited_ms[broker]], limit=needed_ms)
+                refusal(
+                    Refuses.NOT_HOT_FOR_LONG,
+                    name,
+                    saw=[waited_ms[broker]],
+                    limit=float(needed_ms[broker]),
+                )
             )
         elif view.now_ms < calm_ms:
             found.append(refusal(Refuses.RESTARTS, name, until_ms=calm_ms))

@@ -59,6 +59,8 @@ NEVER_MS = -(1 << 60)
 """Stands for the time of the last move of a bundle that has not moved."""
 USUAL_NOISE = 0.05
 """Usual relative error of a sample. If reports are noisier, a broker must be hot for longer."""
+EMPTY = 0.1
+"""A broker with less than this part of its even load is empty."""
 LEVELS = 7
 """Number of levels that are tried from the acceptable share to the target share."""
 WORTH_A_PASS = 0.01
@@ -396,7 +398,11 @@ def _find_hot(context: Context, fleet: Fleet, shares: Shares) -> _Hot:
 
     # Brokers above it for long enough, and full ones; then all that are surely above acceptable.
     urgent = above & find_urgent(context.view, context.reported, memory, fleet)
-    patience_ms = config.least_moves_hot_for_ms * max(1.0, (memory.noise or 0.0) / USUAL_NOISE)
+    patience_ms = config.least_moves_hot_for_ms * np.where(
+        _is_beside_empty(fleet, shares, brokers.reachable),
+        1.0,
+        max(1.0, (memory.noise or 0.0) / USUAL_NOISE),
+    )
     waited_ms = np.array([now_ms - since.get(name, now_ms) for name in brokers.names])
     calm_ms = memory.calm_at()
     triggers = urgent | (above & (waited_ms >= patience_ms) & (now_ms >= calm_ms))
@@ -418,6 +424,16 @@ def _find_hot(context: Context, fleet: Fleet, shares: Shares) -> _Hot:
     refusals += explanations.explain_fixed(context.view, shares, above | unsure, trigger)
     memory = mark_tried(replace(memory, hot=since), _broker_names(context.view, hot), now_ms)
     return _Hot(triggers, hot, sure_share, memory, refusals)
+
+
+def _is_beside_empty(fleet: Fleet, shares: Shares, reachable: Bools) -> Bools:
+    """Return which brokers share their even load with one that may take bundles, and has hardly any.
+
+    That it lacks its part is no noise of reports.
+    """
+    empty = reachable & ~fleet.closed & (shares.peak < EMPTY)
+    found: Bools = np.isin(shares.even, shares.even[empty])
+    return found
 
 
 def _fewest_moves_by_level(

@@ -146,6 +146,30 @@ def test_who_is_hot_but_not_for_long_enough_is_told_with_the_time_that_it_takes(
     assert waited == 0 and limit is not None and 0 < limit <= 30_000
 
 
+def test_noise_makes_a_hot_broker_wait_longer_but_not_beside_an_empty_one() -> None:
+    noisy = Memory(strategies={"LeastMoves": LeastMovesMemory(noise=0.3).to_dict()})
+
+    def waits_s(last: int) -> float:
+        """How long a waits beside two brokers that have as much as it has, and d."""
+        counts = {"a": 400, "b": 400, "c": 400, "d": last}
+        owned = {
+            name: {a_name(1_000 * at + row): 1.0 for row in range(count)}
+            for at, (name, count) in enumerate(counts.items())
+        }
+        found = refused(
+            a_view(owned),
+            noisy,
+            least_moves_hot_for_ms=30_000,
+            least_moves_min_standard_errors=3,
+        )
+        _, limit = found["not_hot_for_long", "a"]
+        assert limit is not None
+        return limit / 1_000
+
+    assert waits_s(last=0) == waits_s(last=30) == 30
+    assert waits_s(last=150) == pytest.approx(30 * 0.3 / 0.05)
+
+
 def test_who_is_above_the_trigger_by_no_more_than_noise_is_told() -> None:
     ((key, (saw, limit)),) = refused(a_view(UNEVEN), least_moves_min_standard_errors=30).items()
     assert (
