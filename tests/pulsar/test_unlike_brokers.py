@@ -32,6 +32,8 @@ FRESH_S, STEADY_S, EVENT_S, AFTER_S, LOOK_S = 125, 20, 300, 150, 10
 """Brokers measure their processor once a minute, and Pulsar's shedder makes a pass each minute."""
 ASKED_S = 5
 """How often agents ask brokers: with so little processor each question costs some."""
+WARM_S = 60
+"""For so long a cold broker may be full as it gets its first bundles: their code is compiled."""
 FULL, STOPPED = 0.95, 0.01
 PULSARS_OWN, LEAST_MOVES = "Pulsar's own shedder", "LeastMoves"
 COUNTED = {"memory_weight": 0, "direct_memory_weight": 0}
@@ -301,4 +303,4 @@ def test_least_moves_relieves_a_broker_that_has_become_unlike_the_others(
     # Agents' questions take some processor, and Pulsar's own shedder has none: gaps are compared.
     least, own = found[LEAST_MOVES], found[PULSARS_OWN]
     assert least.fullest - least.least_full <= own.fullest - own.least_full + 0.05
-    assert least.full_s <= own.full_s + 2 * LOOK_S
+    assert least.full_s <= own.full_s + WARM_S
