@@ -67,6 +67,7 @@ def found(
             np.broadcast_to(np.asarray(fixed)[..., None], (4, 4)),
             np.zeros(4),
             ~OPEN,
+            np.zeros(4),
             ~OPEN,
         ),
         takers,
