@@ -26,5 +26,5 @@ def describe_doubtful_limits(learned: LeastMovesMemory) -> Iterator[str]:
             yield (
                 f"{broker} carried {carried:.4g} MB/s when its bundles had been "
                 f"{ceiling.expected / 1e6:.4g} MB/s elsewhere: its limit may be lower than it "
-                "reports, and it takes no more bundles"
+                "reports, and LeastMoves expects no more of it"
             )

@@ -1,8 +1,8 @@
 """Ceilings: what a broker carries at most, learned where bundles came and brought no more load.
 
 A limit that is stated too high can't be seen in reports: a broker that is asked for more than it
-can carry just delivers less of all its bundles. But then the bundles that were there before fall as
-others come, and by as much.
+can carry just delivers less of all its bundles. But then bundles carry less than before as soon as
+they come to it, and those that were there before fall as well. And they rise once others leave.
 """
 
 from __future__ import annotations
@@ -18,16 +18,21 @@ from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 
 ARRIVED_MS = 180_000
 """Bundles that came within this time are compared with those that were there before."""
-NOTABLE = 0.15
-"""What came is looked at above this part of what was there."""
-BROUGHT_LITTLE = 0.75
-"""Part of the fall of a full broker's bundles that is a sign of one."""
-MOST = 0.9
-"""This part of a full broker's bundles falls, at least by half as much as they typically do."""
-SURE = 3.0
-"""A fall is no noise above this number of standard errors."""
+SURE, LIKELY, AGAIN = 4.0, 2.0, 1.0
+"""A fall of the bundles that were there is no noise above SURE standard errors; one of those that
+came, which are few, above LIKELY, and above AGAIN in a report that confirms it."""
+NOTABLE = 0.02
+"""A fall by less than this part is none, however certain it is."""
+MOST = 0.5
+"""A full broker holds all of its bundles back alike: the typical bundle falls by this part of what
+all do at least, and so do those that came."""
 MEDIAN_ERROR = 1.25
 """The standard error of a median ÷ that of a mean."""
+RELEASED, RISEN_MS = 0.9, 90_000
+"""A broker that carries less than RELEASED of its ceiling, within RISEN_MS after the first plan that
+relieves it, delivers all that its bundles are asked for. If they don't rise, it has no ceiling."""
+FEWEST, SIBLINGS = 4, 3
+"""A fall of fewer bundles is no sign; fewer bundles of a namespace show no trend of it."""
 CONFIRMED_MS = 20_000
 """A sign counts once a report this much later shows it, too. Until then no bundle comes."""
 SURPASSED = 1.1
@@ -37,15 +42,6 @@ RETRIED_MS = 600_000
 its cpu counts in the even load, and it can't use it all."""
 FORGOTTEN_MS = 4 * 3_600_000
 """After this time without another sign, the stated limit is tried again."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Signs:
-    """What reports show of each broker, by rows of brokers."""
-
-    carries: Floats  # (brokers, in and out): bytes/s of its bundles
-    expected: Floats  # bytes/s of its bundles, as they were and as they came
-    held_back: Bools  # bundles came, and the others fell
 
 
 def learn_ceilings(
@@ -58,23 +54,33 @@ def learn_ceilings(
     arrived = _find_arrived(view)
     if not memory.ceilings and not arrived.any():
         return memory
-    signs, now_ms = _read_signs(view, arrived, memory.noise), view.now_ms
+    changes, noise, now_ms = _Changes.of(view, arrived), memory.noise, view.now_ms
+    latest = view.brokers.latest
     found = dict(memory.ceilings)
     for row in rows.tolist():
         name = view.brokers.names[row]
         known = found.pop(name, None)
-        carries, expected = signs.carries[row], float(signs.expected[row])
-        if known is not None and known.is_sure and (carries > SURPASSED * known.carried()).any():
-            known = None
-        if signs.held_back[row] and not explained[row]:
+        carries = np.array([latest.throughput_in[row], latest.throughput_out[row]])
+        sure = known if known is not None and known.is_sure else None
+        if sure is not None and (
+            (carries > SURPASSED * sure.carried()).any()
+            or _is_refuted(memory, view, changes, row, sure)
+        ):
+            known = sure = None
+        if (
+            noise is not None
+            and not explained[row]
+            and _is_held_back(view, changes, row, noise, LIKELY if known is None else AGAIN)
+        ):
+            expected = changes.usual * float(changes.mean[changes.of_broker(row)].sum())
             since_ms = now_ms if known is None else known.since_ms
-            sure = (known is not None and known.is_sure) or now_ms - since_ms >= CONFIRMED_MS
+            is_sure = sure is not None or now_ms - since_ms >= CONFIRMED_MS
             most = carries if known is None else np.maximum(carries, known.carried())
             into, out = most.tolist()
             tried_ms = 0 if known is None else known.tried_ms
-            found[name] = Ceiling(into, out, expected, since_ms, now_ms, sure, tried_ms)
-        elif known is not None and known.is_sure and now_ms - known.seen_ms < FORGOTTEN_MS:
-            found[name] = known
+            found[name] = Ceiling(into, out, expected, since_ms, now_ms, is_sure, tried_ms)
+        elif sure is not None and now_ms - sure.seen_ms < FORGOTTEN_MS:
+            found[name] = sure
     return memory if found == memory.ceilings else replace(memory, ceilings=found)
 
 
@@ -93,8 +99,13 @@ def lower_to_ceilings(
     return found
 
 
+def find_doubted(ceilings: Mapping[str, Ceiling], names: Sequence[str]) -> Bools:
+    """Return which brokers take no bundle until the next report shows whether they carry more."""
+    return np.array([name in ceilings and not ceilings[name].is_sure for name in names], np.bool_)
+
+
 def find_tried(memory: LeastMovesMemory, names: Sequence[str], now_ms: int) -> Bools:
-    """Return which brokers with a ceiling a plan has relieved lately, as far as there was room."""
+    """Return which brokers with a ceiling a plan has relieved lately, but not enough."""
     tried_ms = [memory.ceilings[name].tried_ms if name in memory.ceilings else 0 for name in names]
     return np.array([when > 0 and abs(now_ms - when) < RETRIED_MS for when in tried_ms], np.bool_)
 
@@ -120,39 +131,114 @@ def _find_arrived(view: ClusterView) -> Bools:
     return arrived
 
 
-def _read_signs(view: ClusterView, arrived: Bools, noise: float | None) -> _Signs:
-    """Compare what bundles carry now with their averages, for those that were there before.
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """What bundles carry by their last reports, beside their short-term averages."""
 
-    A fall that most brokers see is none.
+    rank: Rows  # row of each bundle's broker + 1; 0: unassigned
+    latest: Floats  # bytes/s
+    mean: Floats  # bytes/s
+    change: Floats  # latest ÷ mean
+    known: Bools  # its owner has measured it
+    arrived: Bools  # it came lately
+    usual: float  # median change of the others, at most 1
+
+    @staticmethod
+    def of(view: ClusterView, arrived: Bools) -> _Changes:
+        """Return the changes. A bundle whose new owner has not measured it yet says nothing."""
+        bundles = view.bundles
+        rank = bundles.owner.astype(np.intp) + 1
+        latest, mean = bundles.latest.throughput, bundles.short.throughput
+        known = (rank > 0) & (mean > 0) & (latest > 0)
+        known &= ~arrived | (bundles.reported_ms >= bundles.owner_since_ms)
+        change = np.divide(latest, mean, out=np.ones(len(mean)), where=known)
+        steady = change[known & ~arrived]
+        usual = min(float(np.median(steady)), 1.0) if len(steady) else 1.0
+        return _Changes(rank, latest, mean, change, known, arrived, usual)
+
+    def of_broker(self, row: int) -> Rows:
+        """Return the bundles that a broker has measured."""
+        return np.flatnonzero(self.known & (self.rank == row + 1))
+
+    def find_trends(self, view: ClusterView, row: int, rows: Rows) -> Floats:
+        """Return the change that each of these bundles would show at any broker, at most 1.
+
+        It is the median of its namespace's bundles at brokers other than `row`; without enough of
+        them, that of all bundles.
+        """
+        elsewhere = self.known & ~self.arrived & (self.rank != row + 1)
+        found, at = np.full(len(rows), self.usual), 0
+        while at < len(rows):
+            namespace = view.bundles.name(int(rows[at])).rpartition("/")[0]
+            same = view.bundles.rows_of_namespace(namespace)
+            end = max(int(np.searchsorted(rows, same.stop)), at + 1)
+            siblings = self.change[same][elsewhere[same]]
+            if len(siblings) >= SIBLINGS:
+                found[at:end] = min(float(np.median(siblings)), 1.0)
+            at = end
+        return found
+
+
+def _is_held_back(
+    view: ClusterView, changes: _Changes, row: int, noise: float, errors: float
+) -> bool:
+    """Return whether a broker delivers less of all its bundles since some of them came.
+
+    A fall that most bundles see, or those of the same namespaces elsewhere, is none. `noise`:
+    relative error of one sample. `errors`: by so many the bundles that came have fallen, at least.
     """
-    bundles, count = view.bundles, len(view.brokers) + 1
-    rank = bundles.owner.astype(np.intp) + 1
-    latest, mean = bundles.latest.throughput, bundles.short.throughput
+    mine = changes.of_broker(row)
+    came = changes.arrived[mine]
+    if not came.any() or np.count_nonzero(~came) < FEWEST:
+        return False
+    # Most brokers show no fall: these need no look at namespaces.
+    latest, expected = changes.latest[mine], changes.mean[mine]
+    if latest[came].sum() >= expected[came].sum() or latest[~came].sum() >= expected[~came].sum():
+        return False
 
-    def sums(of: Floats, where: Bools) -> Floats:
-        return np.bincount(rank[where], of[where], count)[1:].astype(np.float64)
+    # Those that came and those that were there fall, beyond noise.
+    expected = expected * changes.find_trends(view, row, mine)
+    fall = _fall(latest[~came], expected[~came])
+    fall_of_came = _fall(latest[came], expected[came])
+    if fall <= max(NOTABLE, SURE * _error(expected[~came], noise)):
+        return False
+    if fall_of_came <= max(NOTABLE, MOST * fall, errors * _error(expected[came], noise)):
+        return False
 
-    were, are, came = sums(mean, ~arrived), sums(latest, ~arrived), sums(mean, arrived)
-    busy = (were > 0) & view.brokers.alive
-    usual = min(float(np.median(are[busy] / were[busy])), 1.0) if busy.any() else 1.0
-    fall = usual * were - are
-    part = np.divide(came, came + were, out=np.zeros(count - 1), where=came + were > 0)
-    error = 0.0 if noise is None else SURE * noise
-    held_back = (came > NOTABLE * were) & (fall > BROUGHT_LITTLE * part * were)
-    held_back &= (noise is not None) & (fall > error * np.sqrt(sums(latest**2, ~arrived)))
-    for row in np.flatnonzero(held_back).tolist():
-        # A full broker holds all of its bundles back, not a few.
-        mine = np.flatnonzero((rank == row + 1) & ~arrived & (mean > 0))
-        typical = usual - float(np.median(latest[mine] / mean[mine]))
-        held_back[row] = typical > max(
-            BROUGHT_LITTLE * part[row], error * MEDIAN_ERROR / len(mine) ** 0.5
-        )
-        least = usual - float(np.quantile(latest[mine] / mean[mine], MOST))
-        held_back[row] &= least > BROUGHT_LITTLE / 2 * part[row]
-    return _Signs(
-        carries=np.stack(
-            [view.brokers.latest.throughput_in, view.brokers.latest.throughput_out], 1
-        ),
-        expected=usual * (were + came),
-        held_back=held_back,
-    )
+    # A full broker holds back all of its bundles, not a few.
+    typical = 1.0 - float(np.median(latest[~came] / expected[~came]))
+    error = noise * MEDIAN_ERROR / np.count_nonzero(~came) ** 0.5
+    return typical > max(MOST * fall, LIKELY * error)
+
+
+def _is_refuted(
+    memory: LeastMovesMemory, view: ClusterView, changes: _Changes, row: int, ceiling: Ceiling
+) -> bool:
+    """Return whether bundles have left a broker with a ceiling, and the others carry no more.
+
+    Those of a full broker would rise by as much as they were held back, at least.
+    """
+    name, now_ms = view.brokers.names[row], view.now_ms
+    most = float(ceiling.carried().sum())
+    # Later plans relieve a broker that delivers all already.
+    moved_ms = [when for source, when in memory.left.values() if source == name]
+    first_ms = min((when for when in moved_ms if when >= ceiling.seen_ms), default=0)
+    relieved = 0 <= now_ms - first_ms < RISEN_MS
+    mine = changes.of_broker(row)
+    stayed = mine[~changes.arrived[mine]]
+    carries = float(changes.latest[mine].sum())
+    if not relieved or memory.noise is None or len(stayed) < FEWEST or carries >= RELEASED * most:
+        return False
+    expected = changes.mean[stayed] * changes.find_trends(view, row, stayed)
+    rise = -_fall(changes.latest[stayed], expected)
+    return rise + LIKELY * _error(expected, memory.noise) < MOST * (ceiling.expected / most - 1.0)
+
+
+def _fall(latest: Floats, expected: Floats) -> float:
+    """Return the part by which bundles together carry less than expected."""
+    return 1.0 - float(latest.sum() / expected.sum())
+
+
+def _error(expected: Floats, noise: float) -> float:
+    """Return the relative standard error of the sum of single samples."""
+    return noise * float(np.sqrt((expected**2).sum()) / expected.sum())

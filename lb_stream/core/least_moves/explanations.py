@@ -186,7 +186,7 @@ def explain_within_noise(
 
 
 def explain_ceilings(view: ClusterView, ceilings: Mapping[str, Ceiling]) -> list[Refusal]:
-    """Explain why brokers that have just reported take no bundle: more of them bring no load."""
+    """Explain that brokers that have just reported carry no more, whatever bundles come."""
     return [
         refusal(
             Refuses.CARRIES_NO_MORE, name, saw=[ceiling.into + ceiling.out], limit=ceiling.expected

@@ -23,7 +23,7 @@ from lb_stream.core.least_moves.capacities import (
     read_use,
     usage_ratio,
 )
-from lb_stream.core.least_moves.ceilings import learn_ceilings, lower_to_ceilings
+from lb_stream.core.least_moves.ceilings import find_doubted, learn_ceilings, lower_to_ceilings
 from lb_stream.core.least_moves.cpu import (
     BUSY,
     FULL,
@@ -232,7 +232,7 @@ def build_fleet(view: ClusterView, reported: ClusterView, memory: LeastMovesMemo
         capacity=capacity,
         fixed=np.where(capacity > 0, fixed, 0.0),
         error=_errors(view, demand[:, CPU], noise),
-        closed=_closed(reported, memory, cpu) | np.isin(brokers.names, list(memory.ceilings)),
+        closed=_closed(reported, memory, cpu) | find_doubted(memory.ceilings, brokers.names),
         unexplained=_unexplained(reported, memory, cpu),
         slowed=cpu.slowed,
     )

@@ -593,17 +593,12 @@ def _payback(context: Context, even: Floats) -> Payback:
 
 
 def _may_take(context: Context, came_from: dict[int, str]) -> Callable[[int], Bools]:
-    """Return a function: bundle → brokers that may take it, except the broker that it has left.
-
-    Brokers to which bundles have brought no more load take none.
-    """
-    capped = np.isin(context.view.brokers.names, list(context.memory.ceilings))
+    """Return a function: bundle → brokers that may take it, except the broker that it has left."""
     row_of = {name: row for row, name in enumerate(context.view.brokers.names)}
 
     def may_take(bundle: int) -> Bools:
         mask = np.zeros(len(row_of), np.bool_)
         mask[context.takers(bundle)] = True
-        mask[capped] = False
         if (back := row_of.get(came_from.get(bundle, ""), -1)) >= 0:
             mask[back] = False
         return mask

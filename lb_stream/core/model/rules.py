@@ -360,8 +360,7 @@ class Refuses:
     )
     CARRIES_NO_MORE = Rule(
         "carries_no_more",
-        "bundles came to the broker, and it carried no more: it takes none, whatever limit it "
-        "reports",
+        "bundles came to the broker, and it carried no more: that is its limit, whatever it reports",
         "bytes/s",
         place="strategy",
     )

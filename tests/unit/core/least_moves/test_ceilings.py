@@ -13,7 +13,7 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.least_moves.capacities import IN, OUT
 from lb_stream.core.least_moves.fleet import build_fleet, observe_fleet
-from lb_stream.core.least_moves.memory import LeastMovesMemory
+from lb_stream.core.least_moves.memory import Ceiling, LeastMovesMemory
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.view import ClusterView
 from lb_stream.query.doubtful_limits import describe_doubtful_limits
@@ -33,11 +33,12 @@ NUMBERS = {"a": 0, "b": 100, "c": 200}
 class Cluster:
     """Brokers that report every half minute what they carry, up to what they truly can."""
 
-    def __init__(self, most: Mapping[str, float]) -> None:
+    def __init__(self, most: Mapping[str, float], counts: Mapping[str, int] = COUNTS) -> None:
         self.most = most  # broker → bytes/s
+        self.part = dict[str, float]()  # bundle → what it is asked for, of the usual
         self.owned = {
             name: [a_name(NUMBERS[name] + at) for at in range(count)]
-            for name, count in COUNTS.items()
+            for name, count in counts.items()
         }
         self.shard, self.now_ms, self.memory = Shard.empty(), 1_000, LeastMovesMemory()
         self.asked = 10 * MB
@@ -55,25 +56,26 @@ class Cluster:
         self.now_ms += STEP_MS
         reports = []
         for number, (broker, bundles) in enumerate(self.owned.items()):
-            wanted = self.asked * len(bundles)
+            asked = {name: self.asked * self.part.get(name, 1.0) for name in bundles}
+            wanted = sum(asked.values())
             part = min(1.0, self.most.get(broker, 1e12) / max(wanted, 1.0))
             # Samples differ a little, so that the noise is known.
             jitter = 1.0 + 0.002 * ((self.now_ms // STEP_MS + number) % 3 - 1)
-            each = self.asked * part * jitter
             stats = {
                 name: BundleStats(
-                    msg_rate_in=each / 1e4,
-                    msg_throughput_in=each,
-                    msg_throughput_out=each,
+                    msg_rate_in=each * part * jitter / 1e4,
+                    msg_throughput_in=each * part * jitter,
+                    msg_throughput_out=each * part * jitter,
                     topics=2,
                 )
-                for name in bundles
+                for name, each in asked.items()
             }
             if self.without_figures:
                 stats |= {name: BundleStats() for name in self.moved if name in stats}
-            kbit = each * len(bundles) / 125
+            carried = wanted * part * jitter
+            kbit = carried / 125
             resources = {
-                "cpu": (cpu * each / self.asked * len(bundles), 100.0),
+                "cpu": (cpu * carried / self.asked, 100.0),
                 "bandwidth_in": (kbit, TEN_GBIT),
                 "bandwidth_out": (kbit, TEN_GBIT),
                 "memory": (1.0, 1_000.0),
@@ -103,6 +105,7 @@ def test_a_broker_that_gets_bundles_and_carries_no_more_has_a_ceiling() -> None:
     fleet = build_fleet(view, view, cluster.memory)
     assert fleet.capacity[1, [IN, OUT]] == pytest.approx([80 * MB, 80 * MB], rel=0.01)
     assert fleet.capacity[0, IN] == TEN_GBIT * 125
+    assert not fleet.closed.any(), "once it is known, the broker takes what it can carry"
     # It is in the memory of the next round, and stays although nothing comes any more.
     cluster.memory = LeastMovesMemory.read(cluster.memory.to_dict())
     for _ in range(20):
@@ -185,3 +188,70 @@ def test_a_few_bundles_that_fall_are_no_sign() -> None:
     for _ in range(5):
         cluster.report()
     assert not cluster.memory.ceilings
+
+
+def test_one_bundle_that_comes_to_a_broker_that_is_full_already_is_a_sign() -> None:
+    # The broker is asked for 1.5 times what it can carry, which no report shows.
+    cluster = Cluster({"b": 80 * MB}, {"a": 16, "b": 12, "c": 16})
+    cluster.move("a", "b", 1)
+    cluster.report()
+    assert not cluster.memory.ceilings["b"].is_sure
+    cluster.report()
+    assert cluster.memory.ceilings["b"].is_sure
+    assert cluster.memory.ceilings["b"].into == pytest.approx(80 * MB, rel=0.01)
+
+
+def test_it_is_no_sign_if_only_those_that_came_fall_or_only_the_others() -> None:
+    for those in ("came", "others"):
+        cluster = Cluster({})
+        cluster.move("a", "b", 2)
+        came = set(cluster.moved)
+        cluster.part = {
+            name: 0.8 for name in cluster.owned["b"] if (name in came) == (those == "came")
+        }
+        for _ in range(5):
+            cluster.report()
+        assert not cluster.memory.ceilings, those
+
+
+def test_a_fall_of_a_namespace_at_all_its_brokers_is_no_sign() -> None:
+    cluster = Cluster({})
+    cluster.owned["d"] = [a_name(number, "t/other") for number in range(40)]
+    for _ in range(12):
+        cluster.report()
+    cluster.move("a", "b", 2)
+    for _ in range(5):
+        # Most bundles carry what they did; those of the namespace t/n fall at every broker.
+        cluster.part = {name: 0.8 for broker in "abc" for name in cluster.owned[broker]}
+        cluster.report()
+    assert not cluster.memory.ceilings
+
+
+@pytest.mark.parametrize("is_true", [True, False])
+def test_a_ceiling_ends_if_the_bundles_that_stay_do_not_rise_once_others_left(
+    is_true: bool,
+) -> None:
+    cluster = Cluster({"b": 80 * MB}, {"a": 10, "b": 10 if is_true else 8, "c": 10})
+    view = cluster.report()
+    found = Ceiling(80 * MB, 80 * MB, 200 * MB, view.now_ms, view.now_ms, is_sure=True)
+    cluster.memory = replace(cluster.memory, ceilings={"b": found})
+    cluster.move("b", "a", 4)
+    left = {name: ("b", view.now_ms) for name in cluster.moved}
+    cluster.memory = replace(cluster.memory, left=left)
+    cluster.report()
+    assert ("b" in cluster.memory.ceilings) == is_true
+
+
+def test_a_ceiling_stays_when_a_later_plan_moves_more_bundles_away() -> None:
+    cluster = Cluster({"b": 80 * MB}, {"a": 10, "b": 6, "c": 10})
+    view = cluster.report()
+    found = Ceiling(80 * MB, 80 * MB, 200 * MB, view.now_ms, view.now_ms, is_sure=True)
+    cluster.memory = replace(cluster.memory, ceilings={"b": found})
+    first = {a_name(300): ("b", view.now_ms)}
+    for _ in range(4):
+        view = cluster.report()  # the others have risen long ago
+    cluster.move("b", "a", 1)
+    left = first | {name: ("b", view.now_ms) for name in cluster.moved}
+    cluster.memory = replace(cluster.memory, ceilings={"b": found}, left=left)
+    cluster.report()
+    assert "b" in cluster.memory.ceilings
