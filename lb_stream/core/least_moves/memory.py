@@ -34,8 +34,10 @@ WAVE_MS = 900_000
 RETURN_MS = 120_000
 """The longest wait after the restart of a single broker. In a wave of restarts, the next broker has
 restarted by then."""
-AFTER_ANOTHER = 4.0
+AFTER_ANOTHER = 2.0
 """A later plan leaves at most this number of moves for fine-tuning."""
+CONTINUED_MS = 60_000
+"""A plan within this time after another one continues it: its brokers' reports come one by one."""
 FLAPPING = 4
 """A broker that came or went this often is flapping, and belongs to no wave of restarts: in a wave
 each broker goes and comes back once."""
@@ -356,12 +358,12 @@ class LeastMovesMemory:
 
         Extra moves that the plan does not use are left for fine-tuning. Budgets of several plans
         don't add up, as a plan may continue the one before. A later plan leaves at least as many
-        moves as it makes, up to AFTER_ANOTHER.
+        moves as it makes, up to AFTER_ANOTHER, unless it continues the one before.
         """
         if not moves:
             return self
         left = extra_moves_ratio * fewest - max(moves - fewest, 0)
-        if self.plan_ms and extra_moves_ratio:
+        if self.plan_ms and extra_moves_ratio and now_ms - self.plan_ms >= CONTINUED_MS:
             left = max(left, min(float(moves), AFTER_ANOTHER))
         return replace(
             self,

@@ -58,9 +58,9 @@ def test_touching_up_may_make_what_a_plan_leaves_over_of_its_spare_moves() -> No
 
 @pytest.mark.parametrize(
     ("moves", "spare", "left"),
-    [(1, 0.1, 1.0), (3, 0.1, 3.0), (9, 0.1, 4.0), (60, 0.1, 6.0), (3, 0.0, 0.0)],
+    [(1, 0.1, 1.0), (3, 0.1, 2.0), (9, 0.1, 2.0), (60, 0.1, 6.0), (3, 0.0, 0.0)],
 )
-def test_a_later_plan_leaves_as_many_moves_as_it_makes_up_to_four(
+def test_a_later_plan_leaves_as_many_moves_as_it_makes_up_to_two(
     moves: int, spare: float, left: float
 ) -> None:
     first = LeastMovesMemory().after_plan(moves=10, fewest=10, extra_moves_ratio=0.0, now_ms=5_000)
@@ -69,6 +69,17 @@ def test_a_later_plan_leaves_as_many_moves_as_it_makes_up_to_four(
     assert (first.fine_tune_budget, first.plan_ms, first.between_ms) == (0.0, 5_000, 0)
     assert later.after_fine_tuning(1, 950_000).plan_ms == 605_000, "touching up is no plan"
     assert LeastMovesMemory.read(json.loads(json.dumps(later.to_dict()))) == later
+
+
+@pytest.mark.parametrize(("later_ms", "left"), [(59_000, 0.9), (60_000, 2.0)])
+def test_a_plan_within_a_minute_of_another_one_continues_it_and_leaves_no_more_moves(
+    later_ms: int, left: float
+) -> None:
+    first = LeastMovesMemory().after_plan(moves=9, fewest=9, extra_moves_ratio=0.1, now_ms=5_000)
+    second = first.after_plan(
+        moves=8, fewest=8, extra_moves_ratio=0.1, now_ms=first.plan_ms + later_ms
+    )
+    assert second.fine_tune_budget == pytest.approx(left)
 
 
 def test_noise_is_what_two_reports_of_the_same_bundles_differ_by_and_a_leap_is_none() -> None:
