@@ -101,7 +101,7 @@ def plan_splits(
     rules = context.splittable
     if rules is None or not context.config.least_moves_splits:
         return SplitPlan(replace(memory, too_large={}) if memory.too_large else memory)
-    awaited = _find_awaited(context.view, memory)
+    awaited = _find_awaited(context.view, memory, rules.waiting)
     if awaited is not None:
         return SplitPlan(memory, (awaited,), awaits=True)
     large = _find_too_large(context, fleet, even_loads)
@@ -149,9 +149,16 @@ def _children(view: ClusterView, parent: str) -> Rows:
     return found
 
 
-def _find_awaited(view: ClusterView, memory: LeastMovesMemory) -> Refusal | None:
-    """Return the refusal of moves while the children of a recent split are not known yet."""
+def _find_awaited(
+    view: ClusterView, memory: LeastMovesMemory, waiting: frozenset[str]
+) -> Refusal | None:
+    """Return the refusal of moves while the children of a recent split are not known yet.
+
+    `waiting`: bundles whose splits wait for approval, perhaps for hours: moves don't.
+    """
     for parent, split in memory.splits.items():
+        if parent in waiting:
+            continue
         if view.now_ms - split.asked_ms < AWAITED_MS and not len(_children(view, parent)):
             until_ms = split.asked_ms + AWAITED_MS
             return refusal(Refuses.CHILDREN_AWAITED, None, [parent], until_ms=until_ms)
@@ -169,7 +176,11 @@ def _follow(context: Context, fleet: Fleet) -> LeastMovesMemory:
     gone = [name for name, row in zip(indivisible, rows.tolist(), strict=True) if row < 0]
     for name in gone:
         del indivisible[name]
+    waiting = frozenset[str]() if context.splittable is None else context.splittable.waiting
     for parent, split in memory.splits.items():
+        if parent in waiting:  # its time begins with its approval
+            asked[parent] = replace(split, asked_ms=view.now_ms)
+            continue
         row = int(view.bundles.rows_of([parent])[0])
         served = row >= 0 and view.bundles.owner[row] >= 0
         children = _children(view, parent)
@@ -368,7 +379,7 @@ class _Trial:
             row = int(self.large.rows[place])
             if tried == MOST_TRIED or len(steps) >= self.rules.left:
                 break
-            if not self.rules.bundles[row]:
+            if not self.rules.bundles[row] and not self.context.stays[row]:
                 continue  # it is moving, or its last split has failed
             refused = self._find_refusal(place, steps)
             if refused is None:
@@ -428,6 +439,8 @@ class _Trial:
         """Return why a bundle's split is not even tried after these steps; None: it is."""
         row, view = int(self.large.rows[place]), self.context.view
         name = view.bundles.name(row)
+        if self.context.stays[row]:
+            return self._refuse(row, Refuses.HELD_WHOLE)
         _, shares = _topics_of(view, row)
         largest = float(shares.max(initial=0.0))
         if view.bundles.topics[row] == 1 or largest >= IDLE:

@@ -493,6 +493,13 @@ class Refuses:
         "ratio",
         place="splitting",
     )
+    HELD_WHOLE = Rule(
+        "held_whole",
+        "it is larger than an even load, but may not move: it is a system bundle, or a pin, a "
+        "rejection, a window, a budget or its excluded namespace holds it. A plan splits only what "
+        "may move",
+        place="splitting",
+    )
     IDLE_SPLIT = Rule(
         "idle_split",
         "it is larger than an even load, and came out of a split that left it nearly all of the "

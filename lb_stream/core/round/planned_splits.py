@@ -42,6 +42,9 @@ def find_splittable(state: RoundState) -> Splittable | None:
         several=several,
         algorithms=frozenset(config.supported_split_algorithms),
         flow_limits=_find_flow_limits(state) if several else None,
+        waiting=frozenset(
+            proposal.bundle for proposal in state.responder.book.waiting if proposal.kind == "split"
+        ),
     )
 
 

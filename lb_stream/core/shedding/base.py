@@ -196,6 +196,7 @@ class Splittable:
     algorithms: frozenset[str]  # that a split may name
     # Messages/s and bytes/s above which flow_or_qps_equally_divide cuts; None: it is not possible.
     flow_limits: tuple[float, float] | None = None
+    waiting: frozenset[str] = frozenset()  # bundles whose splits wait for approval
 
 
 Config = TypeVar("Config")

@@ -10,15 +10,21 @@ import numpy as np
 import pytest
 
 from lb_stream import ask
+from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
+from lb_stream.core.commands.responder import Received
 from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import parse_bundle
+from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.topic_shares import TopicShares
 from lb_stream.core.model.view import ClusterView
+from lb_stream.core.round.decide import Inbox, decide
 from lb_stream.recorded import Round
+from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Report, batch_of
 from tests.unit.core.least_moves.plans import AT_ONCE, a_name
 
@@ -52,11 +58,12 @@ def a_view(
     now_ms: int = 60_000,
     before: float = 1.0,
     unsampled: Sequence[str] = (),
+    bytes_each: float = 0.0,
 ) -> ClusterView:
     """Brokers whose cpu is busy with a thousandth of their messages/s, after three reports.
 
     `shares`: of the topics of `bundle`. `before`: the part of its load that it had in the first two
-    of them. Bundles of the namespace t/big have several topics.
+    of them. Bundles of the namespace t/big have several topics. `bytes_each`: size of a message.
     """
     shard = Shard.empty()
     for number, part in enumerate((before, before, 1.0)):
@@ -74,7 +81,9 @@ def a_view(
                     name: None
                     if name in unsampled
                     else BundleStats(
-                        msg_rate_in=load, topics=TOPICS if name.startswith("t/big") else 1
+                        msg_rate_in=load,
+                        msg_throughput_in=load * bytes_each,
+                        topics=TOPICS if name.startswith("t/big") else 1,
                     )
                     for name, load in bundles.items()
                 },
@@ -304,6 +313,51 @@ def test_in_mode_approve_the_split_waits_for_approval() -> None:
         a_view(UNEVEN, ALIKE, now_ms=80_000), done.memory, **{**SETTINGS, "mode": "approve"}
     )
     assert [one.kind for one in later.memory.proposals if one.kind == "split"] == ["split"]
+
+
+def test_moves_are_proposed_while_a_split_waits_for_approval() -> None:
+    settings = {**SETTINGS, "mode": "approve"}
+    first = ask(a_view(UNEVEN, ALIKE, bytes_each=1.0), **settings)
+    assert [proposal.kind for proposal in first.memory.proposals] == ["split"]
+    second = ask(a_view(UNEVEN, ALIKE, now_ms=63_000, bytes_each=1.0), first.memory, **settings)
+    assert "children_awaited" not in rules_of(second)
+    assert {proposal.kind for proposal in second.memory.proposals} == {"split", "unload"}
+
+
+def test_children_are_awaited_once_their_split_is_approved() -> None:
+    settings = {**SETTINGS, "mode": "approve"}
+    first = ask(a_view(UNEVEN, ALIKE), **settings)
+    (split,) = first.memory.proposals
+    waits = ask(a_view(UNEVEN, ALIKE, now_ms=800_000), first.memory, **settings)
+    assert "children_awaited" not in rules_of(waits)
+
+    command = COMMANDS["approve-proposals"].model_validate(
+        {"id": "c1", "by": "User:ann", "proposals": [split.proposal_id]}
+    )
+    approved = decide(
+        a_view(UNEVEN, ALIKE, now_ms=801_000),
+        waits.memory,
+        Inbox(commands=(Received.from_command(command, 801_000),)),
+        cluster_config(settings),
+    )
+    assert [decision.kind for decision in approved.decisions] == ["split"]
+    after = ask(a_view(UNEVEN, ALIKE, now_ms=803_000), approved.memory, **settings)
+    assert "children_awaited" in rules_of(after)
+
+
+@pytest.mark.parametrize("by", ["namespace", "pin"])
+def test_what_may_not_move_is_not_split_by_a_plan_not_even_beside_another_split(by: str) -> None:
+    held = "t/bigger/0x00000000_0x80000000"
+    owned = {**UNEVEN, "b": {**UNEVEN["b"], held: 850.0}}
+    excluded = {"shedding_excluded_namespaces": ["t/bigger"]} if by == "namespace" else {}
+    pins = {held: 3_600_000} if by == "pin" else {}
+    memory = Memory(operator_state=OperatorState(pins=pins))
+    done = ask(a_view(owned, ALIKE), memory, **{**SETTINGS, **excluded})
+    assert [split.bundle for split in splits_of(done)] == [BIG]
+    (refused,) = (refused for refused in done.refusals if refused.rule == "held_whole")
+    assert (refused.broker, refused.subjects) == ("b", (held,))
+    free = ask(a_view(owned, ALIKE), **SETTINGS)
+    assert held in {split.bundle for split in splits_of(free)}
 
 
 def test_two_bundles_that_are_as_large_as_each_other_are_split_together() -> None:
