@@ -387,6 +387,22 @@ SLOW_IN_DOUBT = Hostile(
     noisy=True,
 )
 
+# Apart from the busy broker, only a full one reports its cpu: it is the only one of its kind.
+FULL_AND_ALONE = Hostile(
+    5,
+    _bundles("1L3 12S2 1L4 2S2 0.0001S4 3S1 5S3 0.0001L0"),
+    usage=0.5,
+    background=0.3,
+    parts=4,
+    shares="equal",
+    lies=(
+        Lie(0, "bandwidth_in", "absurd", "absurd"),
+        Lie(1, "cpu", "negative", "zero"),
+        Lie(2, "bandwidth_out", "negative", "negative"),
+        Lie(3, "cpu", "zero", "negative"),
+    ),
+)
+
 
 @dataclass
 class Outcome:
@@ -463,6 +479,7 @@ def faults_of(hostile: Hostile) -> list[str]:
 @example(BUSY_BUT_IDLE)
 @example(UNLIKE_MESSAGES)
 @example(SLOW_IN_DOUBT)
+@example(FULL_AND_ALONE)
 @given(clusters())
 def test_no_plan_raises_the_max_of_true_usages_or_gives_a_figure_that_is_no_ratio(
     hostile: Hostile,

@@ -172,10 +172,13 @@ def _learn_kinds(memory: LeastMovesMemory, reports: CpuReports) -> LeastMovesMem
     """Return the memory with the costs of messages and bytes, and the speed of each kind.
 
     Brokers that are idle, full or unlike their kind don't count, by this report or earlier ones,
-    and neither do those that carry hardly anything: another process may use their cpu.
+    and neither do those that carry hardly anything: another process may use their cpu. But full
+    brokers of a new kind count if they carry more than others could.
     """
-    usable = (reports.usage > IDLE) & (reports.usage < FULL) & (reports.rate > 0) & reports.loaded
-    usable &= ~(reports.warming & np.array([kind in memory.kinds for kind in reports.kinds]))
+    known = np.array([kind in memory.kinds for kind in reports.kinds])
+    usable = (reports.usage > IDLE) & (reports.rate > 0) & reports.loaded
+    usable &= (reports.usage < FULL) | (~known & _carry_more(memory, reports))
+    usable &= ~(reports.warming & known)
     usable &= ~_stand_out(memory, reports)
     reports = reports.take(usable)
     if not len(reports.names):
@@ -224,6 +227,14 @@ def _stand_out(memory: LeastMovesMemory, reports: CpuReports) -> Bools:
     known = np.array([kind in memory.kinds for kind in reports.kinds])
     odd = np.array([name in memory.hosts and memory.hosts[name].odd != 0 for name in reports.names])
     found: Bools = known & (model.own | odd | (off > jump_limit(memory)))
+    return found
+
+
+def _carry_more(memory: LeastMovesMemory, reports: CpuReports) -> Bools:
+    """Return which brokers carry more than what is known says that they can, whatever bytes cost."""
+    if not memory.kinds:
+        return np.zeros(len(reports.names), np.bool_)
+    found: Bools = _possible_loads(memory, reports)[0] > 1.0
     return found
 
 

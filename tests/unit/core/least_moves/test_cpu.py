@@ -104,6 +104,22 @@ def test_costs_of_messages_and_bytes_and_the_speed_of_each_kind_are_found() -> N
     assert model_cpu(LeastMovesMemory(), ["new"], ["small"]).capacity.tolist() == [1.0]
 
 
+@pytest.mark.parametrize(("carried", "capacity"), [(1_000.0, 1_000.0), (100.0, 250.0)])
+def test_a_full_broker_of_a_new_kind_is_as_fast_as_what_it_carries_if_that_is_more(
+    carried: float, capacity: float
+) -> None:
+    """Another process uses three quarters of the cpu of the only other broker that reports it."""
+    memory, names, kinds = LeastMovesMemory(), ["busy", "full"], ["small", "new"]
+    rate, none = np.array([100.0, carried]), np.zeros(2, np.bool_)
+    for at in range(3):
+        reports = CpuReports(
+            names, kinds, rate, rate * BYTES, np.array([0.4, 1.0]), none, np.ones(2, np.bool_)
+        )
+        memory = learn_cpu(memory, reports, at * EVERY_MS)
+    speed = model_cpu(memory, names, kinds).speed / (1.0 + memory.byte_cost * BYTES)
+    assert speed == pytest.approx([250.0, capacity])
+
+
 def test_a_broker_that_is_a_little_slower_than_its_kind_is_known_once_that_lasts() -> None:
     assert kinds_learned(slow=0.82, rounds=60).capacity[1] == pytest.approx(820, rel=0.05)
     few = kinds_learned(slow=0.82, rounds=10).capacity
