@@ -15,6 +15,7 @@ import pytest
 
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
+from tests.pulsar.network_load import FRESH_S, REPORTING, SETTINGS, shared_out, usages
 from tests.pulsar.real_cluster import (
     SCRIPTS,
     agents,
@@ -42,25 +43,7 @@ EVEN, SKEWED = (1.0, 1.0, 1.0), (2.5, 1.0, 1.0)
 STEADY_S, AWAY_S, SETTLES_S, MEASURED_S, LOOKS, LOOK_S = 60, 60, 240, 15, 15, 2
 """Brokers measure their bandwidth once a minute, and ThresholdShedder makes a pass each minute:
 four of each."""
-FRESH_S = 135
-"""By then a whole minute of bandwidth, and ten seconds of rates, is of what is there now."""
-SETTINGS = {
-    "dry_run": "false",
-    "assign_unowned": "on_lookup",
-    "cpu_weight": 0,  # each broker reports the whole machine's
-    "shedding_interval_ms": 60_000,
-    "shedding_grace_period_ms": 60_000,
-    "history_ratio": 0.5,
-    "min_throughput_mb": 0.001,
-    "split_enabled": "false",
-    "least_moves_hot_for_ms": 60_000,
-    "least_moves_min_dwell_ms": 60_000,
-    "stream.max_offsets_per_trigger": 0,
-}
 SENT = HOT * HOT_RATE + (len(TOPICS) - HOT) * RATE
-REPORTING = {"cpu_weight": SETTINGS["cpu_weight"], "report_max_interval_ms": 60_000}
-"""Agents report usage without cpu, as the job sees it, and once a minute in any case: as often as
-Pulsar measures bandwidth."""
 
 
 class Settled(NamedTuple):
@@ -87,23 +70,6 @@ class Traffic:
 def rates(hot: Sequence[str]) -> dict[str, float]:
     """Messages/s of each topic."""
     return {topic: HOT_RATE if topic in hot else RATE for topic in TOPICS}
-
-
-def shared_out(loads: Mapping[str, float], brokers: Mapping[str, float]) -> dict[str, str]:
-    """Bundle → broker: the heaviest first, each to the broker with the least for its weight."""
-    owners, given = dict[str, str](), dict.fromkeys(brokers, 0.0)
-    for bundle in sorted(loads, key=lambda bundle: (-loads[bundle], bundle)):
-        owners[bundle] = min(given, key=lambda broker: given[broker] / brokers[broker])
-        given[owners[bundle]] += loads[bundle]
-    return owners
-
-
-def usages(bed: Bed) -> list[float]:
-    """The part of its bandwidth that each broker says clients' messages take."""
-    return [
-        report["bandwidthIn"]["usage"] / report["bandwidthIn"]["limit"]
-        for report in bed.reports().values()
-    ]
 
 
 def unloads(pipeline: Pipeline) -> int:

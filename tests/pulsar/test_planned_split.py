@@ -17,6 +17,7 @@ import pytest
 from lb_stream.core.model.topics import topic_hash
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
+from tests.pulsar.network_load import FRESH_S, REPORTING, SETTINGS, shared_out, usages
 from tests.pulsar.real_cluster import (
     SCRIPTS,
     agents,
@@ -28,7 +29,6 @@ from tests.pulsar.real_cluster import (
     rows,
 )
 from tests.pulsar.releases import RELEASE
-from tests.pulsar.test_least_moves import FRESH_S, REPORTING, SETTINGS, shared_out, usages
 from tests.pulsar.testbed import BASE_PORT, BROKERS, NAMESPACE, PATIENCE_S, Bed, started_bed
 from tests.support import nics
 from tests.support.topics import topics_by
