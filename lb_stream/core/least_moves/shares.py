@@ -25,6 +25,7 @@ class Shares:
     even: Floats  # (brokers): even load, a ratio
     excess: Floats  # (brokers, resources): the share of fixed use that doesn't count
     unexplained: Floats  # (brokers): reported cpu usage beyond the expected one, a ratio
+    of_one: Bools  # (brokers): one bundle alone sets the even load, so others have room
 
     @property
     def peak(self) -> Floats:
@@ -72,4 +73,4 @@ def compute_shares(view: ClusterView, fleet: Fleet, even: EvenLoads) -> Shares:
     per_unit = np.asfortranarray(per_unit)
     excess = np.maximum(even.fixed * per_unit - 1.0, 0.0)
     share = np.asfortranarray(load_of(view, fleet)) * per_unit - excess
-    return Shares(share, per_unit, even.usage, excess, fleet.unexplained)
+    return Shares(share, per_unit, even.usage, excess, fleet.unexplained, even.of_one)

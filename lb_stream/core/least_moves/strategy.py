@@ -63,6 +63,8 @@ EMPTY = 0.1
 """A broker with less than this part of its even load is empty."""
 LEVELS = 7
 """Number of levels that are tried from the acceptable share to the target share."""
+WORTH_A_MOVE = 0.01
+"""Each move beyond a plan's budget lowers max usage by this part of the even load."""
 WORTH_A_PASS = 0.01
 """A pass lowers one of the hot brokers at least by this part, or brings it near its even load."""
 RECENT_MOVE_FACTOR = 2.0
@@ -274,7 +276,11 @@ def _relieve_hot(
     view, config = context.view, context.config
     before = plan.state()
     levels = _fewest_moves_by_level(plan, relief.hot, relief.above, relief.rows, config)
-    sources, fewest = _relieve_evenly(plan, relief.relieve, levels, config)
+    # Where one bundle alone sets the even load, max usage is what few brokers keep: others have
+    # much room. So moves may exceed the budget, as long as each lowers it enough.
+    of_one = relief.shares.of_one[relief.hot].any() and config.least_moves_extra_moves_ratio > 0
+    worth_a_move = WORTH_A_MOVE if of_one else np.inf
+    sources, fewest = _relieve_evenly(plan, relief.relieve, levels, worth_a_move, config)
     plan.acceptable_share = config.least_moves_acceptable_ratio
     # A broker without intake left will take more soon: until then nothing is out of reach.
     may_take_more = bool((plan.intake_left[view.brokers.reachable] > 0).all())
@@ -453,12 +459,14 @@ def _relieve_evenly(
     plan: MovePlan,
     relieve: Callable[[float, bool], Rows],
     fewest: dict[float, int],
+    worth_a_move: float,
     config: LeastMovesConfig,
 ) -> tuple[Rows, int]:
     """Relieve brokers to the lowest level that the budget of moves allows.
 
     The budget is the fewest possible moves, plus half of `least_moves_extra_moves_ratio` of them.
-    If the acceptable share takes more moves, their number is the budget.
+    If the acceptable share takes more moves, their number is the budget. It grows by a move for
+    each `worth_a_move` by which a level is below what the acceptable share's moves reach.
 
     Returns the relieved brokers, and the lower bound of the moves of that level.
     """
@@ -478,13 +486,15 @@ def _relieve_evenly(
     most, first, last = max(len(plan.moves), most), 0, len(levels)
     if _excess(plan, best[0], enough):
         return best[0], fewest[enough]
+    reached = float(plan.share[best[0]].max(initial=0.0))
 
     # A bisection between the two.
     while last - first > 1:
         tried = (first + last) // 2
         plan.restore(before)
         sources = relieve(levels[tried], True)
-        if len(plan.moves) <= most and not _excess(plan, sources, enough):
+        more = int(max(reached - levels[tried], 0.0) / worth_a_move)
+        if len(plan.moves) <= most + more and not _excess(plan, sources, enough):
             first, best = tried, (sources, levels[tried], plan.state())
         else:
             last = tried

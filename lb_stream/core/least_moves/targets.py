@@ -25,6 +25,7 @@ class EvenLoads(NamedTuple):
 
     usage: Floats  # (brokers): the even load, a ratio of the scarcest resource
     fixed: Floats  # (brokers, resources): used by no bundle, or by bundles that can't move
+    of_one: Bools  # (brokers): one bundle alone sets the even load, so others have room
 
 
 def compute_even_loads(
@@ -57,22 +58,24 @@ def compute_even_loads(
 
     # The densest group of brokers, with all bundles that only they may take; then the next one.
     found = np.full(len(view.brokers), max(least, NOTHING))
+    of_one = np.zeros(len(view.brokers), np.bool_)
     vessels = _Vessels.build(fleet.expected, fixed)
     free = reachable.copy()
     waiting = list(groups.values())
     while waiting and free.any():
-        best, members, settled = -1.0, free, list[int]()
+        best, by_one, members, settled = -1.0, False, free, list[int]()
         for among in [*(mask & free for mask, _, _ in waiting), free]:
             inside = [
                 at for at, group in enumerate(waiting) if not (group[0] & free & ~among).any()
             ]
-            usage = vessels.usage(among, [waiting[at][1:] for at in inside])
-            if usage > best:
-                best, members, settled = usage, among, inside
+            level, alone = vessels.usages(among, [waiting[at][1:] for at in inside])
+            if max(level, alone) > best:
+                best, by_one, members, settled = max(level, alone), alone > level, among, inside
+        of_one[members] = by_one & (best > found[members])
         found[members] = np.maximum(best, found[members])
         free &= ~members
         waiting = [group for at, group in enumerate(waiting) if at not in settled]
-    return EvenLoads(found, fixed)
+    return EvenLoads(found, fixed, of_one)
 
 
 def _split_fixed(view: ClusterView, fleet: Fleet, stays: Bools) -> tuple[Floats, Floats, Floats]:
@@ -116,13 +119,13 @@ class _Vessels:
             np.take_along_axis(fixed, order, axis=0),
         )
 
-    def usage(self, among: Bools, groups: list[tuple[Floats, Floats]]) -> float:
-        """Return these brokers' usage with the groups' load: filled up, or by the largest bundle.
+    def usages(self, among: Bools, groups: list[tuple[Floats, Floats]]) -> tuple[float, float]:
+        """Return these brokers' usage with the groups' load: filled up, and by the largest bundle.
 
         A group is the total and the largest demand of its bundles.
         """
         if not among.any() or not groups:
-            return 0.0
+            return 0.0, 0.0
         total = np.sum([group[0] for group in groups], axis=0)
         largest = np.max([group[1] for group in groups], axis=0)
         level = self._level(among, total)
@@ -133,7 +136,7 @@ class _Vessels:
             where=self.capacity[among] > 0,
         ).min(axis=0)
         alone = with_largest[(with_largest < np.inf) & (largest > 0)].max(initial=0.0)
-        return float(max(level, min(alone, MAX_FROM_ONE_BUNDLE)))
+        return level, float(min(alone, MAX_FROM_ONE_BUNDLE))
 
     def _level(self, among: Bools, total: Floats) -> float:
         """Return the least u with Σ capacity · max(0, u - fixed ÷ capacity) = total.

@@ -74,7 +74,10 @@ def test_a_destination_that_room_is_made_at_has_its_second_best_beside_it_be_tha
     demand = np.array([[0.5], [0.7], [0.4], [0.1]])
     plan = a_plan(demand, [0, 0, 1, 2], 3)
     even = np.full(3, 0.5)
-    before = Shares(plan.share.copy(), plan.per_unit, even, np.zeros_like(plan.share), np.zeros(3))
+    none = np.zeros(3, np.bool_)
+    before = Shares(
+        plan.share.copy(), plan.per_unit, even, np.zeros_like(plan.share), np.zeros(3), none
+    )
     assert plan.push(0, 0, 1, np.array([2]), np.inf)
     assert plan.moves[0][:6] == (0, 0, 1, pytest.approx(0.9), 2, pytest.approx(0.6))
     (told,) = build_proposals(plan, before, 1.1)

@@ -360,6 +360,17 @@ def test_what_may_not_move_is_not_split_by_a_plan_not_even_beside_another_split(
     assert held in {split.bundle for split in splits_of(free)}
 
 
+def test_where_one_topic_sets_the_even_load_more_moves_lower_the_max_usage() -> None:
+    small = {a_name(at): load for at, load in enumerate((40.0, 35.0, 25.0, 20.0, 15.0, 12.0), 1)}
+    owned = {"a": {BIG: 690.0, **small}, **others()}
+    for extra, moves, kept in ((0.0, 4, 27.0), (0.095, 6, 0.0)):
+        settings = {**SETTINGS, "least_moves_extra_moves_ratio": extra}
+        done = ask(a_view(owned, ONE_HOT), **settings)
+        assert {(move.kind, move.source) for move in done.decisions} == {("unload", "a")}
+        left = sum(small[move.bundle] for move in done.decisions)
+        assert (len(done.decisions), sum(small.values()) - left) == (moves, kept)
+
+
 def test_two_bundles_that_are_as_large_as_each_other_are_split_together() -> None:
     second = "t/big/0x80000000_0xffffffff"
     owned = {**UNEVEN, "b": {second: 800.0}}
