@@ -358,12 +358,16 @@ class LeastMovesMemory:
 
         Extra moves that the plan does not use are left for fine-tuning. Budgets of several plans
         don't add up, as a plan may continue the one before. A later plan leaves at least as many
-        moves as it makes, up to AFTER_ANOTHER, unless it continues the one before.
+        moves as it makes, up to AFTER_ANOTHER, unless it continues the one before. One that moves
+        children of a split continues none: their loads are what the split was expected to give.
         """
         if not moves:
             return self
         left = extra_moves_ratio * fewest - max(moves - fewest, 0)
-        if self.plan_ms and extra_moves_ratio and now_ms - self.plan_ms >= CONTINUED_MS:
+        continues = now_ms - self.plan_ms < CONTINUED_MS and not any(
+            now_ms - when < CONTINUED_MS for when, _ in self.split_times
+        )
+        if self.plan_ms and extra_moves_ratio and not continues:
             left = max(left, min(float(moves), AFTER_ANOTHER))
         return replace(
             self,

@@ -82,6 +82,14 @@ def test_a_plan_within_a_minute_of_another_one_continues_it_and_leaves_no_more_m
     assert second.fine_tune_budget == pytest.approx(left)
 
 
+def test_a_plan_for_children_of_a_split_continues_none() -> None:
+    first = LeastMovesMemory(split_times=((2_000, "t/n"),)).after_plan(
+        moves=9, fewest=9, extra_moves_ratio=0.1, now_ms=5_000
+    )
+    second = first.after_plan(moves=3, fewest=3, extra_moves_ratio=0.1, now_ms=8_000)
+    assert second.fine_tune_budget == 2.0
+
+
 def test_noise_is_what_two_reports_of_the_same_bundles_differ_by_and_a_leap_is_none() -> None:
     random, memory = np.random.default_rng(3), LeastMovesMemory()
     names, bundles, alike = [f"b{at}" for at in range(50)], [20] * 50, np.full(50, 20**-0.5)
