@@ -280,6 +280,12 @@ class BalancerConfig(KeyModel):
         pulsar="namespaceBundleUnloadingTimeoutMs",
         ge=1,
     )
+    rollout_back_within_ms: int = key(
+        900_000,
+        "A rollout stands still when a broker has been away for its restart for this long.",
+        unit="ms",
+        ge=1,
+    )
     tombstone_delay_ms: int = key(
         3_600_000,
         "The record of a bundle that is unassigned or was split is deleted after this long.",

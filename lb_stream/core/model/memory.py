@@ -22,6 +22,7 @@ from lb_stream.contracts.decisions import (
 )
 from lb_stream.core.model.followed_profile import FollowedProfile
 from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.core.model.rollout import RolloutProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +226,7 @@ class Memory:
     # Operators.
     operator_state: OperatorState = field(default_factory=OperatorState)
     proposals: tuple[Proposal, ...] = ()  # that wait for approval
+    rollout: RolloutProgress | None = None  # of the rollout that is on; None: none is
 
     # Limits.
     moved: tuple[tuple[int, int, float], ...] = ()  # (when, moves, bytes/s) of the last minute

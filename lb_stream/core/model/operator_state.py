@@ -11,6 +11,7 @@ from typing import Any
 
 from lb_stream.contracts.namespaces import NamespaceIsolation
 from lb_stream.core.model.policies import IsolationPolicy, Policies
+from lb_stream.core.model.rollout import RolloutOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class OperatorState:
     pins: Mapping[str, int] = field(default_factory=dict)  # bundle → end of its pin, ms
     rejections: tuple[RejectedProposal, ...] = ()
     capacities: tuple[str, ...] = ()  # rules in the form of `broker_capacities`; later ones win
+    rollout: RolloutOrder | None = None  # the one that is on; None: none is
 
     def rejected(self, moves: bool) -> dict[str, int]:
         """Map bundles with a rejection to its end, ms. `moves`: of a move; else of a split."""

@@ -12,6 +12,7 @@ from lb_stream.core.commands.responder import CommandAnswer
 from lb_stream.core.disruption.budgets import limited_namespaces, select_counted
 from lb_stream.core.model.memory import Memory, MoveInProgress, Pending
 from lb_stream.core.model.refusals import Refusal, merged, refusal
+from lb_stream.core.model.rollout import RolloutNews
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.move_progress import follow_moves
@@ -42,6 +43,7 @@ class Round:
     proposed: Unloads = NOTHING  # the result of the shedder; not logged
     merge_advice: tuple[MergeAdvice, ...] = ()  # new or withdrawn
     proposals: tuple[ProposalNews, ...] = ()  # new or changed
+    rollout: tuple[RolloutNews, ...] = ()  # changes in a rollout
 
 
 def record(state: RoundState, before: Memory) -> Round:
