@@ -20,7 +20,8 @@ CREATE TABLE rounds (
   `shadows` STRING COMMENT 'JSON array: the cluster\'s own policy and each shadow, as in shadow_rounds; empty without shadows',
   `shadow_memory` STRING COMMENT 'JSON object: shadow → the memory with which its next round begins',
   `merge_advice` STRING COMMENT 'JSON array of new rows of the table of that name',
-  `proposals` STRING COMMENT 'JSON array of new rows of the table of that name'
+  `proposals` STRING COMMENT 'JSON array of new rows of the table of that name',
+  `rollout` STRING COMMENT 'JSON array of new rows of the table rollouts'
 ) USING DELTA;
 
 -- one decision; its outcome is in outcomes
@@ -281,6 +282,20 @@ CREATE TABLE proposals (
   `max_usage` DOUBLE COMMENT 'usage of the busiest broker in the round of this row, ratio',
   `usage_alone` DOUBLE COMMENT 'usage of the busiest broker if this step alone were approved, ratio',
   `usage_in_order` DOUBLE COMMENT 'usage of the busiest broker if this and all earlier steps were approved, ratio',
+  `seq` BIGINT COMMENT 'number of the cluster\'s round; it grows across restarts',
+  `now_ms` BIGINT COMMENT 'time of the round: the latest append time that it has read',
+  `log_seq` BIGINT COMMENT 'number of the pipeline\'s batch in the log; it grows across checkpoints'
+) USING DELTA;
+
+-- one event of one rollout: a new phase of one of its brokers, or what happens to it as a whole
+CREATE TABLE rollouts (
+  `rollout` STRING COMMENT 'id of the rollout: that of the command which started it',
+  `cluster` STRING COMMENT 'name of the cluster',
+  `broker` STRING COMMENT 'the broker whose phase is new; null: the event is about the whole rollout',
+  `phase` STRING COMMENT 'of a broker: draining, empty, down, done or waiting; of the whole: started, canary, stands_still, goes_on, levelling, ended or aborted',
+  `at_ms` BIGINT COMMENT 'when it happened',
+  `text` STRING COMMENT 'what happened, and why now',
+  `moves` BIGINT COMMENT 'bundles that were moved away for the broker\'s restart so far',
   `seq` BIGINT COMMENT 'number of the cluster\'s round; it grows across restarts',
   `now_ms` BIGINT COMMENT 'time of the round: the latest append time that it has read',
   `log_seq` BIGINT COMMENT 'number of the pipeline\'s batch in the log; it grows across checkpoints'

@@ -19,7 +19,8 @@ CREATE OR REPLACE VIEW rounds_at AS SELECT
   `shadows`,
   `shadow_memory`,
   `merge_advice`,
-  `proposals`
+  `proposals`,
+  `rollout`
 FROM rounds;
 
 CREATE OR REPLACE VIEW decisions_at AS SELECT
@@ -271,6 +272,19 @@ CREATE OR REPLACE VIEW proposals_at AS SELECT
   timestamp_millis(`now_ms`) AS `now_at`,
   `log_seq`
 FROM proposals;
+
+CREATE OR REPLACE VIEW rollouts_at AS SELECT
+  `rollout`,
+  `cluster`,
+  `broker`,
+  `phase`,
+  timestamp_millis(`at_ms`) AS `happened_at`,
+  `text`,
+  `moves`,
+  `seq`,
+  timestamp_millis(`now_ms`) AS `now_at`,
+  `log_seq`
+FROM rollouts;
 
 CREATE OR REPLACE VIEW shadow_rounds_at AS SELECT
   `cluster`,

@@ -40,8 +40,8 @@ def _line(model: type[Operation], line: CommandLine) -> str:
             words.append(str(cli.metavar).replace("|", " or "))
         elif cli is not None and field.is_required() and cli.default is None:
             words.append(f"{cli.flags[-1]} {cli.metavar}")
-    if line.handwritten:
-        words.insert(1, "ID…")
+    if line.arguments:
+        words.insert(1, line.arguments)
     return " ".join(words)
 
 

@@ -46,6 +46,7 @@ _PLACES: dict[str, dict[str, tuple[str, ...]]] = {
         "cli.operate.undo": ("undo",),
         "cli.operate.clusters": ("clusters",),
         "cli.operate.brokers": ("brokers",),
+        "cli.operate.rollout": ("rollout",),
         "cli.operate.namespaces": ("namespaces",),
         "cli.operate.scalable": ("scalable",),
         "cli.operate.config_group": ("config",),

@@ -38,6 +38,7 @@ Event = Literal[
     "moves_failing",
     "budget_exhausted",
     "imbalance",
+    "rollout_stands_still",
     "approval_wanted",
     "profile_change",
 ]
@@ -343,6 +344,7 @@ class UpkeepSettings(KeyModel):
     keep_rejected_reports_hours: int = _keep(30, "rejected records")
     keep_commands_hours: int = _keep(90, "results of commands")
     keep_proposals_hours: int = _keep(90, "states of proposals")
+    keep_rollouts_hours: int = _keep(90, "events of rollouts")
     keep_batches_hours: int = _keep(7, "durations of micro-batches")
     keep_replaced_files_hours: float = key(
         0.25,

@@ -288,6 +288,28 @@ PROPOSALS = TableSpec(
         "decision_id": "id of the decision that the approval led to",
     },
 )
+ROLLOUTS = TableSpec(
+    "rollouts",
+    "one event of one rollout: a new phase of one of its brokers, or what happens to it as a whole",
+    pa.schema(
+        [
+            *texts("rollout", "cluster", "broker", "phase"),
+            *counts("at_ms"),
+            *texts("text"),
+            *counts("moves", "seq", "now_ms", "log_seq"),
+        ]
+    ),
+    kept_by="now_ms",
+    from_log=True,
+    comments={
+        "broker": "the broker whose phase is new; null: the event is about the whole rollout",
+        "phase": "of a broker: draining, empty, down, done or waiting; of the whole: started, "
+        "canary, stands_still, goes_on, levelling, ended or aborted",
+        "at_ms": "when it happened",
+        "text": "what happened, and why now",
+        "moves": "bundles that were moved away for the broker's restart so far",
+    },
+)
 _ROUND_OF_A_POLICY = [*texts("cluster"), *counts("seq", "now_ms"), *texts("policy")]
 SHADOW_ROUNDS = TableSpec(
     "shadow_rounds",
@@ -404,6 +426,7 @@ TABLES = (
     REJECTED_REPORTS,
     COMMANDS,
     PROPOSALS,
+    ROLLOUTS,
     SHADOW_ROUNDS,
     SHADOW_DECISIONS,
     LEADERS,

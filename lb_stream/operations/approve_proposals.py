@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         "Approve proposals: the balancer carries them out, if that is still possible.",
         preview=True,
         handwritten=True,
+        arguments="ID…",
     ),
     role="operator",
     effect="carries out the proposals, if that is still possible, and waits until reports confirm "

@@ -41,6 +41,7 @@ Subject = tuple[str, bool]
         'reject eu-1:4711:p0 --why "its topics go tonight" --for 12h',
         "Reject proposals: for a time, nothing of the kind is proposed for their bundles.",
         handwritten=True,
+        arguments="ID…",
     ),
     role="operator",
     effect="ends the proposals; nothing of their kind is proposed for their bundles for `--for` "

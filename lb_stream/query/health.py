@@ -14,6 +14,7 @@ from lb_stream.contracts.settings import Event
 from lb_stream.io.messages.times import clock
 from lb_stream.query.lake import Row
 from lb_stream.query.profiles import ProfileFacts, describe_next
+from lb_stream.query.rollouts import RolloutFacts
 
 State = Literal["healthy", "ended", "degraded", "down"]
 EXIT_CODES: dict[State, int] = {"healthy": 0, "ended": 0, "degraded": 1, "down": 2}
@@ -79,6 +80,7 @@ class ClusterFacts:
     proposals: int = 0  # that wait for approval
     drained: tuple[str, ...] = ()  # draining and drained brokers
     draining: tuple[str, ...] = ()  # those of them that have bundles or are to get some
+    restarting: tuple[str, ...] = ()  # brokers that are away for a rollout, and soon back
     limited: tuple[str, ...] = ()  # brokers with the maximum of pending moves
     unlike: tuple[str, ...] = ()  # texts: brokers whose cpu is slow or busy, as LeastMoves sees it
     brokers: int = 0
@@ -90,11 +92,17 @@ class ClusterFacts:
     bundles: int = 0
     pending: int = 0
     profile: ProfileFacts = field(default_factory=ProfileFacts)
+    rollout: RolloutFacts | None = None  # that is on
 
     @property
     def dry_run(self) -> bool:
         """Return whether decisions are only logged."""
         return self.mode == "observe"
+
+    @property
+    def brokers_alive(self) -> int:
+        """Return how many brokers are neither silent nor away."""
+        return self.brokers - len(self.silent) - len(self.gone) - len(self.restarting)
 
     @property
     def suspended(self) -> bool:
@@ -103,7 +111,7 @@ class ClusterFacts:
 
     def state_of(self, broker: str) -> str:
         """Return the gravest state of a broker; empty: it is active and not limited."""
-        states = ("silent", "gone", "draining", "drained", "limited")
+        states = ("silent", "gone", "restarting", "draining", "drained", "limited")
         return next((state for state in states if broker in getattr(self, state)), "")
 
     @property
@@ -348,6 +356,13 @@ def _cluster_problems(cluster: ClusterFacts, now_ms: int) -> Iterator[Finding]:
         text = f"{name}: {_count_and_name(cluster.silent)} of {cluster.brokers} brokers silent"
         advice = "check the brokers and their agents"
         yield Finding("degraded", text, advice, name, "broker_dead", cluster.silent)
+    if cluster.rollout is not None and cluster.rollout.still_ms is not None:
+        text = f"{name}: the rollout stands still: {cluster.rollout.text}"
+        advice = (
+            f"lbctl rollout status --cluster {name} says why; lbctl rollout resume has it go on "
+            "without brokers that are missing, lbctl rollout abort ends it"
+        )
+        yield Finding("degraded", text, advice, name, "rollout_stands_still")
     if cluster.isolated:
         policies = _count_and_name(cluster.isolated)
         text = f"{name}: isolation policies that match no live broker: {policies}"
@@ -397,6 +412,9 @@ def _cluster_notes(cluster: ClusterFacts) -> Iterator[Finding]:
         plural = "s" if cluster.proposals > 1 else ""
         text = f"{name}: {cluster.proposals} proposal{plural} waiting for approval"
         yield Finding("healthy", text, f"lbctl proposals --cluster {name}", name)
+    if cluster.rollout is not None and cluster.rollout.still_ms is None:
+        text = f"{name}: a rollout is on: {cluster.rollout.text}"
+        yield Finding("healthy", text, f"lbctl rollout status --cluster {name}", name)
     for broker in cluster.drained:
         state = "draining" if broker in cluster.draining else "drained"
         yield Finding(

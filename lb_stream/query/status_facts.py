@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.config.windows import closed
-from lb_stream.core.model.memory import Pending, bound_for
+from lb_stream.core.model.memory import Memory, Pending, bound_for
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.core.model.operator_state import isolation_policy
 from lb_stream.core.model.policies import count_matches, describe_no_match
@@ -34,6 +34,7 @@ from lb_stream.query.health import (
 )
 from lb_stream.query.lake import Row, open_lake, records, run
 from lb_stream.query.profiles import build_profile_facts
+from lb_stream.query.rollouts import build_rollout_facts
 from lb_stream.query.wording import explain_closed
 
 if TYPE_CHECKING:
@@ -275,8 +276,12 @@ def _build_cluster_facts(
     suspensions = _list_suspensions(state)
     known = {row["broker"] for row in brokers}
     silent, gone = _split_missing(state, brokers, suspensions)
-    unmatched, isolated = _find_unmatched_policies(state, sorted(known - silent - gone))
-    unlike, doubtful = _describe_learned(state, known - silent - gone)
+    rollout = build_rollout_facts(memory, state.now_ms, limits.rollout_back_within_ms)
+    restarting = _find_restarting(memory, silent) if rollout and rollout.still_ms is None else set()
+    silent -= restarting
+    alive = known - silent - gone - restarting
+    unmatched, isolated = _find_unmatched_policies(state, sorted(alive))
+    unlike, doubtful = _describe_learned(state, alive)
     shut = closed(limits, state.now_ms)
     return ClusterFacts(
         cluster=state.cluster,
@@ -295,6 +300,7 @@ def _build_cluster_facts(
             for name in state.operator_state.drained
             if (state.cluster, name) in owners or bound_for(name, memory.pending)
         ),
+        restarting=tuple(sorted(restarting)),
         limited=_find_limited(memory.pending, limits.max_moves_in_flight_per_broker),
         unlike=unlike,
         brokers=len(brokers),
@@ -306,7 +312,14 @@ def _build_cluster_facts(
         bundles=sum(row["bundles"] or 0 for row in brokers),
         pending=len(memory.pending),
         profile=build_profile_facts(state),
+        rollout=rollout,
     )
+
+
+def _find_restarting(memory: Memory, missing: set[str]) -> set[str]:
+    """Return the missing brokers that are away for the rollout."""
+    progress = memory.rollout
+    return missing & set(progress.in_phases("down")) if progress is not None else set()
 
 
 def _describe_learned(

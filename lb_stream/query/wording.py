@@ -74,6 +74,7 @@ EVENT_HEADLINES: Mapping[Event, str] = {
     "moves_failing": "moves fail again and again",
     "budget_exhausted": "budgets of moves are exhausted",
     "imbalance": "clusters are uneven",
+    "rollout_stands_still": "rollouts stand still",
     "approval_wanted": "proposals wait for approval",
     "profile_change": "profiles will change",
 }

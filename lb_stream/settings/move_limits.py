@@ -21,6 +21,7 @@ class MoveLimits:
     max_moves_in_flight_per_broker: int
     shedding_excluded_namespaces: tuple[str, ...]
     profile_change_delay_ms: int
+    rollout_back_within_ms: int
 
 
 _KEYS = frozenset(field.name for field in fields(MoveLimits))

@@ -27,6 +27,7 @@ from lb_stream.core.commands.responder import Received, refuse_all
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.rollout import RolloutNews
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.outcomes import select_valid_acks
 from lb_stream.core.round.decide import Inbox, Round, decide
@@ -222,9 +223,9 @@ def without_failures(memory: Memory) -> Memory:
 def _forget(row: RoundRow, commands: Iterable[Received], context: BatchContext) -> None:
     """Note in the row that a cluster is forgotten: it has no memory any more.
 
-    Its ownership records, merge advice and proposals end with it. The row's `seq` is the number of
-    the batch in the log, from 1: no cluster has had a higher one, as a cluster has at most one
-    round in a batch. Later clusters count on from it, so no `seq` comes twice.
+    Its ownership records, merge advice, proposals and rollout end with it. The row's `seq` is the
+    number of the batch in the log, from 1: no cluster has had a higher one, as a cluster has at
+    most one round in a batch. Later clusters count on from it, so no `seq` comes twice.
     """
     ends = [
         Ownership(
@@ -252,6 +253,9 @@ def _forget(row: RoundRow, commands: Iterable[Received], context: BatchContext) 
         ProposalNews(proposal, "withdrawn", why="the cluster has been forgotten")
         for proposal in memory.proposals
     )
+    if (order := memory.operator_state.rollout) is not None:
+        why = "the cluster has been forgotten"
+        row.rollout = _entries_json([RolloutNews(order.id, None, "aborted", row.now_ms, why)])
     row.shadow_memory = "{}"
     row.memory = ""
     row.seq = context.log_seq + 1

@@ -131,12 +131,14 @@ def describe_state(cluster: ClusterFacts) -> Text:
 
 
 def describe_brokers(cluster: ClusterFacts) -> str:
-    """Describe how many brokers are alive, of how many, and how many are silent and drained."""
+    """Describe how many brokers are alive, of how many, and what keeps others from that."""
     others = [
         f"{len(names)} {state}"
-        for names, state in ((cluster.silent, "silent"), (cluster.drained, "drained"))
+        for names, state in (
+            (cluster.silent, "silent"),
+            (cluster.restarting, "restarting"),
+            (cluster.drained, "drained"),
+        )
         if names
     ]
-    return ", ".join(
-        [f"{cluster.brokers - len(cluster.silent) - len(cluster.gone)}/{cluster.brokers}", *others]
-    )
+    return ", ".join([f"{cluster.brokers_alive}/{cluster.brokers}", *others])

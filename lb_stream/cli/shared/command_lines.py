@@ -191,6 +191,8 @@ def _build_fields(
         value = wanted.get(name)
         if isinstance(value, str):
             wanted[name] = options.require_broker(value)
+        elif isinstance(value, list):
+            wanted[name] = [options.require_broker(broker) for broker in value]
         elif isinstance(value, dict):
             wanted[name] = {options.require_broker(broker): more for broker, more in value.items()}
     return wanted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from inspect import Parameter
@@ -53,7 +53,10 @@ AllClusters = Annotated[
 NoWait = Annotated[
     bool,
     typer.Option(
-        "--no-wait", help="Send the command, and don't wait for its result.", rich_help_panel=_PANEL
+        "--no-wait/--wait",
+        help="Send the command, and don't wait for its result.",
+        show_default=False,
+        rich_help_panel=_PANEL,
     ),
 ]
 Timeout = Annotated[
@@ -186,6 +189,25 @@ def send_commands(
     `in_one_round`: one round is to read them all. Raises CommandError if a result doesn't come in
     time.
     """
+    all_done = True
+    for by_cluster in request_results(options, wanted, in_one_round):
+        for result in by_cluster.values():
+            _print(options, result, alone=len(by_cluster) == 1)
+        all_done &= all(result.outcome == "done" for result in by_cluster.values())
+    return all_done
+
+
+def request_results(
+    options: SendOptions,
+    wanted: Sequence[tuple[str, Mapping[str, object]]],
+    in_one_round: bool = False,
+    until_done: bool = True,
+) -> Iterator[dict[str, CommandResult]]:
+    """Send commands (kind, fields), and yield cluster → last result for each, in their order.
+
+    With --no-wait it prints what was sent, and yields nothing. `until_done` False: the first result
+    counts, also that a command is accepted. Raises CommandError if a result doesn't come in time.
+    """
     from lb_stream.io.kafka.commands import ResultReader, send_command, send_together
 
     commands = [_build_command(options, kind, fields) for kind, fields in wanted]
@@ -193,7 +215,6 @@ def send_commands(
     bootstrap, topics = given.bootstrap, given.settings.topics
     client_options = given.client_options(bootstrap)
     rights = [*given.rights("Write", topics.commands), *given.rights("Read", topics.results)]
-    all_done = True
     with require_kafka(bootstrap, given, rights), ExitStack() as readers:
         # Is there a job that would read them?
         require_topics(bootstrap, given, rights)
@@ -212,15 +233,12 @@ def send_commands(
             if options.no_wait:
                 _print_sent(options, command, key)
         if options.no_wait:
-            return True
+            return
 
         # Results, in the order of the commands.
         for command, reader in zip(commands, results, strict=True):
-            by_cluster = _wait(options, command, reader, _progress(options, command, key))
-            for result in by_cluster.values():
-                _print(options, result, alone=len(by_cluster) == 1)
-            all_done &= all(result.outcome == "done" for result in by_cluster.values())
-    return all_done
+            progress = _progress(options, command, key)
+            yield _wait(options, command, reader, progress, until_done)
 
 
 def _check_job(options: SendOptions, bootstrap: str) -> None:
@@ -269,6 +287,10 @@ def principal(given: CliSettings) -> str:
 
 def _progress(options: SendOptions, command: Command, key: str) -> Callable[[], None]:
     """Return what notes a command's progress while its result is waited for."""
+    if command.kind == "rollout-next":
+        from lb_stream.cli.shared.rollout_watch import RolloutWatch
+
+        return RolloutWatch(options.given.tables, key).look
     if command.kind != "drain-broker":
         return lambda: None
     from lb_stream.cli.shared.drain_watch import DrainWatch
@@ -278,7 +300,11 @@ def _progress(options: SendOptions, command: Command, key: str) -> Callable[[], 
 
 
 def _wait(
-    options: SendOptions, command: Command, reader: ResultReader, progress: Callable[[], None]
+    options: SendOptions,
+    command: Command,
+    reader: ResultReader,
+    progress: Callable[[], None],
+    until_done: bool,
 ) -> dict[str, CommandResult]:
     """Return cluster → its last result.
 
@@ -293,13 +319,14 @@ def _wait(
                 wait_s = OTHER_CLUSTERS_S if options.all_clusters else 0.0
                 complete_at = time.monotonic() + wait_s
             last[result.cluster] = result
-            if result.outcome == "accepted":
+            if result.outcome == "accepted" and until_done:
                 by = f" by {result.cluster}" if options.all_clusters else ""
                 note(f"accepted{by}: {result.text}")
         if last:
             progress()
         has_all = bool(last) and time.monotonic() >= complete_at
-        if has_all and all(result.outcome != "accepted" for result in last.values()):
+        open_ones = until_done and any(result.outcome == "accepted" for result in last.values())
+        if has_all and not open_ones:
             return dict(sorted(last.items()))
     if last:
         waiting = sorted(name for name, result in last.items() if result.outcome == "accepted")

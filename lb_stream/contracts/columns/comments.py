@@ -102,6 +102,7 @@ COMMENTS: dict[str, str] = {
     "usage_in_order": "usage of the busiest broker if this and all earlier steps were approved,"
     " ratio",
     "why": "why the proposal was rejected",
+    "rollout": "id of the rollout: that of the command which started it",
     "bytes_per_s": "short-term average of the bundle's throughput, bytes/s",
     # shadows
     "policy": "real: the cluster's own policy; else the shadow's name",

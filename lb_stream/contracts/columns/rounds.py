@@ -67,6 +67,7 @@ class LoggedRound:
     )
     merge_advice: str = _entries("new rows of the table of that name")
     proposals: str = _entries("new rows of the table of that name")
+    rollout: str = _entries("new rows of the table rollouts")
 
 
 @dataclass(slots=True, kw_only=True)

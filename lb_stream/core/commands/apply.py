@@ -22,6 +22,7 @@ from lb_stream.core.model.names import is_system_bundle, namespace_of
 from lb_stream.core.model.operator_state import OperatorState, WaitingCommand, isolation_policy
 from lb_stream.core.model.policies import describe_matches, host_of
 from lb_stream.core.model.releases import NAME_RULES
+from lb_stream.core.model.rollout import RolloutProgress
 from lb_stream.core.model.view import Bools, ClusterView
 from lb_stream.core.observing.gone import count_topics
 from lb_stream.core.observing.known_bundles import (
@@ -68,6 +69,11 @@ class CommandContext:
     def book(self) -> ProposalBook:
         """Return the cluster's proposals."""
         return self.responder.book
+
+    @property
+    def rollout(self) -> RolloutProgress | None:
+        """Return how far the last round has seen the rollout that is on; None: none was on."""
+        return self.responder.rollout
 
     @property
     def by(self) -> str:

@@ -75,6 +75,7 @@ class CommandLine:
     preview: bool = False  # has the option --preview
     must_be_known: bool = False  # the tables must have the cluster
     handwritten: bool = False  # a function of the command line reads tables or asks first
+    arguments: str = ""  # of a handwritten one, as docs/commands.md shows them
 
 
 @dataclass(frozen=True, slots=True)

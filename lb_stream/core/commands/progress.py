@@ -18,6 +18,7 @@ from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.memory import Pending, bound_for
 from lb_stream.core.model.names import BundleRange, namespace_of, parse_bundle
 from lb_stream.core.model.operator_state import OperatorState, WaitingCommand
+from lb_stream.core.model.rollout import RolloutProgress
 from lb_stream.core.model.rules import Decides
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.known_bundles import apply_merges, apply_splits
@@ -36,6 +37,7 @@ class Progress:
     reserved: Collection[str]  # released bundles whose unload has named a destination
     places: bool  # the balancer assigns unassigned bundles; else the next lookup does
     operator_state: OperatorState
+    rollout: RolloutProgress | None = None  # of the rollout that is on; None: none is
 
     @property
     def pending(self) -> list[Pending | Decision]:

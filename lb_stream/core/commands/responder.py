@@ -20,6 +20,7 @@ from lb_stream.core.commands.proposal_book import ProposalBook
 from lb_stream.core.model.memory import Pending
 from lb_stream.core.model.operator_state import OperatorState, WaitingCommand
 from lb_stream.core.model.refusals import Refusal
+from lb_stream.core.model.rollout import RolloutProgress
 
 WINDOW_MS = 300_000
 """The most by which a command's `sent_ms` may differ from Kafka's time of its record."""
@@ -131,6 +132,7 @@ class CommandResponder:
     book: ProposalBook = field(default_factory=ProposalBook)
     pending: tuple[Pending, ...] = ()  # decisions when the round began
     answers: list[CommandAnswer] = field(default_factory=list)
+    rollout: RolloutProgress | None = None  # as the last round left it
     declared: frozenset[str] = frozenset()  # brokers that a command has declared dead
     undrained: frozenset[str] = frozenset()  # brokers whose drain has ended in this round
     # Command id → digest and sent_ms, which are remembered beside the answer.

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from lb_stream.contracts.base import dataclass_fields
+
 BrokerPhase = Literal["waiting", "draining", "empty", "down", "done"]
 """Waiting: its turn comes later. Draining: its bundles leave. Empty: it may be restarted now.
 Down: it has stopped, or died. Done: it is back, with a new start of its process."""
@@ -83,3 +85,7 @@ class RolloutNews:
     at_ms: int
     text: str  # a sentence for people: what has happened, and why now
     moves: int = 0  # bundles that have been moved away for the broker's restart so far
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for JSON."""
+        return dataclass_fields(self)

@@ -64,7 +64,9 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
     # Operators' state, with this batch's commands.
     memory = _mark_published(memory, view)
     book, answers = ProposalBook(list(memory.proposals)), list(inbox.answers)
-    responder = CommandResponder(memory.operator_state, book, memory.pending, answers)
+    responder = CommandResponder(
+        memory.operator_state, book, memory.pending, answers, memory.rollout
+    )
     view = _with_weights(view, config.balancer.weights)
     commands = apply_state_commands(responder, view, inbox.commands, config)
     forget_ended(responder, view)

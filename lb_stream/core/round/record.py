@@ -68,6 +68,7 @@ def record(state: RoundState, before: Memory) -> Round:
             state.reserved.keys(),
             config.assign_unowned == "eager",
             state.responder.operator_state,
+            state.rollout,
         ),
     )
     # Moves in progress, from which the shedder may learn; and the memory.
@@ -92,6 +93,7 @@ def record(state: RoundState, before: Memory) -> Round:
         proposed=state.proposed,
         merge_advice=merges.advice,
         proposals=tuple(state.responder.book.news),
+        rollout=tuple(state.rollout_news),
     )
 
 
@@ -160,6 +162,7 @@ def _build_memory(
         mergeable=merges.pairs,
         merges_sought_ms=merges.at_ms,
         proposals=tuple(state.responder.book.waiting),
+        rollout=state.rollout,
         approvals=state.approvals,
     )
 

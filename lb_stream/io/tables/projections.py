@@ -28,6 +28,7 @@ from lb_stream.contracts.tables import (
     PROPOSALS,
     REFUSALS,
     REJECTED_REPORTS,
+    ROLLOUTS,
     SHADOW_DECISIONS,
     SHADOW_ROUNDS,
 )
@@ -102,6 +103,7 @@ ROW_TABLES: tuple[tuple[TableSpec, _Project], ...] = (
     (REFUSALS, lambda logged: _entries(logged, REFUSALS.name)),
     (COMMANDS, _commands),
     (PROPOSALS, _proposals),
+    (ROLLOUTS, lambda logged: _entries(logged, "rollout")),
     (SHADOW_ROUNDS, lambda logged: _entries(logged, "shadows")),
     (SHADOW_DECISIONS, _shadow_decisions),
 )

@@ -217,7 +217,7 @@ def _add_opposites(
         arguments = json.loads(command["arguments"] or "{}")
         try:
             before = _load_state_before(lake, command)
-            opposites = find_opposites(command["kind"], arguments, before, now_ms)
+            opposites = find_opposites(command["kind"], arguments, before, now_ms, command["id"])
         except CannotUndo as error:
             found.left.append((text, str(error)))
             continue

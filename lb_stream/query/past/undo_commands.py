@@ -10,13 +10,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lb_stream.core.commands.base import CannotUndo, Operation, make, operation
+from lb_stream.core.commands.base import UNSENT, CannotUndo, Operation, make, operation
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.settings.names import normalise_names, to_our_name
 
 
 def find_opposites(
-    kind: str, arguments: Mapping[str, object], before: OperatorState, now_ms: int
+    kind: str,
+    arguments: Mapping[str, object],
+    before: OperatorState,
+    now_ms: int,
+    command_id: str = UNSENT,
 ) -> list[Operation]:
     """Return the commands that take a command back; none if it has changed nothing.
 
@@ -27,7 +31,7 @@ def find_opposites(
             f"its arguments, {arguments['characters']} characters, were too long to be kept"
         )
     try:
-        command = make(kind, **arguments)
+        command = make(kind, **{"id": command_id, **arguments})
     except KeyError:
         raise CannotUndo(f"nothing takes {kind} back") from None
     except ValidationError as error:

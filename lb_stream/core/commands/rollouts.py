@@ -1,0 +1,86 @@
+"""What commands about rollouts have in common: refusals, and how far a rollout is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lb_stream.core.commands.base import Effect, named, plural, refused
+from lb_stream.core.model.rollout import BrokerPhase, RolloutOrder, RolloutProgress
+
+if TYPE_CHECKING:
+    from lb_stream.core.commands.apply import CommandContext
+
+RESTARTABLE: tuple[BrokerPhase, ...] = ("empty", "draining")
+"""Phases of brokers that have been begun and not been restarted, those that may be first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutState:
+    """A rollout's order, and how far it is. A rollout that has just been ordered has no progress.
+
+    Its brokers are those of the order.
+    """
+
+    order: RolloutOrder
+    progress: RolloutProgress | None
+
+    @property
+    def known(self) -> RolloutProgress:
+        """Return the progress of this order; one without brokers: no round has seen it yet."""
+        found = self.progress
+        return RolloutProgress() if found is None or found.id != self.order.id else found
+
+    def in_phases(self, *phases: BrokerPhase) -> list[str]:
+        """Return the brokers in these phases, in the order of the phases, the longest first."""
+        brokers = self.known.brokers
+        return [
+            name
+            for phase in phases
+            for name in sorted(
+                (name for name, broker in brokers.items() if broker.phase == phase),
+                key=lambda name: (brokers[name].since_ms, name),
+            )
+        ]
+
+    @property
+    def waiting(self) -> list[str]:
+        """Return the brokers that nothing has happened to yet."""
+        brokers = self.known.brokers
+        return [
+            name
+            for name in self.order.brokers
+            if name not in brokers or brokers[name].phase == "waiting"
+        ]
+
+    @property
+    def left_to_begin(self) -> int:
+        """Return how many waiting brokers may be begun without another command."""
+        others = len(self.order.brokers) - len(self.waiting)
+        return min(max(self.order.wanted - others, 0), len(self.waiting))
+
+    def describe(self) -> str:
+        """Describe how many brokers are done, and which are away: part of a sentence."""
+        done = len(self.in_phases("done"))
+        parts = [f"{done} of {plural(len(self.order.brokers), 'broker')} done"]
+        for phase in ("draining", "empty", "down"):
+            if names := self.in_phases(phase):
+                parts.append(f"{named(names)} {phase}")
+        return ", ".join(parts)
+
+
+def find_rollout(context: CommandContext) -> RolloutState | None:
+    """Return the rollout that is on; None: none is."""
+    order = context.operator_state.rollout
+    return None if order is None or order.aborted else RolloutState(order, context.rollout)
+
+
+def refuse_without_rollout() -> Effect:
+    """Refuse a command that needs a rollout."""
+    return refused("no_rollout", "no rollout is on: lbctl rollout start begins one")
+
+
+def find_claimed(waiting: Iterator[tuple[str, str | None]]) -> set[str]:
+    """Return the brokers that commands of the kind `rollout-next` wait for."""
+    return {broker for kind, broker in waiting if kind == "rollout-next" and broker is not None}

@@ -1,0 +1,312 @@
+"""Commands about rollouts: what they order, what they refuse, and when they are done."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from lb_stream.core.commands.base import BadForm, CannotUndo, operation
+from lb_stream.core.commands.progress import Progress
+from lb_stream.core.commands.responder import CommandAnswer
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.operator_state import OperatorState, WaitingCommand
+from lb_stream.core.model.rollout import BrokerProgress, RolloutOrder, RolloutProgress
+from lb_stream.core.observing.outcomes import Settled
+from lb_stream.operations.rollout_next import RolloutNext
+from lb_stream.query.past.undo_commands import find_opposites
+from tests.support.command_rounds import FIRST, GIVEN, OTHER, SECOND, command, play, view
+from tests.support.wordings import check_wording
+
+BROKERS = ("a:1", "b:1", "c:1")
+OWNED = {"a:1": [FIRST], "b:1": [SECOND], "c:1": [OTHER]}
+ORDER = RolloutOrder("roll", "User:ann", 900, BROKERS)
+
+
+def progress(**phases: str) -> RolloutProgress:
+    """a="empty": the broker a:1 is empty, the longer the earlier it is named."""
+    brokers: dict[str, Any] = {name: BrokerProgress() for name in BROKERS}
+    for number, (name, phase) in enumerate(phases.items()):
+        brokers[f"{name}:1"] = BrokerProgress(phase, since_ms=1_000 + number)  # type: ignore[arg-type]
+    return RolloutProgress("roll", 900, brokers)
+
+
+def memory(order: RolloutOrder | None = ORDER, **phases: str) -> Memory:
+    return Memory(
+        operator_state=OperatorState(rollout=order),
+        rollout=None if order is None else progress(**phases),
+    )
+
+
+def give(kind: str, before: Memory = memory(None), **fields: Any) -> CommandAnswer:  # noqa: B008
+    return play(view(**OWNED), before, command(kind, **fields)).results[0]
+
+
+def ordered(kind: str, before: Memory = memory(None), **fields: Any) -> RolloutOrder:  # noqa: B008
+    """The order after a command that is not refused."""
+    made = play(view(**OWNED), before, command(kind, **fields))
+    assert made.results[0].outcome in ("done", "accepted"), made.results[0].text
+    order = made.memory.operator_state.rollout
+    assert order is not None
+    return order
+
+
+# --- rollout-start ---
+
+
+def test_a_rollout_is_of_all_brokers_that_are_alive_and_begins_nothing_by_itself() -> None:
+    answer = give("rollout-start")
+    assert answer.outcome == "done"
+    check_wording(answer.text)
+    assert ordered("rollout-start") == RolloutOrder("x", "User:ann", 900, BROKERS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "order"),
+    [
+        ({"of": ["[ab]"]}, {"brokers": ("a:1", "b:1")}),
+        ({"of": ["a", "c:1"]}, {"brokers": ("a:1", "c:1")}),
+        ({"in_order": ["c:1", "a:1"]}, {"brokers": ("c:1", "a:1"), "in_order": True}),
+        ({"canary": "http://b:1"}, {"canary": "b:1"}),
+        ({"at_most": 2, "version": "5.0.1"}, {"at_most": 2, "version": "5.0.1"}),
+        ({"continues": True, "even_if_full": True}, {"wanted": 3, "even_if_full": True}),
+    ],
+)
+def test_a_rollout_has_the_brokers_and_the_options_that_were_given(
+    fields: dict[str, Any], order: dict[str, Any]
+) -> None:
+    wanted = replace(RolloutOrder("x", "User:ann", 900, BROKERS), **order)
+    assert ordered("rollout-start", **fields) == wanted
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"of": ["d.*"]}, "unknown_broker"),
+        ({"of": ["("]}, "not_an_expression"),
+        ({"in_order": ["a:1", "d:1"]}, "unknown_broker"),
+        ({"canary": "d:1"}, "unknown_broker"),
+        ({"of": ["a"], "canary": "b:1"}, "unknown_broker"),
+        ({"at_most": 3}, "too_few_brokers"),
+    ],
+)
+def test_a_rollout_of_other_brokers_or_of_all_at_once_is_refused(
+    fields: dict[str, Any], rule: str
+) -> None:
+    answer = give("rollout-start", **fields)
+    assert (answer.outcome, answer.rule) == ("refused", rule)
+    check_wording(answer.text)
+
+
+def test_a_rollout_leaves_out_brokers_that_are_not_alive_and_refuses_those_it_names() -> None:
+    seen = view(**OWNED)
+    dead = replace(seen.brokers, seen_ms=seen.brokers.seen_ms.copy())
+    dead.seen_ms[2] -= 3_600_000
+    silent = replace(seen, brokers=dead)
+    (answer,) = play(silent, Memory(), command("rollout-start")).results
+    assert answer.outcome == "done"
+    check_wording(answer.text)
+    for fields in ({"in_order": ["a:1", "c:1"]}, {"canary": "c:1"}, {"of": ["c"]}):
+        (answer,) = play(silent, Memory(), command("rollout-start", **fields)).results
+        assert (answer.outcome, answer.rule) == ("refused", "not_alive")
+
+
+def test_a_second_rollout_and_one_in_a_dry_run_are_refused() -> None:
+    answer = give("rollout-start", memory())
+    assert (answer.outcome, answer.rule) == ("refused", "rollout_on")
+    check_wording(answer.text)
+    made = play(view(**OWNED), Memory(), command("rollout-start"), given=GIVEN | {"dry_run": True})
+    assert (made.results[0].outcome, made.results[0].rule) == ("refused", "dry_run")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"of": ["a"], "in_order": ["a:1"]},
+        {"in_order": ["a:1", "http://a:1"]},
+        {"in_order": ["a:1", "b:1"], "canary": "b:1"},
+    ],
+)
+def test_options_that_contradict_each_other_are_wrong_usage(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        command("rollout-start", **fields)
+    with pytest.raises(BadForm) as error:
+        operation("rollout-start").check_given(fields)
+    check_wording(error.value)
+
+
+def test_the_form_of_a_console_gives_patterns_with_spaces_between() -> None:
+    given = {"of": "a b.*", "canary": "", "at_most": "2", "version": ""}
+    assert operation("rollout-start").fields_from_form(given) == {
+        "of": ["a", "b.*"],
+        "at_most": "2",
+    }
+
+
+# --- rollout-next ---
+
+
+@pytest.mark.parametrize("kind", ["next", "pause", "resume", "abort"])
+def test_without_a_rollout_nothing_can_be_done_to_one(kind: str) -> None:
+    answer = give(f"rollout-{kind}")
+    assert (answer.outcome, answer.rule) == ("refused", "no_rollout")
+    over = give(f"rollout-{kind}", memory(replace(ORDER, aborted=True)))
+    assert (over.outcome, over.rule) == ("refused", "no_rollout")
+
+
+@pytest.mark.parametrize(
+    ("order", "phases", "wanted"),
+    [
+        ({}, {}, 1),
+        ({"wanted": 1}, {"a": "done"}, 2),
+        ({"wanted": 1}, {"a": "down"}, 2),
+        ({"wanted": 1, "at_most": 2}, {"a": "draining"}, 2),
+        ({}, {"a": "done"}, 2),  # it restarted out of turn: that is no broker that was asked for
+        ({"wanted": 1}, {"a": "draining"}, 1),  # as many as allowed are begun: it waits for a
+        ({"wanted": 1}, {}, 1),  # one is asked for already, and not yet begun
+        ({"wanted": 3}, {"a": "draining"}, 3),
+    ],
+)
+def test_next_lets_one_more_broker_begin_unless_as_many_as_allowed_are(
+    order: dict[str, Any], phases: dict[str, str], wanted: int
+) -> None:
+    before = memory(replace(ORDER, **order), **phases)
+    assert give("rollout-next", before).outcome == "accepted"
+    assert ordered("rollout-next", before).wanted == wanted
+
+
+def test_next_names_at_once_the_broker_that_is_empty_already() -> None:
+    answer = give("rollout-next", memory(replace(ORDER, wanted=1), b="empty"))
+    assert (answer.outcome, answer.text.partition(" ")[0]) == ("done", "b:1")
+    check_wording(answer.text)
+
+
+@pytest.mark.parametrize(
+    "phases",
+    [
+        {"a": "done", "b": "done", "c": "down"},
+        {"a": "done", "b": "done", "c": "done"},
+    ],
+)
+def test_next_is_refused_when_no_broker_is_left(phases: dict[str, str]) -> None:
+    answer = give("rollout-next", memory(replace(ORDER, wanted=3), **phases))
+    assert (answer.outcome, answer.rule) == ("refused", "rollout_done")
+    check_wording(answer.text)
+
+
+def test_next_is_refused_while_the_rollout_is_paused() -> None:
+    answer = give("rollout-next", memory(replace(ORDER, paused=True)))
+    assert (answer.outcome, answer.rule) == ("refused", "rollout_paused")
+
+
+def follow(
+    order: RolloutOrder | None, *others: str | None, broker: str | None = None, **phases: str
+) -> Any:
+    """What becomes of a `rollout-next`; `others`: brokers of earlier ones that wait."""
+
+    def waiting(name: str, broker: str | None) -> WaitingCommand:
+        return WaitingCommand({"id": name, "kind": "rollout-next"}, "", broker=broker)
+
+    own = waiting("own", broker)
+    queue = (*(waiting(f"other-{at}", name) for at, name in enumerate(others)), own)
+    state = OperatorState(rollout=order, waiting=queue)
+    now = Progress(view(**OWNED), Settled((), ()), (), (), True, state, progress(**phases))
+    return RolloutNext.follow(now, own)
+
+
+def test_a_broker_is_found_once_it_is_begun_and_the_command_is_done_once_it_is_empty() -> None:
+    wanted = replace(ORDER, wanted=1)
+    assert follow(wanted).broker is None
+    assert follow(wanted, b="draining").broker == "b:1"
+    assert follow(wanted, broker="b:1", b="draining").broker == "b:1"
+    ended = follow(wanted, broker="b:1", b="empty")
+    assert (ended.outcome, ended.text.partition(" ")[0]) == ("done", "b:1")
+    check_wording(ended.text)
+
+
+def test_two_commands_get_two_brokers_and_share_one_when_no_other_can_be_begun() -> None:
+    two = replace(ORDER, wanted=2, at_most=2)
+    assert follow(two, None, a="draining").broker is None  # the first one gets it
+    assert follow(two, None, a="draining", b="draining").broker == "b:1"
+    assert follow(two, "a:1", a="draining", b="draining").broker == "b:1"
+    assert follow(replace(ORDER, wanted=1), "a:1", a="draining").broker == "a:1"
+
+
+@pytest.mark.parametrize(
+    ("order", "broker", "phases"),
+    [
+        (None, None, {}),
+        (replace(ORDER, aborted=True), "a:1", {"a": "draining"}),
+        (replace(ORDER, wanted=1), None, {"a": "done"}),
+        (replace(ORDER, wanted=1, paused=True), None, {}),
+        (replace(ORDER, wanted=1, paused=True), "a:1", {"a": "draining"}),
+        (replace(ORDER, wanted=1), "a:1", {"a": "down"}),
+        (replace(ORDER, wanted=1), "a:1", {"a": "done"}),
+        (replace(ORDER, wanted=1), "a:1", {}),
+    ],
+)
+def test_a_command_that_waits_in_vain_fails_and_says_why(
+    order: RolloutOrder | None, broker: str | None, phases: dict[str, str]
+) -> None:
+    ended = follow(order, broker=broker, **phases)
+    assert ended.outcome == "failed"
+    check_wording(ended.text)
+
+
+# --- pause, resume, abort ---
+
+
+def test_a_pause_ends_with_resume_from_which_on_missing_brokers_hold_up_nothing() -> None:
+    paused = ordered("rollout-pause", memory(a="draining"))
+    assert paused == replace(ORDER, paused=True)
+    assert ordered("rollout-resume", memory(paused)) == replace(ORDER, resumed_ms=900)
+    assert ordered("rollout-resume", memory(paused), continues=True).wanted == 3
+    check_wording(give("rollout-pause", memory(a="draining")).text)
+    check_wording(give("rollout-pause", memory(paused)).text)
+    check_wording(give("rollout-resume", memory(paused)).text)
+    check_wording(give("rollout-resume", memory(), continues=True).text)
+
+
+def test_an_abort_ends_the_rollout_that_it_names_or_whichever_is_on() -> None:
+    before = memory(a="done", b="draining")
+    answer = give("rollout-abort", before)
+    assert answer.outcome == "done"
+    check_wording(answer.text)
+    assert give("rollout-abort", before, rollout="roll").outcome == "done"
+    other = give("rollout-abort", before, rollout="another")
+    assert (other.outcome, other.rule) == ("refused", "no_rollout")
+    check_wording(other.text)
+
+
+# --- undo ---
+
+
+def undo(kind: str, before: RolloutOrder | None, **arguments: Any) -> list[tuple[str, Any]]:
+    state = OperatorState(rollout=before)
+    found = find_opposites(kind, arguments, state, 1_000, command_id="roll")
+    return [(each.kind, each.arguments) for each in found]
+
+
+def test_undo_aborts_the_rollout_that_a_command_started_and_no_other() -> None:
+    assert undo("rollout-start", None) == [("rollout-abort", {"rollout": "roll"})]
+    (abort,) = find_opposites("rollout-start", {}, OperatorState(), 1_000, "roll")
+    assert abort.explain_lost(OperatorState(rollout=ORDER)) is None
+    assert abort.explain_lost(OperatorState(rollout=replace(ORDER, id="later"))) is not None
+    assert abort.explain_lost(OperatorState()) is not None and abort.is_in_force(
+        OperatorState(), 1_000
+    )
+
+
+def test_undo_ends_a_pause_or_sets_it_again() -> None:
+    paused = replace(ORDER, paused=True)
+    assert undo("rollout-pause", ORDER) == [("rollout-resume", {"continues": False})]
+    assert undo("rollout-pause", paused) == []
+    assert undo("rollout-resume", paused) == [("rollout-pause", {})]
+    assert undo("rollout-resume", ORDER) == []
+
+
+@pytest.mark.parametrize("kind", ["rollout-next", "rollout-abort"])
+def test_what_undo_cannot_take_back_it_says_with_advice(kind: str) -> None:
+    with pytest.raises(CannotUndo) as error:
+        undo(kind, ORDER)
+    check_wording(error.value)
