@@ -68,7 +68,7 @@ def record(state: RoundState, before: Memory) -> Round:
             state.reserved.keys(),
             config.assign_unowned == "eager",
             state.responder.operator_state,
-            state.rollout,
+            state.memory.rollout,
         ),
     )
     # Moves in progress, from which the shedder may learn; and the memory.
@@ -93,7 +93,6 @@ def record(state: RoundState, before: Memory) -> Round:
         proposed=state.proposed,
         merge_advice=merges.advice,
         proposals=tuple(state.responder.book.news),
-        rollout=tuple(state.rollout_news),
     )
 
 
@@ -162,7 +161,6 @@ def _build_memory(
         mergeable=merges.pairs,
         merges_sought_ms=merges.at_ms,
         proposals=tuple(state.responder.book.waiting),
-        rollout=state.rollout,
         approvals=state.approvals,
     )
 

@@ -18,7 +18,6 @@ from lb_stream.core.model.memory import BackOff, Memory, Pending
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.registry import Strategy
-from lb_stream.core.model.rollout import RolloutNews, RolloutProgress
 from lb_stream.core.model.rules import FilteredBy, Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.observing.liveness import Liveness
@@ -128,9 +127,6 @@ class RoundState:
     dequeued: set[str] = field(default_factory=set)  # bundles whose queued moves have been decided
     # Approvals by rules of auto_approve in the last hour, in the form of `Memory.approvals`.
     approvals: tuple[tuple[str, int, int], ...] = ()
-    # How far the rollout is that is on (None: none is), and what has happened to it in this round.
-    rollout: RolloutProgress | None = field(init=False)
-    rollout_news: list[RolloutNews] = field(default_factory=list)
     # The inputs' reservations, without bundles that are left to the next lookup.
     reserved: dict[str, str] = field(init=False)
     targets: Targets = field(init=False)
@@ -143,7 +139,6 @@ class RoundState:
 
     def __post_init__(self) -> None:
         self.reserved = dict(self.inputs.reserved)
-        self.rollout = self.inputs.memory.rollout
         self.targets = Targets.from_view(self.view, self.inputs.seed)
         self.candidates = Candidates(self.view, self.config.balancer, self.refusals)
 
