@@ -407,6 +407,13 @@ class Cluster:
         fields["id"] = given.pop("id", fields["id"])
         if words[0] == "set-config":
             given = {"values": given}
+        for listed in ("in_order", "of"):
+            if listed in given:
+                given[listed] = given[listed].split(",")
+        if words[0] == "pin-bundles":
+            given["bundles"] = [bundle_name(short) for short in given["bundles"].split(",")]
+        if "version" in given:
+            given["version"] = given["version"].strip("'")
         if "bundles" in given and words[0] == "merge":
             ranges = [bundle_name(short).rpartition("/") for short in given["bundles"].split(",")]
             given["namespace"], given["bundles"] = ranges[0][0], [bounds for _, _, bounds in ranges]
@@ -552,6 +559,7 @@ def _printed(done: Round) -> Iterator[str]:
             *([f"by {answer.rule}"] if answer.rule else []),
         ]
         yield f"{answer.kind} {answer.id} is {' '.join(words)}: {_shortened(answer.text)}"
+    yield from (f"rollout {news.phase}: {news.text}" for news in done.rollout)
     for outcome in done.outcomes:
         yield (
             f"{outcome.outcome} {outcome.decision_id} {short_name(outcome.bundle)}: "

@@ -5,7 +5,7 @@ See docs/commands.md "How a command is answered".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -196,18 +196,23 @@ class CommandContext:
 
 
 def apply_operator_state(
-    view: ClusterView, operator_state: OperatorState, wanted: bool = True
+    view: ClusterView,
+    operator_state: OperatorState,
+    wanted: bool = True,
+    begun: Collection[str] = (),
 ) -> ClusterView:
     """Return the view with operators' policies.
 
     `wanted`: bundles of the operators' namespaces that no report has named are added, unassigned.
+    `begun`: brokers that a rollout has begun, which count as drained.
     """
     if wanted:
         missing = find_missing_bundles(view, operator_state.namespaces)
         view = add_unassigned_bundles(view, missing)
     if operator_state == OperatorState():
         return view
-    return replace(view, policies=operator_state.policies(view.policies))
+    policies = operator_state.policies(view.policies)
+    return replace(view, policies=replace(policies, drained=policies.drained | frozenset(begun)))
 
 
 def forget_ended(responder: CommandResponder, view: ClusterView) -> None:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from lb_stream.core.commands.proposal_book import ProposalBook, State
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Proposal
-from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.view import ClusterView
 
 
-def end_proposals(
-    book: ProposalBook, view: ClusterView, config: ClusterConfig, operator_state: OperatorState
-) -> None:
+def end_proposals(book: ProposalBook, view: ClusterView, config: ClusterConfig) -> None:
     """End the proposals whose time is over, and those that can't be done any more.
 
     `view`: as reported, with dead brokers marked. Proposals of brokers that have not reported yet,
@@ -22,7 +19,7 @@ def end_proposals(
     bundles = [proposal.bundle for proposal in book.waiting]
     rows = view.bundles.rows_of(bundles).tolist()
     for proposal, row in zip(tuple(book.waiting), rows, strict=True):
-        ended = _explain_end(proposal, row, view, config, operator_state)
+        ended = _explain_end(proposal, row, view, config)
         if ended is not None and book.find(proposal.proposal_id) is not None:
             state, why = ended
             book.end(proposal, state, why=why)
@@ -33,7 +30,6 @@ def _explain_end(
     row: int,
     view: ClusterView,
     config: ClusterConfig,
-    operator_state: OperatorState,
 ) -> tuple[State, str] | None:
     """Return the state in which a proposal ends, and why; None: it goes on waiting.
 
@@ -56,13 +52,13 @@ def _explain_end(
     if owner < 0 or names[owner] != source:
         now = "no broker" if owner < 0 else names[owner]
         return "stale", f"{source} doesn't have the bundle any more: {now} has it"
-    if proposal.is_move and source in operator_state.drained:
+    if proposal.is_move and source in view.policies.drained:
         return "stale", f"{source} is being drained: all its bundles leave it"
 
     # The destination.
     if destination is None:
         return None
-    if destination in operator_state.drained:
+    if destination in view.policies.drained:
         return "stale", f"{destination} is being drained"
     if destination in names and not view.brokers.alive[names.index(destination)]:
         return "stale", f"{destination} is not alive"

@@ -103,7 +103,7 @@ def select_counted(
         for decision in decisions
         if decision.kind in MOVES
         and namespace_of(decision.bundle) in limited
-        and decision.source not in memory.operator_state.drained
+        and decision.source not in memory.emptied
         and decision.rule != Decides.NAMESPACE_DELETED.name
     ]
 
@@ -129,7 +129,7 @@ def settle_spending(
         left_undrained = (
             namespace in limited
             and outcome.released_ms is not None
-            and pending.source not in memory.operator_state.drained
+            and pending.source not in memory.emptied
         )
         if (
             pending.kind in MOVES

@@ -143,6 +143,10 @@ class Candidates:
             return unload_helps(self.census.of_group(namespace), allowed, current)
         return stays_apart(self.census.of_others(namespace), allowed, current)
 
+    def use_policies(self, view: ClusterView) -> None:
+        """Filter by the policies of this view from now on; else it is as the one before."""
+        self.view, self._policies, self._others = view, (), ()
+
     def add(self, bundle: int, destination: int) -> None:
         """Count a bundle at its destination from now on, and no longer at its source."""
         self.census.add(bundle, destination)

@@ -22,7 +22,7 @@ from lb_stream.contracts.decisions import (
 )
 from lb_stream.core.model.followed_profile import FollowedProfile
 from lb_stream.core.model.operator_state import OperatorState
-from lb_stream.core.model.rollout import RolloutProgress
+from lb_stream.core.model.rollout import BEGUN, RolloutProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +240,12 @@ class Memory:
     # Merge advice.
     mergeable: Mapping[str, Mergeable] = field(default_factory=dict)  # bundle → its neighbour
     merges_sought_ms: int | None = None  # last search; None: merge advice is switched off
+
+    @property
+    def emptied(self) -> frozenset[str]:
+        """Return the brokers that get no bundle: drained ones, and those a rollout has begun."""
+        begun = () if self.rollout is None else self.rollout.in_phases(*BEGUN)
+        return frozenset((*self.operator_state.drained, *begun))
 
     def to_json(self) -> str:
         """Return the memory as canonical JSON, without fields that have their default."""

@@ -12,6 +12,8 @@ from typing import Literal
 
 from lb_stream.contracts.base import dataclass_fields
 
+MOST_AGAIN = 500
+"""So many bundles that move again are remembered; it matters where there are few bundles."""
 BrokerPhase = Literal["waiting", "draining", "empty", "down", "done"]
 """Waiting: its turn comes later. Draining: its bundles leave. Empty: it may be restarted now.
 Down: it has stopped, or died. Done: it is back, with a new start of its process."""
@@ -68,6 +70,10 @@ class RolloutProgress:
     expected_usage: float = 0.0  # greatest usage that the planner expects while a broker is away
     still_ms: int | None = None  # since when it stands still; None: it doesn't
     levelling_ms: int | None = None  # since when all brokers are done; None: they aren't
+    # Bundles that went to a broker that was still to be restarted, and so moved again: at most
+    # MOST_AGAIN of them. At the end they are moved rather than others.
+    again: tuple[str, ...] = ()
+    levelling_moves: int = 0  # bundles that have been moved since then
     before: Mapping[str, float] = field(default_factory=dict)  # figures of the canary, before
 
     def in_phases(self, *phases: BrokerPhase) -> tuple[str, ...]:

@@ -170,6 +170,13 @@ class Decides:
         "and its new broker's serves none",
         "namespaces",
     )
+    ROLLOUT = Rule("rollout", "{source} is to be restarted by a rollout")
+    ROLLOUT_LEVELS = Rule(
+        "rollout_levels",
+        "all brokers of a rollout were back, and {source} used {saw} of its scarcest resource, more "
+        "than its even load of {limit}",
+        "ratio",
+    )
     NAMESPACE_DELETED = Rule("namespace_deleted", "an operator's command deleted its namespace")
     UNLOAD_COMMAND = Rule("unload_command", "an operator's command asked for it")
     SPLIT_COMMAND = Rule("split_command", "an operator's command asked for it")
@@ -213,6 +220,30 @@ class Refuses:
         "as much load as allowed was moved within the last minute",
         "bytes/s",
         place="limits",
+    )
+    ROLLOUT = Rule(
+        "rollout",
+        "a rollout is on, during which loads are uneven by design: only full brokers are relieved",
+        place="operators",
+    )
+    ROLLOUT_STANDS_STILL = Rule(
+        "rollout_stands_still",
+        "the rollout waits for these brokers for longer than rollout_back_within_ms: no other is "
+        "begun",
+        "ms",
+    )
+    ROLLOUT_TOO_FULL = Rule(
+        "rollout_too_full",
+        "the rollout can't begin it, as the remaining brokers can't carry its load",
+        "ratio",
+    )
+    ROLLOUT_DOMAIN = Rule(
+        "rollout_domain",
+        "the rollout can't begin it yet, as no other broker of its failure domain would remain",
+    )
+    ROLLOUT_ISOLATION = Rule(
+        "rollout_isolation",
+        "the rollout can't begin it, as too few brokers of an isolation policy would remain",
     )
     FROZEN = Rule("frozen", "balancing moves nothing during a freeze", place="operators")
     OUTSIDE_WINDOW = Rule(
@@ -549,6 +580,7 @@ class FilteredBy:
     LOAD_MANAGER_CLASS = Rule("load_manager_class", "runs another load manager")
     VERSION = Rule("version", "runs an older version")
     DRAINED = Rule("drained", "is being drained")
+    ROLLOUT = Rule("rollout", "is to be restarted later by the rollout")
     FAILED_BEFORE = Rule("failed_before", "has refused it before, or did not answer")
     SHIFTS_OVERLOAD = Rule("shifts_overload", "would be hot with it")
     BEING_RELIEVED = Rule("being_relieved", "is itself being relieved in this round")

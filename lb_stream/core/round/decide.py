@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from lb_stream.contracts.reports import SplitAsk
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.refusals import refusal
+from lb_stream.core.model.rules import Refuses
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.assign import assign_unowned, find_too_few_brokers
 from lb_stream.core.round.merge import advise_merges
@@ -18,6 +20,7 @@ from lb_stream.core.round.operator_moves import decide_commands, drain, move_que
 from lb_stream.core.round.planned_splits import split_as_planned
 from lb_stream.core.round.proposing import propose
 from lb_stream.core.round.record import Round, record
+from lb_stream.core.round.rollout import Rest, find_rest, follow_rollout, move_for_rollout
 from lb_stream.core.round.settle import settle
 from lb_stream.core.round.shed import move_groups_apart, shedding_is_due, unload_from_hot
 from lb_stream.core.round.split import split_as_asked, split_too_large, unload_children
@@ -58,13 +61,16 @@ def may_decide(state: RoundState) -> bool:
 
 
 def place(state: RoundState) -> None:
-    """Decide queued moves, assign unassigned bundles, empty drained brokers, unload children.
+    """Follow a rollout, decide queued moves, assign unassigned bundles, empty brokers.
 
-    This runs even if balancing is switched off.
+    Those are drained ones, and the ones that a rollout restarts. Then children of splits are
+    unloaded. This runs even if balancing is switched off.
     """
+    follow_rollout(state)
     move_queued(state)
     assign_unowned(state)
     drain(state)
+    move_for_rollout(state)
     unload_children(state)
 
 
@@ -81,6 +87,13 @@ def split(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
         split_as_asked(state, asks)
 
 
+def unload_from_full(state: RoundState, rest: Rest) -> None:
+    """Unload from full brokers alone, as balancing rests during a rollout."""
+    state.refusals.append(refusal(Refuses.ROLLOUT, None))
+    if len(rest.full):
+        unload_from_hot(state, rest.full)
+
+
 def shed(state: RoundState) -> None:
     """Move anti-affinity groups apart, then unload from hot brokers, if a pass is due.
 
@@ -88,6 +101,10 @@ def shed(state: RoundState) -> None:
     """
     if state.config.balancer.enabled and shedding_is_due(state):
         state.shed = True
+        rest = find_rest(state)
+        if rest is not None:
+            unload_from_full(state, rest)
+            return
         move_groups_apart(state)
         unload_from_hot(state)
         split_as_planned(state)

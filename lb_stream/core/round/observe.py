@@ -74,7 +74,8 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
     view = with_given_capacities(view, given)
     # The known bundles, and facts about brokers from heartbeats.
     wanted = bool(inbox.commands) or config.balancer.assign_unowned == "eager"
-    known = apply_operator_state(view, responder.operator_state, wanted)
+    begun = memory.emptied.difference(memory.operator_state.drained)
+    known = apply_operator_state(view, responder.operator_state, wanted, begun)
     known = add_unassigned_bundles(known, _find_forgotten(known, memory))
     balances = _find_self_balancing(memory, inbox, known)
     merging = _find_merging(memory, inbox, known)

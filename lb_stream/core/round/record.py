@@ -93,6 +93,7 @@ def record(state: RoundState, before: Memory) -> Round:
         proposed=state.proposed,
         merge_advice=merges.advice,
         proposals=tuple(state.responder.book.news),
+        rollout=tuple(state.rollout_news),
     )
 
 

@@ -74,7 +74,7 @@ def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
     # The round before its first decision: proposals end, strategies see the loads.
     state = RoundState(inputs, ledger, seen.responder, refusals=[*not_finite, *alive.refusals])
     state.approvals = tuple(approval for approval in memory.approvals if approval[1] > now_ms)
-    end_proposals(seen.responder.book, alive.view, seen.config, memory.operator_state)
+    end_proposals(seen.responder.book, alive.view, seen.config)
     observe_loads(state)
     count_preallocated(state)
     return state

@@ -97,8 +97,11 @@ def observe_moves(state: RoundState, outcomes: Iterable[Outcome]) -> None:
         state.remember(strategy, learn(unserved_ms, state.remembered(strategy)))
 
 
-def unload_from_hot(state: RoundState) -> None:
-    """Run the shedder, and turn its proposals into decisions."""
+def unload_from_hot(state: RoundState, only: Rows | None = None) -> None:
+    """Run the shedder, and turn its proposals into decisions.
+
+    `only`: the brokers that bundles may leave; None: any.
+    """
     # Reasons not to run it.
     if state.memory.operator_state.paused:
         state.refusals.append(refusal(Refuses.PAUSED, None))
@@ -123,6 +126,8 @@ def unload_from_hot(state: RoundState) -> None:
     # Decisions, as far as budgets, limits and rules allow them.
     room = MoveAllowance.build(state)
     for proposals in _exchanges(_without_excluded(state, unloads.proposals)):
+        if only is not None and not np.isin([move.source for move in proposals], only).any():
+            continue
         if _has_room(state, proposals, holds, room) and _by_rules(state, proposals):
             before = len(state.decisions)
             for proposal in proposals:
@@ -274,7 +279,7 @@ def _shed_context(
         reported=state.inputs.reported,
         may_take=_may_take(state),
         stays=_staying_bundles(state, disruption.held),
-        takers=_takers(state),
+        takers=find_takers(state),
         unloaded=state.inputs.unloaded_brokers,
         unloading=tuple(sorted(unloading)),
         disruption=disruption,
@@ -301,7 +306,7 @@ def _may_take(state: RoundState) -> Callable[[int, int], bool]:
     return lambda bundle, broker: bool((takers(bundle) == broker).any())
 
 
-def _takers(state: RoundState) -> Callable[[int], Rows]:
+def find_takers(state: RoundState) -> Callable[[int], Rows]:
     """Return a function bundle → the brokers that rules allow.
 
     Bundles of a namespace have the same ones; in an anti-affinity group, those with the same owner.

@@ -18,6 +18,7 @@ from lb_stream.core.model.memory import BackOff, Memory, Pending
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.registry import Strategy
+from lb_stream.core.model.rollout import BEGUN, RolloutNews, RolloutProgress
 from lb_stream.core.model.rules import FilteredBy, Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.observing.liveness import Liveness
@@ -31,6 +32,8 @@ from lb_stream.core.splitting.merging import MergeLook
 ROUND_ROBIN = "RoundRobinBrokerSelector"
 """The placement strategy of excluded namespaces, where `excluded_placement` gives them one."""
 MAX_CANDIDATES_SHOWN = 20
+RETRIES_AT_ONCE = 2
+"""A broker that is to be restarted waits for nothing: so often a failed move is repeated at once."""
 MIN_REFUSED_SHOWN = 3
 """At least this many brokers are shown for each filter, even if there are many candidates."""
 
@@ -127,6 +130,8 @@ class RoundState:
     dequeued: set[str] = field(default_factory=set)  # bundles whose queued moves have been decided
     # Approvals by rules of auto_approve in the last hour, in the form of `Memory.approvals`.
     approvals: tuple[tuple[str, int, int], ...] = ()
+    rollout_news: list[RolloutNews] = field(default_factory=list)
+    estimated: bool = False  # the estimates of a rollout have seen this round's reports
     # The inputs' reservations, without bundles that are left to the next lookup.
     reserved: dict[str, str] = field(init=False)
     targets: Targets = field(init=False)
@@ -156,7 +161,24 @@ class RoundState:
         """
         other = RoundState(inputs, self.ledger, self.responder, list(self.decisions), self.refusals)
         other._strategies = self._strategies
+        other.estimated = self.estimated
         return other
+
+    def set_rollout(self, progress: RolloutProgress | None) -> None:
+        """Set how far the rollout is. From now on its begun brokers get no bundle."""
+        drained = frozenset(self.responder.operator_state.drained)
+        if progress is not None:
+            drained |= frozenset(progress.in_phases(*BEGUN))
+        inputs = replace(self.inputs, memory=replace(self.memory, rollout=progress))
+        if drained != self.view.policies.drained:
+            policies = replace(self.view.policies, drained=drained)
+            inputs = replace(
+                inputs,
+                view=replace(self.view, policies=policies),
+                reported=replace(inputs.reported, policies=policies),
+            )
+            self.candidates.use_policies(inputs.view)
+        self.inputs = inputs
 
     @property
     def view(self) -> ClusterView:
@@ -252,15 +274,19 @@ class RoundState:
             found.append(refusal(Refuses.ISOLATION_MATCHES_NONE, source, name))
         return found
 
-    def free_bundles(self) -> Bools:
+    def free_bundles(self, *, retry: bool = False) -> Bools:
         """Return the bundles that may be decided on. O(bundles).
 
         These are not system bundles, have no pending, queued or new decision, and no back-off.
+        `retry`: the first failures of a bundle cause no back-off.
         """
         bundles = self.view.bundles
         free = ~bundles.system & ~bundles.in_flight
+        at_once = RETRIES_AT_ONCE if retry else 0
         backing_off = (
-            name for name, retry in self.inputs.retries.items() if self.now_ms < retry.not_before_ms
+            name
+            for name, back_off in self.inputs.retries.items()
+            if self.now_ms < back_off.not_before_ms and back_off.attempts > at_once
         )
         decided = (bundle for decision in self.decisions for bundle in decision.bundles)
         queued = (move.bundle for move in self.queued_moves())

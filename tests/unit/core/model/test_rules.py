@@ -75,7 +75,16 @@ def test_sentences_begin_small_and_end_without_a_full_stop() -> None:
 
 def test_every_refusing_rule_has_its_place_in_the_order_of_precedence_or_keeps_nothing() -> None:
     keeps_nothing = {rule.name for rule in REFUSES.values() if not rule.place}
-    assert keeps_nothing == {"mass_failover", "not_apart", "nothing_proposed", "version_unknown"}
+    assert keeps_nothing == {
+        "mass_failover",
+        "not_apart",
+        "nothing_proposed",
+        "rollout_domain",
+        "rollout_isolation",
+        "rollout_stands_still",
+        "rollout_too_full",
+        "version_unknown",
+    }
     assert tuple(RULES_BY_PLACE) == PLACES and all(RULES_BY_PLACE.values())
     assert (place_of_rule("paused"), place_of_rule("nobody_knows")) == ("operators", "")
 

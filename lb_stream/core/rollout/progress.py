@@ -1,0 +1,206 @@
+"""How far a rollout is: the phase of each broker, as its own reports show it.
+
+A broker is empty when its own report shows no bundle: what it has released no longer needs it, even
+if the receivers have not confirmed yet. It is done when it is back with another start of its
+process. So a broker that is restarted out of turn is done, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from lb_stream.core.model.rollout import (
+    BEGUN,
+    MOST_AGAIN,
+    BrokerPhase,
+    BrokerProgress,
+    RolloutNews,
+    RolloutOrder,
+    RolloutProgress,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFacts:
+    """What a round knows of a broker."""
+
+    alive: bool = False
+    start_ms: int = 0  # start of its process, by its own clock; 0: not reported
+    version: str = ""  # as it reports it
+    reported_ms: int = 0  # its last report
+    bundles: int = 0  # that it serves by its own report, without system bundles
+    moving: int = 0  # bundles whose moves out of it or into it are pending
+
+
+UNKNOWN = BrokerFacts()
+"""The facts about a broker that has never reported, or is forgotten."""
+
+
+def begin(order: RolloutOrder, facts: Mapping[str, BrokerFacts], now_ms: int) -> RolloutProgress:
+    """Return the progress of a rollout that has just been ordered."""
+    brokers = {
+        name: BrokerProgress(start_ms=facts.get(name, UNKNOWN).start_ms, since_ms=now_ms)
+        for name in order.brokers
+    }
+    return RolloutProgress(id=order.id, begun_ms=now_ms, brokers=brokers)
+
+
+def follow(
+    order: RolloutOrder,
+    before: RolloutProgress,
+    facts: Mapping[str, BrokerFacts],
+    now_ms: int,
+) -> tuple[RolloutProgress, list[RolloutNews]]:
+    """Return the progress after a round's reports, and what is new.
+
+    `facts`: broker → what its reports say; brokers without facts are taken for stopped ones.
+    """
+    brokers, news = dict(before.brokers), list[RolloutNews]()
+    for name, was in before.brokers.items():
+        is_now = _follow_broker(order, before, name, facts.get(name, UNKNOWN), now_ms)
+        if is_now == was:
+            continue
+        brokers[name] = is_now
+        if is_now.phase != was.phase or is_now.note != was.note:
+            news.append(describe_phase(order.id, name, was, is_now, now_ms))
+    return replace(before, brokers=brokers), news
+
+
+def _follow_broker(
+    order: RolloutOrder, rollout: RolloutProgress, name: str, facts: BrokerFacts, now_ms: int
+) -> BrokerProgress:
+    """Return a broker's progress after its reports."""
+    was = rollout.brokers[name]
+    if was.phase == "done":
+        return was
+    if not facts.alive:
+        return _enter(was, "down", now_ms)
+    if _has_restarted(was, facts, rollout.begun_ms):
+        if order.version is not None and facts.version != order.version:
+            note = f"is back with version {facts.version or 'unknown'}, not {order.version}"
+            return was if was.note == note else replace(was, note=note)
+        return _enter(was, "done", now_ms)
+    if was.phase == "down" and facts.reported_ms > was.since_ms:
+        # It was silent, and has not restarted: its turn comes again.
+        return _enter(was, "waiting", now_ms)
+    if was.phase == "draining" and not facts.bundles and not facts.moving:
+        return _enter(was, "empty", now_ms)
+    if was.phase == "empty" and facts.bundles:
+        return _enter(was, "draining", now_ms)
+    return was
+
+
+def _has_restarted(was: BrokerProgress, facts: BrokerFacts, begun_ms: int) -> bool:
+    """Return whether a live broker's process is another one than when the rollout began.
+
+    Starts of the same broker are compared, because brokers' clocks may be wrong. Where none was
+    known when the rollout began, the present one is compared with that time. A broker that reports
+    none has restarted if it was down and has reported since.
+    """
+    if was.start_ms and facts.start_ms:
+        return facts.start_ms != was.start_ms
+    if facts.start_ms > begun_ms:
+        return True
+    return was.phase == "down" and facts.reported_ms > was.since_ms
+
+
+def _enter(was: BrokerProgress, phase: BrokerPhase, now_ms: int) -> BrokerProgress:
+    """Return the progress of a broker that enters a phase now; unchanged if it is in it."""
+    if was.phase == phase:
+        return was
+    return replace(was, phase=phase, since_ms=now_ms, note="")
+
+
+def describe_phase(
+    rollout: str, name: str, was: BrokerProgress, broker: BrokerProgress, now_ms: int
+) -> RolloutNews:
+    """Return the news that a broker has entered a phase, or is special in it."""
+    took_s = (now_ms - was.since_ms) / 1_000
+    match broker.phase:
+        case "empty":
+            text = f"{name} is empty after {took_s:.0f} s: restart it now"
+        case "down" if was.phase == "empty":
+            text = f"{name} has stopped"
+        case "down" if was.phase == "draining":
+            text = f"{name} has stopped before it was empty: its bundles go to other brokers"
+        case "down" if was.phase == "waiting":
+            text = f"{name} has stopped before its turn"
+        case "done" if was.phase == "down":
+            text = f"{name} is back after {took_s:.0f} s"
+        case "done" if was.phase == "waiting":
+            text = f"{name} has restarted before its turn, which counts"
+        case "done":
+            text = f"{name} has restarted"
+        case "draining":
+            text = f"{name} has bundles again, which leave it"
+        case "waiting":
+            text = f"{name} was silent and has not restarted: its turn comes again"
+        case _:
+            text = name
+    if broker.note:
+        text = f"{name} {broker.note}"
+    return RolloutNews(rollout, name, broker.phase, now_ms, text, broker.moves)
+
+
+def is_overdue(
+    order: RolloutOrder, broker: BrokerProgress, now_ms: int, back_within_ms: int
+) -> bool:
+    """Return whether a begun broker holds up the rollout: it is in its phase for too long.
+
+    An operator who has the rollout go on since then goes on without it.
+    """
+    due_ms = broker.since_ms + back_within_ms
+    return broker.phase in BEGUN and now_ms >= due_ms > order.resumed_ms
+
+
+def is_left_behind(order: RolloutOrder, broker: BrokerProgress, back_within_ms: int) -> bool:
+    """Return whether an operator goes on without a broker: it doesn't count as begun."""
+    return broker.phase in BEGUN and order.resumed_ms >= broker.since_ms + back_within_ms
+
+
+def count_begun(order: RolloutOrder, progress: RolloutProgress, back_within_ms: int) -> int:
+    """Return how many brokers count in `at_most`."""
+    return sum(
+        broker.phase in BEGUN and not is_left_behind(order, broker, back_within_ms)
+        for broker in progress.brokers.values()
+    )
+
+
+def may_begin_another(
+    order: RolloutOrder, progress: RolloutProgress, now_ms: int, back_within_ms: int
+) -> bool:
+    """Return whether the order allows that another broker is begun now."""
+    waiting = progress.in_phases("waiting")
+    is_wanted = len(progress.brokers) - len(waiting) < order.wanted
+    overdue = any(
+        is_overdue(order, broker, now_ms, back_within_ms) for broker in progress.brokers.values()
+    )
+    free = count_begun(order, progress, back_within_ms) < order.at_most
+    return bool(waiting) and is_wanted and free and not order.paused and not overdue
+
+
+def begin_broker(
+    progress: RolloutProgress, name: str, note: str, expected_usage: float, now_ms: int
+) -> RolloutProgress:
+    """Return the progress in which a broker is drained from now on."""
+    was = progress.brokers[name]
+    begun = replace(was, phase="draining", since_ms=now_ms, note=note)
+    return replace(
+        progress,
+        brokers={**progress.brokers, name: begun},
+        expected_usage=expected_usage,
+        planned=tuple(other for other in progress.planned if other != name),
+    )
+
+
+def count_moves(
+    progress: RolloutProgress, moves: Iterable[tuple[str, str, str]]
+) -> RolloutProgress:
+    """Return the progress with these moves: (bundle, broker that is emptied, destination)."""
+    brokers, again = dict(progress.brokers), dict.fromkeys(progress.again)
+    for bundle, source, destination in moves:
+        brokers[source] = replace(brokers[source], moves=brokers[source].moves + 1)
+        if destination in brokers and brokers[destination].phase == "waiting":
+            again[bundle] = None
+    return replace(progress, brokers=brokers, again=tuple(again)[:MOST_AGAIN])

@@ -1,0 +1,137 @@
+"""The phases of a rollout's brokers, by what they report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lb_stream.core.model.rollout import BrokerProgress, RolloutOrder, RolloutProgress
+from lb_stream.core.rollout.progress import (
+    BrokerFacts,
+    begin,
+    begin_broker,
+    count_moves,
+    follow,
+    may_begin_another,
+)
+
+ORDER = RolloutOrder("r", "anna", 1_000, ("a", "b", "c"), wanted=3)
+SERVING = BrokerFacts(alive=True, start_ms=5, version="4.0.7", reported_ms=1_000, bundles=3)
+FACTS = dict.fromkeys(ORDER.brokers, SERVING)
+BEGUN = begin(ORDER, FACTS, 1_000)
+WITHIN_MS = 900_000
+
+
+def phase_of(was: str, start_ms: int = 5, order: RolloutOrder = ORDER, **facts: object) -> str:
+    """Return the phase that a broker is in after a report."""
+    broker = BrokerProgress(was, 2_000, start_ms)  # type: ignore[arg-type]
+    before = replace(BEGUN, brokers={"a": broker})
+    seen = replace(SERVING, **facts)  # type: ignore[arg-type]
+    after, _ = follow(order, before, {"a": seen}, 10_000)
+    return after.brokers["a"].phase
+
+
+def test_a_broker_is_empty_when_it_has_no_bundle_and_none_is_on_its_way() -> None:
+    assert phase_of("draining") == "draining"
+    assert phase_of("draining", bundles=0, moving=1) == "draining"
+    assert phase_of("draining", bundles=0) == "empty"
+    assert phase_of("empty", bundles=1) == "draining"
+
+
+def test_a_broker_that_is_not_alive_is_down_whatever_it_was() -> None:
+    for was in ("waiting", "draining", "empty", "down"):
+        assert phase_of(was, alive=False) == "down"
+    assert phase_of("done", alive=False) == "done"
+    assert follow(ORDER, BEGUN, {}, 2_000)[0].in_phases("down") == ORDER.brokers
+
+
+def test_a_broker_with_another_start_is_done_whatever_it_was() -> None:
+    for was in ("waiting", "draining", "empty", "down"):
+        assert phase_of(was, start_ms=5) != "done"
+        assert phase_of(was, start_ms=6) == "done"
+
+
+def test_a_broker_that_was_only_silent_waits_for_its_turn_again() -> None:
+    assert phase_of("down", reported_ms=9_000) == "waiting"
+    assert phase_of("down", reported_ms=1_500) == "down"
+
+
+def test_a_broker_that_reports_no_start_has_restarted_if_it_was_down() -> None:
+    unknown = {"start_ms": 0}
+    broker = BrokerProgress("down", 2_000, 0)
+    before = replace(BEGUN, brokers={"a": broker})
+    seen = replace(SERVING, reported_ms=9_000, **unknown)
+    assert follow(ORDER, before, {"a": seen}, 10_000)[0].brokers["a"].phase == "done"
+
+
+def test_a_start_that_was_not_known_is_compared_with_the_rollouts_own() -> None:
+    assert phase_of("waiting", start_ms=0) == "waiting"
+    before = replace(BEGUN, brokers={"a": BrokerProgress("waiting", 1_000, 0)})
+    seen = replace(SERVING, start_ms=1_500)
+    assert follow(ORDER, before, {"a": seen}, 10_000)[0].brokers["a"].phase == "done"
+
+
+def test_the_wanted_version_is_waited_for_and_another_one_is_told_once() -> None:
+    order = replace(ORDER, version="5.0.1")
+    before = replace(BEGUN, brokers={"a": BrokerProgress("down", 2_000, 5)})
+    old = replace(SERVING, start_ms=6)
+    after, news = follow(order, before, {"a": old}, 10_000)
+    assert after.brokers["a"].phase == "down"
+    assert [item.text for item in news] == ["a is back with version 4.0.7, not 5.0.1"]
+    assert follow(order, after, {"a": old}, 11_000) == (after, [])
+    new = replace(old, version="5.0.1", start_ms=7)
+    assert follow(order, after, {"a": new}, 12_000)[0].brokers["a"].phase == "done"
+
+
+def test_each_change_of_a_phase_is_told_once() -> None:
+    before = begin_broker(BEGUN, "a", "it is next", 0.5, 1_000)
+    seen = {**FACTS, "a": replace(SERVING, bundles=0)}
+    after, news = follow(ORDER, before, seen, 4_000)
+    assert [(item.broker, item.phase, item.at_ms) for item in news] == [("a", "empty", 4_000)]
+    assert follow(ORDER, after, seen, 5_000) == (after, [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "phases", "may"),
+    [
+        pytest.param({}, {}, True, id="the first"),
+        pytest.param({}, {"a": "draining"}, False, id="as many as allowed"),
+        pytest.param({"at_most": 2}, {"a": "draining"}, True, id="two at most"),
+        pytest.param({"paused": True}, {}, False, id="paused"),
+        pytest.param({"wanted": 1}, {"a": "done"}, False, id="no more wanted"),
+        pytest.param({"wanted": 2}, {"a": "done"}, True, id="one more wanted"),
+        pytest.param({}, {"a": "done", "b": "done", "c": "done"}, False, id="none waits"),
+    ],
+)
+def test_another_broker_is_begun_as_the_order_allows(
+    changes: dict[str, int], phases: dict[str, str], may: bool
+) -> None:
+    order = replace(ORDER, **changes)  # type: ignore[arg-type]
+    assert may_begin_another(order, in_phases(phases), 2_000, WITHIN_MS) == may
+
+
+def test_a_broker_that_is_not_back_in_time_holds_up_all_others_until_an_operator_goes_on() -> None:
+    order, missing = replace(ORDER, at_most=2), in_phases({"a": "down"})
+    assert may_begin_another(order, missing, 1_000 + WITHIN_MS - 1, WITHIN_MS)
+    late_ms = 1_000 + WITHIN_MS
+    assert not may_begin_another(order, missing, late_ms, WITHIN_MS)
+    assert not may_begin_another(replace(order, resumed_ms=9_000), missing, late_ms, WITHIN_MS)
+    resumed = replace(order, at_most=1, resumed_ms=late_ms)
+    assert may_begin_another(resumed, missing, late_ms + 1, WITHIN_MS)
+
+
+def in_phases(phases: dict[str, str]) -> RolloutProgress:
+    """Return the progress with brokers in these phases since 1 000 ms; the others wait."""
+    brokers = {
+        name: replace(broker, phase=phases.get(name, "waiting"))
+        for name, broker in BEGUN.brokers.items()
+    }
+    return replace(BEGUN, brokers=brokers)
+
+
+def test_moves_are_counted_and_those_to_brokers_that_wait_are_remembered() -> None:
+    moves = [("x", "a", "b"), ("y", "a", "z")]
+    after = count_moves(in_phases({"a": "draining"}), moves)
+    assert (after.brokers["a"].moves, after.again) == (2, ("x",))
+    assert count_moves(after, moves[:1]).again == ("x",)
