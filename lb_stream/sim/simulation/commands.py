@@ -15,10 +15,17 @@ from lb_stream.core.commands.responder import Received
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.operations.drain_broker import DrainBroker
 from lb_stream.operations.import_namespaces import ImportNamespaces
+from lb_stream.operations.rollout_start import RolloutStart
 from lb_stream.operations.set_policies import SetPolicies
 from lb_stream.operations.undrain_broker import UndrainBroker
 from lb_stream.settings.spelling import PREFIX
-from lb_stream.sim.scenario.scenario import Event, Scenario, ScenarioIsolation, ScenarioPolicies
+from lb_stream.sim.scenario.scenario import (
+    Event,
+    Scenario,
+    ScenarioIsolation,
+    ScenarioPolicies,
+    ScenarioRollout,
+)
 from lb_stream.sim.simulation.reports import at_ms
 
 NAMESPACES_PER_COMMAND = 500
@@ -87,6 +94,19 @@ def build_drain_command(event: Event, broker: str, number: int) -> Received:
     """Build the command of a drain or of its end. `number` makes its id unique."""
     make = DrainBroker if event.kind == "drain" else UndrainBroker
     return Received.from_command(make(id=f"{event.kind}:{number}", broker=broker), at_ms(event.t_s))
+
+
+def build_rollout_command(ordered: ScenarioRollout, brokers: tuple[str, ...]) -> Received:
+    """Build the command of a rollout's event: it goes on by itself. `brokers`: the scenario's."""
+    names = [brokers[row] for row in ordered.brokers]
+    command = RolloutStart(
+        id="rollout",
+        in_order=names if ordered.in_order else [],
+        of=[] if ordered.in_order else _exact_patterns(names),
+        at_most=ordered.at_most,
+        continues=True,
+    )
+    return Received.from_command(command, at_ms(ordered.t_s))
 
 
 def _isolation(policy: ScenarioIsolation, brokers: tuple[str, ...]) -> NamespaceIsolation:

@@ -17,15 +17,16 @@ from lb_stream.contracts.commands import Command
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack, SplitAsk
 from lb_stream.core.commands.responder import CommandAnswer, Received
-from lb_stream.core.round.decide import Inbox
+from lb_stream.core.round.decide import Inbox, Round
 from lb_stream.sim.measures.trace import TraceLine
 from lb_stream.sim.scenario.rollout_state import TOLERANCE_S, RolloutState
-from lb_stream.sim.scenario.scenario import Event, Format, Scenario
+from lb_stream.sim.scenario.scenario import Event, Format, Scenario, ScenarioRollout
 from lb_stream.sim.simulation.balancer import SimulatedBalancer
 from lb_stream.sim.simulation.calendar import Calendar, Phase
 from lb_stream.sim.simulation.commands import (
     build_drain_command,
     build_first_commands,
+    build_rollout_command,
     scenario_settings,
 )
 from lb_stream.sim.simulation.decisions import (
@@ -35,9 +36,11 @@ from lb_stream.sim.simulation.decisions import (
 )
 from lb_stream.sim.simulation.policy import Policy
 from lb_stream.sim.simulation.reports import Mailbox, SimulatedReporter, at_ms
-from lb_stream.sim.simulation.rollout import RolloutOperator, RolloutStep
 from lb_stream.sim.simulation.split_requests import SplitRequests
 from lb_stream.sim.simulation.splits import SplittableModel
+
+RETRY_S = 30.0
+"""A broker that has not stopped this long after it was told to restart is told again."""
 
 OnProgress = Callable[[float], None]
 
@@ -131,17 +134,14 @@ class Simulation:
         ]
         self.calendar, self._added = Calendar(), 0
         self.rollout = RolloutState(scenario.rollout)
-        self.operator = (
-            None
-            if scenario.rollout is None
-            else RolloutOperator(self.model, scenario.rollout, self.rollout)
-        )
-        self._restarts = 0
+        self._told: dict[str, float] = {}  # empty broker → when it was told to restart
         self._announced: dict[int, float] = {}  # broker that came up between ticks → when
         self._changed: set[int] = set()  # brokers whose bundles have changed at this time
 
         for number, event in enumerate(scenario.events):
             self.calendar.add(event.t_s, Phase.EVENT, partial(self._apply_event, event, number))
+        if (ordered := scenario.rollout) is not None:
+            self.calendar.add(ordered.t_s, Phase.EVENT, partial(self._order_rollout, ordered))
         for tick in range(scenario.ticks):
             self.calendar.add(tick * scenario.tick_s, Phase.REPORT, self._tick)
             self._add_round(tick * scenario.tick_s + scenario.report_delay_s)
@@ -272,9 +272,6 @@ class Simulation:
         """Have the balancer read what has arrived, and decide."""
         self.rounds += 1
         now_ms = at_ms(self.now_s)
-        if self.operator is not None:
-            for step in self.operator.act(self.now_s):
-                self._carry_out_step(step)
         inbox = Inbox(acks=tuple(self.acks), commands=tuple(self.commands), asks=tuple(self.asks))
         made = self.balancer.decide(self.mailbox.take(), inbox, now_ms)
         self.acks, self.commands, self.asks = [], [], []
@@ -283,28 +280,35 @@ class Simulation:
             self.seen.note_record(record.bundle, record, now_ms)
         for decision in made.decisions:
             self._send(decision)
+        self._restart_empty_brokers(made)
 
     # --- the rollout ---
 
-    def _carry_out_step(self, step: RolloutStep) -> None:
-        """Do what the operator of a rollout does about a broker."""
-        broker, t_s = step.broker, self.now_s
-        name = self.scenario.brokers.names[broker]
-        if step.kind != "restart":
-            self._added += 1
-            number = len(self.scenario.events) + self._added
-            self.commands.append(build_drain_command(Event(t_s, broker, step.kind), name, number))
-            return
-        self._restarts += 1
-        identity = f"rollout:{self._restarts}"
-        line = {"t": t_s, "event": "decision", "id": identity, "kind": "restart", "broker": name}
-        self.lines.append(line)
-        if self.model.up[broker] and self._find_fault("lost_decisions", broker) is None:
-            self.calendar.add(
-                t_s + self.scenario.move.release_s,
-                Phase.EFFECT,
-                lambda: self._restart(broker, identity, t_s),
-            )
+    def _order_rollout(self, ordered: ScenarioRollout) -> None:
+        """Send the command that orders the scenario's rollout."""
+        self.commands.append(build_rollout_command(ordered, self.scenario.brokers.names))
+
+    def _restart_empty_brokers(self, made: Round) -> None:
+        """Have the brokers restart that the round shows as empty, as their operators would.
+
+        One that has not stopped some time after that is told again.
+        """
+        t_s, progress = self.now_s, made.memory.rollout
+        empty = () if progress is None else progress.in_phases("empty")
+        self._told = {name: told_s for name, told_s in self._told.items() if name in empty}
+        for number, name in enumerate(empty):
+            if t_s - self._told.get(name, -RETRY_S) < RETRY_S:
+                continue
+            self._told[name] = t_s
+            broker, identity = self.broker_of[name], f"{made.cluster}:{made.seq}:r{number}"
+            line = {"t": t_s, "event": "decision", "id": identity, "kind": "restart"}
+            self.lines.append(line | {"broker": name})
+            if self.model.up[broker] and self._find_fault("lost_decisions", broker) is None:
+                self.calendar.add(
+                    t_s + self.scenario.move.release_s,
+                    Phase.EFFECT,
+                    partial(self._restart, broker, identity, t_s),
+                )
 
     def _restart(self, broker: int, identity: str, sent_s: float) -> None:
         """Have a broker stop, and come back later; or refuse it."""
@@ -329,6 +333,7 @@ class Simulation:
         self._announced[broker] = t_s
         self.reporter.remember(t_s, [broker])
         self.calendar.add(t_s, Phase.REPORT, lambda: self._report([broker]))
+        self._add_round(self._arrival_s)
 
     # --- decisions ---
 

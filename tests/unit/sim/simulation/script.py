@@ -10,6 +10,7 @@ import pytest
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
 from lb_stream.core.model.blocks import Batch
+from lb_stream.core.model.rollout import RolloutProgress
 from lb_stream.core.round.decide import Inbox
 from lb_stream.sim.simulation.balancer import SimulatedBalancer
 from lb_stream.sim.simulation.reports import START_MS
@@ -23,6 +24,7 @@ class Script:
         self.acks: list[Ack] = []
         self.seen: dict[float, dict[str, dict[str, Any]]] = {}
         self.goodbyes: list[tuple[float, str]] = []
+        self.rollout: RolloutProgress | None = None
 
     def play(self, patch: pytest.MonkeyPatch) -> None:
         """Decide in place of the balancer."""
@@ -40,7 +42,15 @@ class Script:
         while self.left and self.left[0][0] <= t_s:
             self.made += 1
             decisions.append(_decision(f"d:{self.made}", now_ms, **self.left.pop(0)[1]))
-        return SimpleNamespace(decisions=decisions, ownership=[], results=[])
+        memory = SimpleNamespace(rollout=self.rollout)
+        return SimpleNamespace(
+            cluster="small",
+            seq=self.made,
+            decisions=decisions,
+            ownership=[],
+            results=[],
+            memory=memory,
+        )
 
 
 def _decision(identity: str, now_ms: int, **fields: Any) -> Decision:

@@ -1,4 +1,4 @@
-"""A rollout restarts each of its brokers once: it is drained, stops, comes back, is undrained."""
+"""A rollout restarts each of its brokers once: the balancer empties it, and it stops and comes back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lb_stream.core.model.rollout import BrokerProgress, RolloutProgress
 from lb_stream.sim.measures import measure_figures
 from lb_stream.sim.scenario.scenario import Event, Fault, Scenario, ScenarioRollout
 from lb_stream.sim.simulation import read_policy, run_simulation
@@ -34,7 +35,7 @@ def test_brokers_restart_empty_and_in_order_and_none_loses_a_bundle() -> None:
     assert all(later[0] - earlier[0] > 65.0 for earlier, later in pairwise(found))
     figures = measure_figures(SCENARIO, run_simulation(SCENARIO, NONE).lines)
     assert (figures["rollout_share"], figures["rollout_orphan_s"]) == (1.0, 0.0)
-    assert figures["moves_rollout"] == figures["moves"] > 0
+    assert 0 < figures["moves_rollout"] <= figures["moves"]  # beside those that even out the end
     assert figures["rollout_s"] == found[-1][0] + 65.0 - 40.0
 
 
@@ -53,10 +54,11 @@ def test_as_many_restart_at_once_as_may_be_down() -> None:
     assert abs(pairs[1][0] - pairs[0][0]) < 65.0 < pairs[2][0] - pairs[0][0]
 
 
-def test_a_broker_that_is_down_already_is_waited_for() -> None:
+def test_a_broker_that_crashes_is_waited_for_and_its_return_counts_as_its_restart() -> None:
+    any_order = ScenarioRollout(40.0, 65.0, 1, (0, 1, 2))
     events = (Event(30.0, 1, "crash"), Event(200.0, 1, "up"))
-    found = stops(replace(SCENARIO, events=events))
-    assert [broker for _, broker in found] == ["b1:8080", "b0:8080", "b2:8080"]
+    found = stops(replace(SCENARIO, rollout=any_order, events=events))
+    assert sorted(broker for _, broker in found) == ["b0:8080", "b2:8080"]
     assert found[0][0] > 200.0
 
 
@@ -68,15 +70,15 @@ def test_a_restart_that_gets_lost_is_decided_again() -> None:
     assert stops(empty)[0][0] == lines[2]["t"] + 2.0 > 90.0
 
 
-def test_a_broker_that_can_not_be_emptied_is_restarted_with_what_it_has() -> None:
+def test_a_broker_that_can_not_be_emptied_is_not_restarted() -> None:
     alone = format_2_scenario([1], topics=None, rollout=ORDER, ticks=60)
     only = replace(
         alone, brokers=replace(alone.brokers, up=alone.brokers.up & [False, True, False])
     )
     only = replace(only, rollout=ScenarioRollout(40.0, 65.0, 1, (1,)))
-    assert [broker for _, broker in stops(only)] == ["b1:8080"]
+    assert stops(only) == []
     figures = measure_figures(only, run_simulation(only, NONE).lines)
-    assert figures["rollout_orphan_s"] > 0
+    assert (figures["rollout_share"], figures["moves"]) == (0.0, 0)
 
 
 def test_a_broker_that_comes_back_between_ticks_reports_then_and_not_with_the_next_tick(
@@ -100,6 +102,7 @@ def test_a_broker_that_comes_back_between_ticks_reports_then_and_not_with_the_ne
 
 def test_the_balancer_hears_a_goodbye_of_who_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script()
+    script.rollout = RolloutProgress(brokers={"b1:8080": BrokerProgress("empty")})
     with monkeypatch.context() as context:
         script.play(context)
         empty = format_2_scenario([0, 0], topics=None, rollout=ORDER, ticks=20)
