@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lb_stream.core.commands.apply import CommandContext
     from lb_stream.core.model.operator_state import OperatorState
 
-MOST_PATTERNS = 100
+MOST_PATTERNS = 1_000
 MOST_BROKERS = 10_000
 
 
@@ -237,10 +237,10 @@ def _as_list(value: object) -> list[str]:
 def _find_conflict(of: Sequence[str], in_order: Sequence[str], canary: object) -> str | None:
     """Return what was expected where options contradict each other; None: they don't."""
     if of and in_order:
-        return "patterns (of) or an order (in_order), not both"
+        return "patterns (--of) or an order (--in-order), not both"
     names = [broker_of(name) for name in in_order]
     if len(set(names)) < len(names):
-        return "each broker once in in_order"
+        return "each broker once in --in-order"
     if names and canary is not None and broker_of(str(canary)) != names[0]:
-        return "as the canary the first broker of in_order"
+        return "the first broker of --in-order as the canary"
     return None

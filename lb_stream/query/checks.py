@@ -112,6 +112,26 @@ def check_drain(now: Situation, broker: str | None, drained: bool) -> Check:
     return Check("drain", text)
 
 
+def check_rollout(now: Situation, broker: str | None) -> Iterator[Check]:
+    """Check whether a rollout is on. Its rule among the last pass's refusals is what blocks."""
+    order, progress = now.operator_state.rollout, now.memory.rollout
+    if order is None or order.aborted:
+        return
+    text = f"a rollout of {len(order.brokers)} brokers is on: until its end only full brokers are"
+    text += " relieved"
+    found = None if progress is None else progress.brokers.get(broker or "")
+    if found is not None:
+        texts = {
+            "waiting": "is restarted later",
+            "draining": "is being emptied, and then restarted",
+            "empty": "is empty, and may be restarted",
+            "down": "is away for its restart",
+            "done": "has been restarted",
+        }
+        text += f"; {broker} {texts[found.phase]}"
+    yield Check("rollout", text)
+
+
 def check_operators(now: Situation, drained: bool) -> Iterator[Check]:
     """Check pause, settings and dry run. Only a dry run also blocks a drain."""
     balancer, paused = now.config.balancer, bool(now.operator_state.paused)

@@ -18,6 +18,8 @@ from lb_stream.query.wording import NO_BROKER, explain_refusal, explain_rule, is
 if TYPE_CHECKING:
     from lb_stream.query.lake import Lake
 
+ROLLOUT = "rollout"
+"""The rule by which a rollout empties a broker."""
 _ORDINAL = "TRY_CAST(string_split(decision_id, ':')[-1] AS INT)"
 _DECIDED = f"""
     SELECT decisions.*, outcome, detail, at_ms, took_ms, outcomes.seq AS ended_seq,
@@ -114,9 +116,8 @@ def build_explanation(lake: Lake, decision: Row) -> DecisionExplanation:
     parts = tuple(_build_parts(lake, decision, siblings, assignment))
     followed_by = None if assignment is None else assignment["decision_id"]
     ended_badly = decision["outcome"] is not None and not is_confirmed(decision)
-    sentence = _build_sentence(
-        decision, parts, _find_owner(lake, decision) if ended_badly else None
-    )
+    owner = _find_owner(lake, decision) if ended_badly else None
+    sentence = _build_sentence(decision, parts, owner, _find_turn(lake, decision))
     return DecisionExplanation(
         sentence,
         decision,
@@ -173,6 +174,17 @@ def _find_owner(lake: Lake, decision: Row) -> str | None:
     return None if row is None else row["owner"]
 
 
+def _find_turn(lake: Lake, decision: Row) -> str:
+    """Return why a rollout restarts the decision's source now; empty: no rollout has decided it."""
+    if decision["rule"] != ROLLOUT:
+        return ""
+    query = """SELECT text FROM rollouts
+    WHERE cluster = $1 AND broker = $2 AND phase = 'draining' AND seq <= $3
+        ORDER BY seq DESC LIMIT 1"""
+    row = _find_first(lake, query, [decision["cluster"], decision["source"], decision["seq"]])
+    return "" if row is None else str(row["text"])
+
+
 def _build_parts(
     lake: Lake, decision: Row, siblings: list[Row], assignment: Row | None
 ) -> list[BrokerPart]:
@@ -227,12 +239,16 @@ def _find_first(lake: Lake, query: str, parameters: Sequence[object]) -> Row | N
     return rows[0] if rows else None
 
 
-def _build_sentence(decision: Row, parts: tuple[BrokerPart, ...], owner: str | None) -> str:
+def _build_sentence(
+    decision: Row, parts: tuple[BrokerPart, ...], owner: str | None, turn: str
+) -> str:
     """Return the sentences of a decision: the action, the reason, the end.
 
-    The action is in the past tense only if reports confirm it.
+    The action is in the past tense only if reports confirm it. `turn`: why the source is restarted
+    now; empty: it isn't.
     """
     why = explain_rule(decision["rule"], decision["source"], decision["explain"])
+    why += f" ({turn})" if turn else ""
     dry = ", in a dry run," if decision["dry_run"] else ""
     begin = f"Round {decision['seq']} of {decision['cluster']}{dry}"
     action, end = _describe_action(decision), _describe_end(decision, parts, owner)

@@ -26,7 +26,9 @@ _MOVES = """
     SELECT decision_id, seq, bundle, source, destination, issued_ms, rule, strategy, explain
     FROM decisions
     WHERE cluster = $1 AND issued_ms BETWEEN $2 AND $3 AND kind IN ('unload', 'transfer')
-    AND rule NOT IN ('split_child', 'drained', 'namespace_deleted', 'unload_command')
+    AND rule NOT IN (
+        'split_child', 'drained', 'rollout', 'rollout_levels', 'namespace_deleted', 'unload_command'
+    )
     ORDER BY issued_ms, seq, TRY_CAST(string_split(decision_id, ':')[-1] AS INT)
 """
 

@@ -142,7 +142,8 @@ def describe_state(order: RolloutOrder, progress: RolloutProgress, still_ms: int
     if order.paused:
         return "paused: lbctl rollout resume lets it go on"
     if still_ms is not None:
-        return f"stands still since {clock(still_ms)}"
+        begun = ", ".join(f"{name} is {phases[name]}" for name in progress.in_phases(*BEGUN))
+        return f"stands still since {clock(still_ms)}: {begun or 'no other broker can be begun'}"
     if progress.levelling_ms is not None:
         return "all are back, and loads are evened out"
     if empty := progress.in_phases("empty"):
@@ -208,11 +209,12 @@ def load_rollout(lake: Lake, state: ClusterState) -> RolloutNow | None:
     )
     lines = [f"{describe_state(order, progress, still_ms)}."]
     if progress.peak_usage or progress.expected_usage:
-        peak, expected = (
-            figure(usage or None, "ratio")
-            for usage in (progress.peak_usage, progress.expected_usage)
-        )
-        lines.append(f"Max usage: {peak} so far, {expected} expected while a broker is away.")
+        peak = figure(progress.peak_usage, "ratio")
+        expected = ""
+        if progress.expected_usage:
+            usage = figure(progress.expected_usage, "ratio")
+            expected = f", {usage} expected while a broker is away"
+        lines.append(f"Max usage: {peak} so far{expected}.")
     refused = [row for row in state.refusals if str(row["rule"]).startswith("rollout")]
     lines += [f"{explain_refusal(row['rule'])}." for row in refused]
     return RolloutNow(

@@ -146,6 +146,7 @@ def _explain_bundle(
     checked = (
         *checks.check_job(_keep_cluster(facts, now)),
         checks.check_drain(now, owner, drained),
+        *checks.check_rollout(now, owner),
         *checks.check_operators(now, drained),
         *checks.check_windows(now, bundle, drained),
         checks.check_pin(now, bundle, drained),
@@ -187,6 +188,7 @@ def _explain_broker(
     checked = (
         *checks.check_job(_keep_cluster(facts, now)),
         checks.check_drain(now, broker, drained),
+        *checks.check_rollout(now, broker),
         *checks.check_operators(now, drained),
         *checks.check_windows(now, None, drained),
         *checks.check_proposals(now, broker, drained),
@@ -211,6 +213,7 @@ def _explain_cluster(lake: Lake, facts: Facts, cluster: str) -> NoMoveExplanatio
     limits = checks.check_limits(now, None, None)
     checked = (
         *checks.check_job(_keep_cluster(facts, now)),
+        *checks.check_rollout(now, None),
         *checks.check_operators(now, False),
         *checks.check_windows(now, None, False),
         *checks.check_exclusions(now),

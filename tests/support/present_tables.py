@@ -17,10 +17,12 @@ from lb_stream.contracts.tables import (
     OUTCOMES,
     OWNERSHIP,
     PROPOSALS,
+    ROLLOUTS,
     ROUNDS,
 )
 from lb_stream.core.model.memory import Memory, Proposal, Suspension
 from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.core.model.rollout import RolloutProgress
 from tests.support.table_rows import fill
 
 START_MS, MINUTE_MS = 1_767_225_600_000, 60_000
@@ -44,6 +46,7 @@ def write_present(
     operator_state: OperatorState = OperatorState(),  # noqa: B008
     proposals: tuple[Proposal, ...] = (),
     vanished: tuple[str, ...] = (),
+    rollout: RolloutProgress | None = None,
 ) -> Path:
     """Ten slots of time of eu: a serves eight bundles, b and c two each; a broker is full with
     twelve. `vanished`: suspend the cluster."""
@@ -80,7 +83,10 @@ def write_present(
         Suspension("mass_disappearance", START_MS, START_MS, vanished) if vanished else None
     )
     memory = Memory(
-        operator_state=operator_state, proposals=proposals, suspension=suspension
+        operator_state=operator_state,
+        proposals=proposals,
+        suspension=suspension,
+        rollout=rollout,
     ).to_json()
     log = {
         "seq": 1,
@@ -90,6 +96,6 @@ def write_present(
         "refusals": "[]",
     }
     fill(folder, ROUNDS, [{"cluster": "eu", "log_seq": 0} | log])
-    for table in (COMMANDS, DECISIONS, OUTCOMES, OWNERSHIP, PROPOSALS):
+    for table in (COMMANDS, DECISIONS, OUTCOMES, OWNERSHIP, PROPOSALS, ROLLOUTS):
         fill(folder, table, [])
     return folder

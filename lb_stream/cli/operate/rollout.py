@@ -122,7 +122,7 @@ def _show(now: RolloutNow) -> None:
 
 
 def _cells(row: Row) -> tuple[str | Text, ...]:
-    place = f", {row['place']}." if row["place"] else ""
+    place = {None: "", 1: ", next"}.get(row["place"], f" ({row['place']})")
     return (
         row["broker"],
         styled((row["phase"] + place, _COLOURS.get(row["phase"], ""))),
@@ -285,3 +285,63 @@ def _rollout_cells(row: Row) -> tuple[str | Text, ...]:
         str(row["moves"]),
         styled((outcome, {"done": "green", "on": "yellow"}.get(outcome, "red"))),
     )
+
+
+# --- hands ---
+
+
+@app.command(
+    "run",
+    epilog="Example: lbctl rollout run --hook 'ssh {host} sudo systemctl restart pulsar-broker' · "
+    "Exit codes: 0 all are restarted; 1 a hook failed, it stands still or was aborted; 2 wrong "
+    "usage; 3 no rollout is on.",
+)
+def run(
+    hook: Annotated[
+        str,
+        typer.Option(
+            "--hook",
+            metavar="COMMAND|URL",
+            help="What restarts a broker: a command in which {broker} and {host} are replaced, or "
+            "a URL that gets a POST. file:PATH: it is in that file.",
+        ),
+    ],
+    hook_timeout: Annotated[
+        float,
+        typer.Option("--hook-timeout", metavar="S", min=0.1, help="Seconds that it may take."),
+    ] = 600.0,
+    hook_secret: Annotated[
+        str,
+        typer.Option(
+            "--hook-secret", metavar="file:PATH", help="The secret that signs a POST, in a file."
+        ),
+    ] = "",
+    cluster: Cluster = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Restart all brokers of the rollout that is on, each by a hook once it is empty.
+
+    It may be killed and run again at any time: the rollout's state is in the log. The hook may then
+    be called again for a broker that is empty and has not stopped yet.
+    """
+    given = load_cli_settings(config, broker_conf, set_)
+    from lb_stream.cli.operate.rollout_run import RestartHook, RolloutRunner
+    from lb_stream.cli.shared.sending import DEFAULT_TIMEOUT_S, choose_cluster
+    from lb_stream.query.cluster_state import require_cluster
+    from lb_stream.query.lake import open_lake
+
+    wanted = RestartHook.parse(hook, hook_secret, hook_timeout)
+    name = choose_cluster(given, cluster)
+    with open_lake(given.tables) as lake:
+        require_cluster(lake, name)
+    options = SendOptions(given, name, False, False, DEFAULT_TIMEOUT_S, None, json)
+    runner = RolloutRunner(options, name, wanted)
+    text = runner.run()
+    if json:
+        ended = {"rollout": runner.rollout, "restarted": runner.restarted, "text": text}
+        emit_json({"cluster": name, **ended})
+    else:
+        emit_line(text)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from lb_stream.cli.shared.output import CommandError, note
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import ClusterState, read_cluster_states
-from lb_stream.query.lake import Lake, open_lake
+from lb_stream.query.lake import open_lake
 from lb_stream.query.rollouts import build_rollout_facts, load_left, load_rollout_events
 from lb_stream.store import Store
+
+if TYPE_CHECKING:
+    from lb_stream.query.lake import Lake
 
 INTERVAL_S = 2.0
 

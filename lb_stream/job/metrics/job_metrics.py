@@ -26,6 +26,7 @@ from prometheus_client.registry import Collector
 
 from lb_stream.contracts.decisions import DecisionKind
 from lb_stream.core.model.memory import Mergeable
+from lb_stream.core.model.rollout import BrokerPhase
 from lb_stream.core.shadow.evaluate import REAL
 from lb_stream.job.metrics.round_figures import MemorySource, RoundFigures
 from lb_stream.job.metrics.spark_progress import (
@@ -100,6 +101,15 @@ class _PendingDecision(msgspec.Struct):
     kind: DecisionKind
 
 
+class _RolloutBroker(msgspec.Struct):
+    phase: BrokerPhase = "waiting"
+
+
+class _Rollout(msgspec.Struct):
+    brokers: dict[str, _RolloutBroker] = {}
+    still_ms: int | None = None
+
+
 class _ClusterMemory(msgspec.Struct):
     pending: list[_PendingDecision] = []
     moves: dict[str, _PendingDecision] = {}
@@ -109,6 +119,7 @@ class _ClusterMemory(msgspec.Struct):
     suspension: dict[str, object] | None = None
     mergeable: dict[str, Mergeable] = {}
     proposals: list[object] = []
+    rollout: _Rollout | None = None
 
 
 _read_memory = msgspec.json.Decoder(_ClusterMemory).decode
@@ -443,6 +454,11 @@ _CLUSTER_GAUGES: dict[str, tuple[str, ...]] = {
     ),
     "merge_advice": ("pairs of bundles that could be one, by merge advice", "cluster"),
     "proposals": ("proposals that wait for approval", "cluster"),
+    "rollout_brokers": ("brokers of the rollout that is on, by phase", "cluster", "phase"),
+    "rollout_stands_still": (
+        "1: the rollout waits for a broker for longer than rollout_back_within_ms",
+        "cluster",
+    ),
     "suspended": ("1: nothing is decided for the cluster, for this reason", "cluster", "reason"),
     "brokers": ("known brokers, including dead ones", "cluster"),
     "bundles": ("bundles that have an owner", "cluster"),
@@ -476,6 +492,12 @@ class _Clusters(Collector):
             advised = sum(pair.advised_ms > 0 for pair in memory.mergeable.values())
             gauges["merge_advice"].add_metric([cluster], advised)
             gauges["proposals"].add_metric([cluster], len(memory.proposals))
+            rollout = memory.rollout or _Rollout()
+            phases = Counted(broker.phase for broker in rollout.brokers.values())
+            for phase in get_args(BrokerPhase):
+                gauges["rollout_brokers"].add_metric([cluster, phase], phases[phase])
+            is_still = rollout.still_ms is not None
+            gauges["rollout_stands_still"].add_metric([cluster], is_still)
             suspended = gauges["suspended"]
             suspended.add_metric([cluster, "errors"], memory.retry_ms > 0)
             suspended.add_metric([cluster, "brokers_vanished"], memory.suspension is not None)

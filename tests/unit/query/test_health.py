@@ -26,6 +26,7 @@ from lb_stream.query.health import (
     judge,
 )
 from lb_stream.query.profiles import ProfileFacts, SettingChange
+from lb_stream.query.rollouts import RolloutFacts
 from lb_stream.store import Store
 from tests.support.job_facts import JOB, NOW
 from tests.support.lbctl_runner import Result, lbctl
@@ -113,6 +114,15 @@ def test_every_trouble_has_its_state_and_says_what_to_do(
     assert all(
         (finding.event is None) == (finding.state == "healthy") for finding in found.findings
     ), "people are told of all that isn't well"
+
+
+def test_a_rollout_is_healthy_until_it_stands_still() -> None:
+    rollout = RolloutFacts("r", "User:ann", 3, 1, ("b:1 down since 12:00",), state="it goes on")
+    well = judge(with_cluster(rollout=rollout, restarting=("b:1",)))
+    assert (well.state, [finding.event for finding in well.findings]) == ("healthy", [None])
+    still = judge(with_cluster(rollout=replace(rollout, still_ms=NOW)))
+    assert (still.state, still.findings[0].event) == ("degraded", "rollout_stands_still")
+    check_wording("\n".join(found.findings[0].description for found in (well, still)))
 
 
 def test_a_profile_that_is_to_change_is_healthy_and_people_are_told_of_it() -> None:

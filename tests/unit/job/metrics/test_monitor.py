@@ -30,6 +30,7 @@ from lb_stream.core.model.memory import (
     Suspension,
 )
 from lb_stream.core.model.refusals import refusal
+from lb_stream.core.model.rollout import BrokerProgress, RolloutProgress
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.observing.outcomes import Outcome
 from lb_stream.job.metrics import monitor as monitor_module
@@ -424,6 +425,11 @@ def test_what_is_pending_who_is_dead_and_what_is_suspended_can_be_seen(started: 
                     9,
                 ),
             ),
+            rollout=RolloutProgress(
+                "r",
+                brokers={"b1": BrokerProgress("done"), "b2": BrokerProgress("down")},
+                still_ms=9,
+            ),
         ).to_json(),
         "us": Memory(seq=3, errors=10, retry_ms=900_000).to_json(),
     }
@@ -446,6 +452,9 @@ def test_what_is_pending_who_is_dead_and_what_is_suspended_can_be_seen(started: 
         "of those watched only what is advised"
     )
     assert [found[("lb_stream_proposals", name)] for name in ("eu", "us")] == [1, 0]
+    rolling = ("done", "down", "empty")
+    assert [found[("lb_stream_rollout_brokers", "eu", phase)] for phase in rolling] == [1, 1, 0]
+    assert [found[("lb_stream_rollout_stands_still", name)] for name in ("eu", "us")] == [1, 0]
     suspended = {key[1:]: value for key, value in found.items() if key[0] == "lb_stream_suspended"}
     assert {key for key, value in suspended.items() if value} == {
         ("eu", "brokers_vanished"),
