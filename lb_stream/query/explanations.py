@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES, RESHAPES
+from lb_stream.core.model.rules import Decides
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
@@ -18,8 +19,6 @@ from lb_stream.query.wording import NO_BROKER, explain_refusal, explain_rule, is
 if TYPE_CHECKING:
     from lb_stream.query.lake import Lake
 
-ROLLOUT = "rollout"
-"""The rule by which a rollout empties a broker."""
 _ORDINAL = "TRY_CAST(string_split(decision_id, ':')[-1] AS INT)"
 _DECIDED = f"""
     SELECT decisions.*, outcome, detail, at_ms, took_ms, outcomes.seq AS ended_seq,
@@ -176,7 +175,7 @@ def _find_owner(lake: Lake, decision: Row) -> str | None:
 
 def _find_turn(lake: Lake, decision: Row) -> str:
     """Return why a rollout restarts the decision's source now; empty: no rollout has decided it."""
-    if decision["rule"] != ROLLOUT:
+    if decision["rule"] != Decides.ROLLOUT.name:
         return ""
     query = """SELECT text FROM rollouts
     WHERE cluster = $1 AND broker = $2 AND phase = 'draining' AND seq <= $3

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from lb_stream.query.lake import Row
     from lb_stream.query.rollouts import RolloutNow
+    from lb_stream.sim.simulation.rollout_prediction import RolloutPrediction
 
 NONE_LEFT = 3
 """Exit code: no broker is left to begin, or no rollout is on."""
@@ -59,6 +60,119 @@ app = typer.Typer(
 @app.callback()
 def _group() -> None:
     """Restart, upgrade or replace brokers one after the other, with the fewest moves."""
+
+
+# --- before it ---
+
+
+@app.command(
+    "plan",
+    epilog="Example: lbctl rollout plan --cluster eu-1 --at-most 2 · Exit codes: 0 all brokers can "
+    "be restarted; 1 they can't, or it would be refused; 2 wrong usage.",
+)
+def plan(
+    of: Annotated[
+        list[str] | None,
+        typer.Option("--of", metavar="PATTERN", help="Only these brokers, as in rollout start."),
+    ] = None,
+    in_order: Annotated[
+        str | None,
+        typer.Option("--in-order", metavar="BROKER,BROKER…", help="These brokers, in this order."),
+    ] = None,
+    at_most: Annotated[
+        int,
+        typer.Option("--at-most", metavar="N", min=1, help="So many may be away at a time."),
+    ] = 1,
+    canary: Annotated[
+        str | None, typer.Option("--canary", metavar="BROKER", help="The broker that is first.")
+    ] = None,
+    even_if_full: Annotated[
+        bool,
+        typer.Option("--even-if-full", help="Also brokers whose load the others can't carry."),
+    ] = False,
+    restart_s: Annotated[
+        float,
+        typer.Option(
+            "--restart-s", metavar="S", min=1.0, max=3600.0, help="How long each is away."
+        ),
+    ] = 90.0,
+    cluster: Cluster = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Simulate a rollout from the present on: order, moves, peak usage, and how long it takes.
+
+    Nothing is sent. Loads stay as they are now; docs/simulation.md describes what is assumed.
+    """
+    given = load_cli_settings(config, broker_conf, set_)
+    from lb_stream.cli.shared.broker_names import require_broker_name
+    from lb_stream.core.commands.base import BadForm
+    from lb_stream.io.kafka.commands import InvalidCommand, build_command
+    from lb_stream.io.local.progress import progress
+    from lb_stream.operations.rollout_start import RolloutStart
+    from lb_stream.query.lake import open_lake
+    from lb_stream.query.past.tables import build_lake_query, load_recent_history
+    from lb_stream.sim.scenario.from_history import LoadHistory
+    from lb_stream.sim.simulation.rollout_prediction import predict_rollout
+
+    names = [] if in_order is None else [name.strip() for name in in_order.split(",")]
+    fields: dict[str, object] = {
+        "of": of or [],
+        "in_order": [require_broker_name(given, cluster, name) for name in names],
+        "at_most": at_most,
+        "canary": None if canary is None else require_broker_name(given, cluster, canary),
+        "even_if_full": even_if_full,
+    }
+    try:
+        RolloutStart.check_given(fields)
+        command = build_command("rollout-start", fields, "plan", "plan")
+    except (BadForm, InvalidCommand) as error:
+        raise CommandError(str(error), 2) from None
+    assert isinstance(command, RolloutStart)
+    with open_lake(given.tables, require_columns=False) as lake:
+        history = LoadHistory(**load_recent_history(build_lake_query(lake), cluster))
+    with progress("simulating", every=25) as advance:
+        found = predict_rollout(
+            history,
+            command,
+            restart_s,
+            lambda part: advance(history.cluster, int(part * 100), 100),
+        )
+    if found.answer.outcome == "refused":
+        raise CommandError(f"it would be refused ({found.answer.rule}): {found.answer.text}")
+    if json:
+        emit_json(found.to_dict())
+    else:
+        _show_plan(found, restart_s)
+    if not found.fits:
+        raise typer.Exit(1)
+
+
+def _show_plan(found: RolloutPrediction, restart_s: float) -> None:
+    for line in found.notes:
+        note(line)
+    emit_line(f"{found.cluster}: a rollout from now on, each broker away for {restart_s:g} s")
+    columns = ("", "broker", "begun", "empty", "back", "moves", "why now")
+    rows = [
+        (
+            str(place),
+            turn.broker,
+            *(_after(t_s) for t_s in (turn.begun_s, turn.empty_s, turn.back_s)),
+            str(turn.moves),
+            turn.why,
+        )
+        for place, turn in enumerate(found.turns, 1)
+    ]
+    emit_rich("", table(columns, rows, right=("", "begun", "empty", "back", "moves")), "")
+    for line in found.lines:
+        emit_line(line)
+
+
+def _after(t_s: float | None) -> str:
+    """Return a time of the plan: minutes and seconds from its begin."""
+    return "-" if t_s is None else f"{int(t_s) // 60}:{int(t_s) % 60:02d}"
 
 
 # --- the rollout that is on ---

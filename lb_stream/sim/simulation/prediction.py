@@ -117,6 +117,14 @@ def _load_memory(history: LoadHistory) -> Memory:
     return Memory.from_json(history.memory) if history.memory else Memory()
 
 
+def list_present_settings(history: LoadHistory) -> GivenSettings:
+    """Return the settings in force now, whatever the mode is; balancing is off while it is paused.
+
+    Raises SettingError.
+    """
+    return _build_variants(history, WhatIf())[AS_IT_IS].settings
+
+
 def _build_variants(history: LoadHistory, change: WhatIf) -> dict[str, _Variant]:
     # settings without and with the change
     operator_state = _load_operator_state(history)

@@ -103,6 +103,8 @@ class Simulation:
     scenario: Scenario
     policy: Policy
     extra_commands: Sequence[Command] = ()
+    rollout_command: Command | None = None  # in place of the one of the scenario's rollout
+    on_round: Callable[[Round], None] | None = None  # sees each round
     lines: list[TraceLine] = field(default_factory=list)
     rounds: int = 0
     answers: dict[str, CommandAnswer] = field(default_factory=dict)
@@ -281,12 +283,17 @@ class Simulation:
         for decision in made.decisions:
             self._send(decision)
         self._restart_empty_brokers(made)
+        if self.on_round is not None:
+            self.on_round(made)
 
     # --- the rollout ---
 
     def _order_rollout(self, ordered: ScenarioRollout) -> None:
         """Send the command that orders the scenario's rollout."""
-        self.commands.append(build_rollout_command(ordered, self.scenario.brokers.names))
+        command = build_rollout_command(ordered, self.scenario.brokers.names)
+        if self.rollout_command is not None:
+            command = Received.from_command(self.rollout_command, at_ms(self.now_s))
+        self.commands.append(command)
 
     def _restart_empty_brokers(self, made: Round) -> None:
         """Have the brokers restart that the round shows as empty, as their operators would.

@@ -403,3 +403,29 @@ def test_run_ends_with_a_reason_where_it_can_go_no_further(
         played.runner.run()
     assert error.value.code == code
     check_wording(error.value)
+
+
+# --- a plan ---
+
+
+def test_a_plan_shows_each_brokers_turn_moves_and_usage(ask: Callable[..., Result]) -> None:
+    result = ask("rollout", "plan", "--restart-s", "30", "--json")
+    (found,) = result.objects
+    assert (result.code, found["done"], found["fits"]) == (0, True, True), result.err
+    assert sorted(turn["broker"] for turn in found["brokers"]) == sorted(BROKERS)
+    for turn in found["brokers"]:
+        assert (
+            turn["begun_s"] <= turn["empty_s"] <= turn["down_s"] <= turn["back_s"] and turn["why"]
+        )
+    assert found["figures"]["moves"] >= 8 and found["figures"]["peak_usage"] <= 1.0
+    assert len(kinds := {turn["begun_s"] for turn in found["brokers"]}) == len(BROKERS), kinds
+
+
+def test_a_plan_that_would_be_refused_or_is_wrong_usage_says_so(
+    ask: Callable[..., Result],
+) -> None:
+    refused = ask("rollout", "plan", "--of", "d.*")
+    assert (refused.code, refused.out) == (1, "")
+    wrong = ask("rollout", "plan", "--of", "a", "--in-order", "b")
+    assert (wrong.code, wrong.out) == (2, "")
+    check_wording(refused.err.splitlines()[-1] + "\n" + wrong.err)
