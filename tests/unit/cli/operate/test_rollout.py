@@ -18,9 +18,13 @@ from lb_stream.contracts.tables import COMMANDS, ROLLOUTS
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.rollout import BrokerProgress, RolloutOrder, RolloutProgress
+from lb_stream.io.tables.rebuild import rebuild
 from lb_stream.query.cluster_state import ClusterState
+from lb_stream.store import Store
 from tests.support.lbctl_runner import Result
 from tests.support.present_tables import BROKERS, START_MS, write_present
+from tests.support.recorded_proposals import say
+from tests.support.recorded_tables import record
 from tests.support.scripted_kafka import Broker
 from tests.support.table_rows import fill
 from tests.support.wordings import check_wording
@@ -429,3 +433,27 @@ def test_a_plan_that_would_be_refused_or_is_wrong_usage_says_so(
     wrong = ask("rollout", "plan", "--of", "a", "--in-order", "b")
     assert (wrong.code, wrong.out) == (2, "")
     check_wording(refused.err.splitlines()[-1] + "\n" + wrong.err)
+
+
+# --- beside a balancer that plays it ---
+
+
+def test_tables_and_explanations_tell_of_a_rollout_that_is_played(
+    call: Callable[..., Result], tmp_path: Path
+) -> None:
+    made = record(tmp_path / "tables", 5, workload="steady")
+    say(made, "rollout-start", continues=True)
+    made.run(4)
+    at = ("--set", f"stream.tables={made.root}")
+    events = call("rollout", "history", "--rollout", "last", "--json", *at).objects
+    first = next(event for event in events if event["phase"] == "draining")
+    assert events[0]["phase"] == "started" and first["broker"] in first["text"]
+    moved = next(decision for decision in made.loop.decisions if decision.source == first["broker"])
+    assert moved.rule == "rollout"
+    explained = call("explain", moved.decision_id, "--json", *at).objects[0]
+    assert first["text"] in explained["sentence"]
+    checks = call("explain", "--why-not", moved.bundle, "--json", *at).objects[0]["checks"]
+    assert [check["blocks"] for check in checks if check["name"] == "rollout"] == [False]
+    before = list(events)
+    (done,) = rebuild(Store.at(made.root), [ROLLOUTS.name])
+    assert done.rows == len(before)
