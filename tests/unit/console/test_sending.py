@@ -355,6 +355,22 @@ FORMS: dict[str, tuple[dict[str, str], str, dict[str, Any]]] = {
     "delete-namespace": ({"namespace": "t/n"}, "delete-namespace", {"namespace": "t/n"}),
     "unset": ({"key": "min_brokers"}, "delete-config", {"key": "min_brokers"}),
     "forget": ({}, "forget-cluster", {}),
+    "rollout-start": (
+        {"of": "b-1 b-2:80", "canary": "", "at_most": "2", "version": "5.0.1"},
+        "rollout-start",
+        {
+            "of": ["b-1", "b-2:80"],
+            "in_order": [],
+            "at_most": 2,
+            "version": "5.0.1",
+            "continues": False,
+            "even_if_full": False,
+        },
+    ),
+    "rollout-next": ({}, "rollout-next", {}),
+    "rollout-pause": ({}, "rollout-pause", {}),
+    "rollout-resume": ({}, "rollout-resume", {"continues": False}),
+    "rollout-abort": ({}, "rollout-abort", {}),
 }
 """Form → what is typed in, the kind of the command, its arguments."""
 
