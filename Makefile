@@ -86,8 +86,8 @@ test-secure: setup-dev ## on a real broker with ACLs: each right taken in turn, 
 test-cluster: setup-dev ## a Spark cluster on machines made of namespaces while all of it is killed (needs root's rights); last line JSON
 	$(PYTEST) -q -m long tests/e2e/cluster $(ARGS)
 
-check-kubernetes: $(KUBERNETES_STAMP) ## conf/deploy/kubernetes.yaml against the published schemas of Kubernetes (ARGS="--version 1.34" for an older one)
-	PYTHONPATH=$(KUBERNETES) $(BIN)/python -m kubernetes_validate --strict conf/deploy/kubernetes.yaml $(ARGS)
+check-kubernetes: $(KUBERNETES_STAMP) ## the manifests of conf/deploy against the published schemas of Kubernetes (ARGS="--version 1.34" for an older one)
+	PYTHONPATH=$(KUBERNETES) $(BIN)/python -m kubernetes_validate --strict conf/deploy/*.yaml $(ARGS)
 
 differential: setup-dev ## generated cases to the core and to Pulsar's own classes, by the command REFERENCE (ARGS="--cases 2000 --seed 1"; of another release: ARGS="--profile pulsar-5.0", and its classes behind REFERENCE); last line JSON
 	@command -v "$(firstword $(REFERENCE))" >/dev/null || { echo "differential: no command $(REFERENCE): give it, make differential REFERENCE=COMMAND" >&2; exit 2; }

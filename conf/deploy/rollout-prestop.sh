@@ -1,0 +1,143 @@
+#!/bin/sh
+# preStop of a broker's pod: holds the stop back until a rollout has emptied the broker.
+#
+#   rollout-prestop.sh BROKER [OPTION]...                  where lbctl is; BROKER: host:port; options
+#                                                          of lbctl, such as --cluster eu-1
+#   rollout-prestop.sh --serve FOLDER BROKER [OPTION]...   in a container beside the broker's, which
+#                                                          has lbctl: does so whenever it is asked
+#   rollout-prestop.sh --ask FOLDER                        in the broker's container: asks, waits
+#
+# A broker that no rollout waits for stops at once: none is on, it is none of its brokers, or it is
+# empty or has been restarted already. Called again, it finds the same state and goes on waiting.
+#
+# LB_PRESTOP_S   seconds it may take (240): less than the pod's terminationGracePeriodSeconds
+# LB_UNKNOWN_S   seconds to try again while lbctl can't read the rollout's state (30)
+# LB_POLL_S      seconds between two looks (2)
+#
+# Exit codes: 0 the broker may stop; 1 it is not empty, or its turn has not come, or lbctl failed;
+# 2 wrong usage. Kubernetes stops the pod in any case, and shows a failure as FailedPreStopHook.
+set -eu
+limit_s=${LB_PRESTOP_S:-240} unknown_s=${LB_UNKNOWN_S:-30} poll_s=${LB_POLL_S:-2}
+
+usage() {
+  echo "usage: $0 BROKER [OPTION]... | --serve FOLDER BROKER [OPTION]... | --ask FOLDER" >&2
+  exit 2
+}
+
+tell() {
+  echo "rollout-prestop: $*" >&2
+}
+
+seconds() {
+  date +%s
+}
+
+# Prints the broker's phase and its place among those that wait: "waiting 1"; "none": no rollout is
+# on, or it is none of its brokers. Fails if lbctl printed no state.
+find_phase() {
+  # Exit code 3 is "none is on", 1 also "it stands still": only what is printed tells.
+  printed=$(timeout "$unknown_s" lbctl rollout status --json "$@") || true
+  case $printed in
+    *'"rollout": null'*) echo none; return ;;
+    *'"brokers"'*) ;;
+    *) return 1 ;;
+  esac
+  # One line for each JSON object; that of the broker has its phase and place.
+  entry=$(printf '%s' "$printed" | tr '{}' '\n\n' | grep -F "\"broker\": \"$broker\"") || true
+  [ -n "$entry" ] || { echo none; return; }
+  phase=$(printf '%s' "$entry" | sed -n 's/.*"phase": "\([a-z]*\)".*/\1/p')
+  place=$(printf '%s' "$entry" | sed -n 's/.*"place": \([0-9]*\).*/\1/p')
+  echo "$phase $place"
+}
+
+wait_until_empty() {
+  until_s=$(($(seconds) + limit_s))
+  unknown_until_s=$(($(seconds) + unknown_s))
+  while :; do
+    left_s=$((until_s - $(seconds)))
+    if ! found=$(find_phase "$@"); then
+      if [ "$(seconds)" -ge "$unknown_until_s" ]; then
+        tell "the state of the rollout is not known: $broker stops as it is"
+        return 1
+      fi
+      sleep "$poll_s"
+      continue
+    fi
+    unknown_until_s=$(($(seconds) + unknown_s))
+    phase=${found% *} place=${found#* }
+    case $phase in
+      waiting | draining) ;;
+      *) tell "$broker may stop ($phase)"; return 0 ;;
+    esac
+    if [ "$left_s" -le 0 ]; then
+      tell "$broker is not empty after $limit_s s ($phase): it stops as it is"
+      return 1
+    fi
+    if [ "$phase" = waiting ] && [ -z "$place" ]; then
+      sleep "$poll_s" # no round has seen the rollout yet
+      continue
+    fi
+    if [ "$phase" = waiting ] && [ "$place" != 1 ]; then
+      tell "others are to be restarted before $broker: it stops as it is. A rollout of a" \
+        "StatefulSet whose pods Kubernetes replaces is started with --in-order, last pod first"
+      return 1
+    fi
+    # Begins this broker if it waits, and waits for it. A failure is looked into by the next look.
+    timeout "$left_s" lbctl rollout next --wait --timeout "$left_s" "$@" >/dev/null || true
+    sleep "$poll_s"
+  done
+}
+
+# Answers each request in FOLDER with the exit code, until the container is stopped.
+serve() {
+  cp "$0" "$folder/rollout-prestop.sh"
+  rm -f "$folder/ask"
+  trap 'exit 0' TERM INT
+  while :; do
+    if [ -e "$folder/ask" ]; then
+      rm -f "$folder/ask"
+      code=0
+      "$0" "$@" || code=$?
+      echo "$code" >"$folder/answer.new"
+      mv "$folder/answer.new" "$folder/answer"
+    fi
+    sleep 1 &
+    wait $!
+  done
+}
+
+ask() {
+  # Longer than the answer may take: the other side ends first.
+  until_s=$(($(seconds) + limit_s + 10))
+  rm -f "$folder/answer"
+  : >"$folder/ask"
+  until [ -e "$folder/answer" ]; do
+    if [ "$(seconds)" -ge "$until_s" ]; then
+      rm -f "$folder/ask"
+      tell "no answer after $((limit_s + 10)) s"
+      return 1
+    fi
+    sleep 1
+  done
+  return "$(cat "$folder/answer")"
+}
+
+case ${1-} in
+  --serve)
+    [ $# -ge 3 ] || usage
+    folder=$2
+    shift 2
+    serve "$@"
+    ;;
+  --ask)
+    [ $# -eq 2 ] || usage
+    folder=$2
+    ask
+    ;;
+  '' | -*) usage ;;
+  *)
+    broker=$1
+    shift
+    wait_until_empty "$@"
+    ;;
+esac
