@@ -12,7 +12,12 @@ from collections.abc import Callable, Iterable
 
 from pydantic import ValidationError
 
-from lb_stream.agent.adapter import BrokerAdapter, MeasuringAdapter, YieldingAdapter
+from lb_stream.agent.adapter import (
+    BrokerAdapter,
+    JsonReport,
+    MeasuringAdapter,
+    YieldingAdapter,
+)
 from lb_stream.agent.carry_out import carry_out, give_up
 from lb_stream.agent.clock import RecordClock, wall_clock_ms
 from lb_stream.agent.config import AgentConfig
@@ -20,6 +25,7 @@ from lb_stream.agent.connection import CLOSE_S, Connection, KafkaRecord
 from lb_stream.agent.hooks import MoveHooks
 from lb_stream.agent.obey import AgentMemory, AgentVerdict, addressee, with_record_time
 from lb_stream.agent.reporter import HeartbeatSender, OnReport, Reporter
+from lb_stream.agent.rollout_log import RolloutLog
 from lb_stream.agent.splits import SplitWatch
 from lb_stream.contracts.decisions import Decision, Ownership, read_decision
 from lb_stream.contracts.reports import Goodbye
@@ -51,8 +57,10 @@ class Agent:
         self.failure: Exception | None = None  # the error that ended the loop, if one did
         self.connection = Connection(config)
         self.reporter = Reporter(
-            self.adapters, self.connection, self.clock, config.make_throttle, on_report
+            self.adapters, self.connection, self.clock, config.make_throttle, self._note_report
         )
+        self._rollouts = RolloutLog()
+        self._on_report = on_report
         self._hooks = MoveHooks(config.hooks)
         self._on_decision = on_decision
         self._stop = threading.Event()
@@ -130,6 +138,11 @@ class Agent:
         for broker in self.adapters:
             self.reporter.send_report(broker)
             self.reporter.read_own_balancing(broker)
+
+    def _note_report(self, broker: str, report: JsonReport) -> None:
+        self._rollouts.note_report(broker, report)
+        if self._on_report is not None:
+            self._on_report(broker, report)
 
     def _request_splits(self) -> None:
         for adapter, watch in self._watches:
@@ -217,6 +230,7 @@ class Agent:
             return None
         if ack is not None:
             self.reporter.send(adapter.name, ack.to_json(), "ack")
+        self._rollouts.note_decision(adapter.name, decision, verdict)
         if self._on_decision is not None:
             self._on_decision(decision, adapter.name, verdict)
         return adapter.name if verdict.action in ("release", "acquire", "split", "merge") else None

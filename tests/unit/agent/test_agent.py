@@ -470,3 +470,37 @@ def test_a_report_that_is_owed_stays_so_while_the_broker_keeps_its_reports_back(
     assert one.reports(1) == 0
     one.broker.given = kept
     assert one.reports(2) == 1
+
+
+# --- rollouts ---
+
+
+def test_an_agent_says_that_a_rollout_empties_its_broker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = build_cluster(bundles=6)
+    broker = SimBroker(cluster, A)
+    mine = sorted(cluster.bundles)[0]
+    cluster.model.owner[:] = cluster.broker_row(B)
+    cluster.model.owner[cluster.row(mine)] = cluster.broker_row(A)
+    agent = Agent(AgentConfig("unused:9092", CLUSTER, report_interval_s=600), [broker])
+    now_ms = time.time_ns() // 1_000_000
+    decision = example_decision(
+        source=A, bundle=mine, rule="rollout", issued_ms=now_ms, expires_ms=now_ms + 60_000
+    )
+    consumer = Consumer()
+    consumer.records = [
+        SimpleNamespace(
+            topic="lb-decisions", key=None, value=decision.to_json().encode(), timestamp=now_ms
+        )
+    ]
+    started(agent, Producer(), consumer, monkeypatch)
+    until(lambda: "is empty" in caplog.text)
+    agent.stop()
+    lines = [
+        record.getMessage() for record in caplog.records if record.name.endswith("rollout_log")
+    ]
+    assert [line.partition(": ")[0] for line in lines] == [
+        f"{A} is to be restarted by a rollout",
+        f"{A} is empty",
+    ]
