@@ -58,6 +58,7 @@ CACHED_PAGES: dict[str, PageHandler] = {
     "/decision": details.decision_page,
     "/round": details.round_page,
     "/proposals": pages.proposals_page,
+    "/rollout": pages.rollout_page,
     "/cost": pages.cost_page,
 }
 """Pages that follow from the tables alone."""

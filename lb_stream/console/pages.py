@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -10,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from lb_stream.console import address
 from lb_stream.console.command_forms import MODE_FORMS
 from lb_stream.console.page import Page, reader_of, render_page
+from lb_stream.query.health import describe_duration
 from lb_stream.query.lake import Row
 from lb_stream.query.present.proposals import (
     is_worse_alone,
@@ -17,6 +19,7 @@ from lb_stream.query.present.proposals import (
     load_waiting_proposals,
     summarise_plans,
 )
+from lb_stream.query.rollouts import load_last_rollouts, load_rollout, load_rollout_events
 from lb_stream.query.screens import brokers, costs, feed, load_shares, over_time
 from lb_stream.query.screens.lists import ListRequest
 from lb_stream.query.screens.overview import load_overview
@@ -25,6 +28,7 @@ from lb_stream.query.why_not import explain_no_move
 
 if TYPE_CHECKING:
     from lb_stream.query.lake import Lake
+    from lb_stream.query.rollouts import RolloutNow
     from lb_stream.query.screens.over_time import Chart
 
 GROUPS = ("namespace", "tenant")
@@ -33,6 +37,8 @@ COST_PERIODS = ("week", "day", "total")
 COST_DAYS = 28
 """Costs are those of the moves in this many days before the last round."""
 MAX_PAST_PROPOSALS = 50
+MAX_PAST_ROLLOUTS = 10
+MAX_ROLLOUT_EVENTS = 100
 
 
 def fleet_page(request: Request) -> Response:
@@ -119,6 +125,64 @@ def proposals_page(request: Request) -> Response:
             lambda lake: load_ended_proposals(lake, cluster, MAX_PAST_PROPOSALS),
         ),
     )
+
+
+def rollout_page(request: Request) -> Response:
+    """Show the rollout that is on, with its brokers in their order; and past ones."""
+    page, cluster = Page(request), address.require_text(request, "cluster")
+    page.require_cluster_facts(cluster)
+    found = page.find_cluster_state(cluster)
+    now = None
+    if found is not None:
+        now = page.ask(("rollout", cluster), lambda lake: load_rollout(lake, found))
+    last = page.ask(
+        ("rollouts", cluster),
+        lambda lake: tuple(load_last_rollouts(lake, cluster, MAX_PAST_ROLLOUTS)),
+    )
+    shown = last[-1]["rollout"] if last else None
+    shown = shown if now is None else now.order.id
+    events: tuple[Row, ...] = ()
+    if shown is not None:
+        events = page.ask(
+            ("rollout events", cluster, shown),
+            lambda lake: tuple(load_rollout_events(lake, cluster, shown)),
+        )
+    rows = () if now is None else sorted(now.rows, key=_rollout_place)
+    state, forms = _find_rollout_state(now)
+    return render_page(
+        page,
+        "rollout.html",
+        cluster=cluster,
+        now=now,
+        state=state,
+        forms=forms,
+        rows=rows,
+        done=sum(row["phase"] == "done" for row in rows),
+        events=events[-MAX_ROLLOUT_EVENTS:],
+        past=[row for row in last if row["outcome"] is not None],
+        describe_duration=describe_duration,
+    )
+
+
+def _rollout_place(row: Row) -> tuple[bool, bool, int]:
+    """Return the place of a broker on the page: done, now, then those that wait, as planned."""
+    waits = row["phase"] == "waiting"
+    place = (row["place"] or sys.maxsize) if waits else row["since_ms"]
+    return waits, not waits and row["phase"] != "done", place
+
+
+def _find_rollout_state(now: RolloutNow | None) -> tuple[str, tuple[str, ...]]:
+    """Return a word for the state of a rollout, and the forms of the commands that it takes."""
+    if now is None:
+        return "", ("rollout-start",)
+    if now.order.paused:
+        return "paused", ("rollout-resume", "rollout-abort")
+    begins = any(row["phase"] == "waiting" for row in now.rows)
+    forms = ("rollout-next",) if begins and now.still_ms is None else ()
+    ways = ("rollout-pause", "rollout-abort")
+    if now.still_ms is not None:
+        return "held", ("rollout-resume", *ways)
+    return "on", (*forms, *ways)
 
 
 def groups_page(request: Request) -> Response:

@@ -15,7 +15,17 @@ from lb_stream.console.auth.visitor import READ_ONLY, Access
 from lb_stream.console.sending import SendCommand
 from lb_stream.console.sources.reader import Reader
 from lb_stream.contracts.settings import Settings
-from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY
+from lb_stream.contracts.tables import (
+    BROKER_HISTORY,
+    BROKER_LOADS,
+    BUNDLE_AVERAGES,
+    BUNDLE_HISTORY,
+    ROLLOUTS,
+    ROUNDS,
+)
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.core.model.rollout import BrokerProgress, RolloutOrder, RolloutProgress
 from lb_stream.store import Store
 from tests.support.shown_tables import write
 from tests.support.table_rows import NOW, fill, load
@@ -86,6 +96,41 @@ def fleet(tables: Path, broker: str = BROKER, bundle: str = BUNDLE, more: int = 
     fill(tables, BUNDLE_HISTORY, [slot])
 
 
+def add_rollout(
+    tables: Path, brokers: dict[str, BrokerProgress], planned: tuple[str, ...], **order: Any
+) -> None:
+    """A rollout of eu-1 that is on since NOW - 300 s, and one that ended the day before.
+
+    `brokers`: the progress of each; `planned`: those that wait, in their order.
+    """
+    start_ms = order.pop("at_ms", NOW - 300_000)
+    given = RolloutOrder("roll-2", "alice", start_ms, tuple(brokers), wanted=2, **order)
+    progress = RolloutProgress(
+        "roll-2", start_ms, brokers, planned, peak_usage=0.712, expected_usage=0.734
+    )
+    memory = Memory(operator_state=OperatorState(rollout=given), rollout=progress)
+    now = {"cluster": "eu-1", "seq": 2, "log_seq": 2, "now_ms": NOW, "epoch": 1, "batch_id": 2}
+    logged = {"outcomes": "[]", "inputs": '{"settings": {}}', "memory": memory.to_json()}
+    fill(tables, ROUNDS, [now | logged])
+    events = [
+        ("roll-1", None, "started", -86_400_000, "a rollout of 1 broker begins"),
+        ("roll-1", None, "ended", -86_100_000, "all brokers are back"),
+        ("roll-2", None, "started", -300_000, "a rollout of the brokers begins"),
+    ]
+    events += [
+        ("roll-2", name, broker.phase, broker.since_ms - NOW, f"{name} is {broker.phase}")
+        for name, broker in brokers.items()
+        if broker.phase != "waiting"
+    ]
+    rows = [
+        {"cluster": "eu-1", "rollout": rollout, "broker": broker, "phase": phase}
+        | {"at_ms": NOW + at_ms, "text": text, "moves": 3, "seq": 1, "now_ms": NOW + at_ms}
+        | {"log_seq": number}
+        for number, (rollout, broker, phase, at_ms, text) in enumerate(events)
+    ]
+    fill(tables, ROLLOUTS, rows)
+
+
 def addresses(broker: str = BROKER, bundle: str = BUNDLE) -> list[str]:
     """Return the addresses of all pages."""
     namespace = bundle.rpartition("/")[0] or bundle
@@ -106,6 +151,7 @@ def addresses(broker: str = BROKER, bundle: str = BUNDLE) -> list[str]:
         link("plan", cluster="eu-1"),
         link("what-if", cluster="eu-1", drain=broker),
         link("proposals", cluster="eu-1"),
+        link("rollout", cluster="eu-1"),
         link("cost", cluster="eu-1"),
         link("cost", cluster="eu-1", by="namespace", each="total"),
     ]

@@ -21,10 +21,12 @@ from lb_stream.console.serve import ConsoleServer
 from lb_stream.console.sources.reader import Reader
 from lb_stream.contracts.commands import Command
 from lb_stream.contracts.decisions import example_decision
+from lb_stream.core.model.rollout import BrokerPhase, BrokerProgress
 from lb_stream.query.screens.feed import add_explanation
 from lb_stream.store import Store
 from tests.support.browser import PASSWORD, PATIENCE_MS, SHOTS, launched, needs_chromium, shoot
-from tests.unit.console.site import BROKER, BUNDLE, addresses, fleet, settings_of
+from tests.support.table_rows import NOW
+from tests.unit.console.site import BROKER, BUNDLE, add_rollout, addresses, fleet, settings_of
 
 pytestmark = needs_chromium
 
@@ -37,6 +39,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleServer]:
         bundle="shop/a-namespace-with-a-rather-long-name-that-wraps/0x00000000_0x10000000",
         more=60,
     )
+    phases: tuple[BrokerPhase, ...] = ("done", "draining", "waiting", "waiting")
+    brokers = {
+        f"more-{number:03}:80": BrokerProgress(phase, NOW - 60_000, note="the fewest second moves")
+        for number, phase in enumerate(phases)
+    }
+    add_rollout(tables, brokers, tuple(brokers)[2:])
     made = ConsoleServer(
         "127.0.0.1:0",
         Reader(Store.at(tables), settings_of(tables), None, clock=lambda: 0.0),
