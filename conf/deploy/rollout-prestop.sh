@@ -32,8 +32,8 @@ seconds() {
   date +%s
 }
 
-# Prints the broker's phase and its place among those that wait: "waiting 1"; "none": no rollout is
-# on, or it is none of its brokers. Fails if lbctl printed no state.
+# Prints the broker's phase, and for one that waits whether it is next: "waiting next", "waiting
+# later". "none": no rollout is on, or it is none of its brokers. Fails if lbctl printed no state.
 find_phase() {
   # Exit code 3 is "none is on", 1 also "it stands still": only what is printed tells.
   printed=$(timeout "$unknown_s" lbctl rollout status --json "$@") || true
@@ -43,11 +43,20 @@ find_phase() {
     *) return 1 ;;
   esac
   # One line for each JSON object; that of the broker has its phase and place.
-  entry=$(printf '%s' "$printed" | tr '{}' '\n\n' | grep -F "\"broker\": \"$broker\"") || true
+  objects=$(printf '%s' "$printed" | tr '{}' '\n\n')
+  entry=$(printf '%s' "$objects" | grep -F "\"broker\": \"$broker\"") || true
   [ -n "$entry" ] || { echo none; return; }
   phase=$(printf '%s' "$entry" | sed -n 's/.*"phase": "\([a-z]*\)".*/\1/p')
-  place=$(printf '%s' "$entry" | sed -n 's/.*"place": \([0-9]*\).*/\1/p')
-  echo "$phase $place"
+  [ "$phase" = waiting ] || { echo "$phase"; return; }
+  case $printed in
+    # In a given order it is the first that waits, else the balancer says who is next.
+    *'"in_order": true'*) next=$(printf '%s' "$objects" | grep -F '"phase": "waiting"' | head -n 1) ;;
+    *) next=$(printf '%s' "$objects" | grep '"place": 1[^0-9]\|"place": 1$') || true ;;
+  esac
+  case $next in
+    *"\"broker\": \"$broker\""*) echo waiting next ;;
+    *) echo waiting later ;;
+  esac
 }
 
 wait_until_empty() {
@@ -64,20 +73,15 @@ wait_until_empty() {
       continue
     fi
     unknown_until_s=$(($(seconds) + unknown_s))
-    phase=${found% *} place=${found#* }
-    case $phase in
-      waiting | draining) ;;
-      *) tell "$broker may stop ($phase)"; return 0 ;;
+    case $found in
+      waiting* | draining) ;;
+      *) tell "$broker may stop ($found)"; return 0 ;;
     esac
     if [ "$left_s" -le 0 ]; then
-      tell "$broker is not empty after $limit_s s ($phase): it stops as it is"
+      tell "$broker is not empty after $limit_s s ($found): it stops as it is"
       return 1
     fi
-    if [ "$phase" = waiting ] && [ -z "$place" ]; then
-      sleep "$poll_s" # no round has seen the rollout yet
-      continue
-    fi
-    if [ "$phase" = waiting ] && [ "$place" != 1 ]; then
+    if [ "$found" = "waiting later" ]; then
       tell "others are to be restarted before $broker: it stops as it is. A rollout of a" \
         "StatefulSet whose pods Kubernetes replaces is started with --in-order, last pod first"
       return 1
@@ -91,7 +95,6 @@ wait_until_empty() {
 # Answers each request in FOLDER with the exit code, until the container is stopped.
 serve() {
   cp "$0" "$folder/rollout-prestop.sh"
-  rm -f "$folder/ask"
   trap 'exit 0' TERM INT
   while :; do
     if [ -e "$folder/ask" ]; then

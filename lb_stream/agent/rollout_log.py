@@ -12,12 +12,11 @@ from lb_stream.agent.adapter import JsonReport
 from lb_stream.agent.obey import AgentVerdict
 from lb_stream.contracts.decisions import MOVES, Decision
 from lb_stream.core.model.names import is_system_bundle
+from lb_stream.core.model.rules import Decides
 from lb_stream.io.messages.times import clock
 
 log = logging.getLogger(__name__)
 
-ROLLOUT_RULE = "rollout"
-"""The rule of moves that empty a broker; when all are back, loads are evened out by another one."""
 BUNDLE_FIELDS = ("bundles", "lastStats", "bundleStats")
 """Fields of reports that name bundles. Load data that their broker wrote have none of them."""
 
@@ -32,7 +31,7 @@ class RolloutLog:
 
     def note_decision(self, broker: str, decision: Decision, verdict: AgentVerdict) -> None:
         """Note a decision that a broker was to carry out."""
-        if decision.kind in MOVES and decision.rule == ROLLOUT_RULE:
+        if decision.kind in MOVES and decision.rule == Decides.ROLLOUT.name:
             if verdict.action == "release" and broker not in self._leaving:
                 self._leaving.add(broker)
                 log.warning("%s is to be restarted by a rollout: its bundles leave", broker)

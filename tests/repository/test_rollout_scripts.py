@@ -50,23 +50,29 @@ class Stubs:
         for number, state in enumerate(states):
             (self.home / "states" / f"{number:02}").write_text(state)
 
-    def printed(self, phase: BrokerPhase, place: int | None = None) -> str:
+    def printed(
+        self,
+        phase: BrokerPhase,
+        place: int | None = None,
+        others: BrokerPhase = "done",
+        **order: Any,
+    ) -> str:
         """What `lbctl rollout status --json` prints while the last broker is in this phase."""
-        order = RolloutOrder("r1", "alice", 1, tuple(BROKERS), canary=BROKERS[2])
+        given = RolloutOrder("r1", "alice", 1, tuple(BROKERS[::-1]), canary=BROKERS[2], **order)
         rows = tuple(
             {
                 "broker": broker,
-                "phase": phase if broker == BROKERS[2] else "done",
+                "phase": phase if broker == BROKERS[2] else others,
                 "since_ms": 1,
                 "moves": 4,
                 "note": "the canary",
                 "place": place if broker == BROKERS[2] else None,
                 "bundles": 7,
             }
-            for broker in BROKERS
+            for broker in given.brokers
         )
         progress = RolloutProgress("r1", 1, {broker: BrokerProgress() for broker in BROKERS})
-        emit_json(RolloutNow("eu-1", order, progress, None, rows, ("It goes on.",)).to_dict())
+        emit_json(RolloutNow("eu-1", given, progress, None, rows, ("It goes on.",)).to_dict())
         return self.capsys.readouterr().out
 
     def run(self, script: str, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
@@ -137,17 +143,24 @@ def test_the_next_broker_is_begun_and_stops_when_it_is_empty_also_if_asked_again
     assert stubs.count("next") == 2
 
 
-def test_a_broker_whose_first_round_has_not_come_is_looked_at_again(stubs: Stubs) -> None:
-    stubs.show(stubs.printed("waiting"), stubs.printed("waiting", 1), stubs.printed("empty"))
+def test_in_a_given_order_the_first_broker_that_waits_is_next_before_any_is_begun(
+    stubs: Stubs,
+) -> None:
+    waiting = stubs.printed("waiting", None, "waiting", in_order=True)
+    stubs.show(waiting, stubs.printed("empty"))
     assert stubs.run("rollout-prestop.sh", BROKERS[2]).returncode == 0
+    assert stubs.count("next") == 1
+    stubs.show(waiting)
+    assert stubs.run("rollout-prestop.sh", BROKERS[1]).returncode == 1
     assert stubs.count("next") == 1
 
 
 def test_a_broker_whose_turn_has_not_come_begins_no_other_one(stubs: Stubs) -> None:
-    stubs.show(stubs.printed("waiting", 2))
-    ended = stubs.run("rollout-prestop.sh", BROKERS[2], *OPTIONS)
-    assert (ended.returncode, stubs.count("next")) == (1, 0)
-    assert "--in-order" in ended.stderr
+    for place in (2, 11, None):
+        stubs.show(stubs.printed("waiting", place))
+        ended = stubs.run("rollout-prestop.sh", BROKERS[2], *OPTIONS)
+        assert (ended.returncode, stubs.count("next")) == (1, 0)
+        assert "--in-order" in ended.stderr
 
 
 def test_a_broker_that_is_not_empty_in_time_fails_and_nothing_waits_for_longer(
