@@ -33,10 +33,13 @@ seconds() {
 }
 
 # Prints the broker's phase, and for one that waits whether it is next: "waiting next", "waiting
-# later". "none": no rollout is on, or it is none of its brokers. Fails if lbctl printed no state.
+# later". "none": no rollout is on, or it is none of its brokers. Fails if lbctl printed no state,
+# with code 2 for wrong usage.
 find_phase() {
   # Exit code 3 is "none is on", 1 also "it stands still": only what is printed tells.
-  printed=$(timeout "$unknown_s" lbctl rollout status --json "$@") || true
+  code=0
+  printed=$(timeout "$unknown_s" lbctl rollout status --json "$@") || code=$?
+  [ "$code" -ne 2 ] || return 2
   case $printed in
     *'"rollout": null'*) echo none; return ;;
     *'"brokers"'*) ;;
@@ -64,7 +67,10 @@ wait_until_empty() {
   unknown_until_s=$(($(seconds) + unknown_s))
   while :; do
     left_s=$((until_s - $(seconds)))
-    if ! found=$(find_phase "$@"); then
+    code=0
+    found=$(find_phase "$@") || code=$?
+    [ "$code" -ne 2 ] || return 2
+    if [ "$code" -ne 0 ]; then
       if [ "$(seconds)" -ge "$unknown_until_s" ]; then
         tell "the state of the rollout is not known: $broker stops as it is"
         return 1

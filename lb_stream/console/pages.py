@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from lb_stream.console import address
 from lb_stream.console.command_forms import MODE_FORMS
 from lb_stream.console.page import Page, reader_of, render_page
+from lb_stream.core.commands.rollouts import RESTARTABLE
 from lb_stream.query.health import describe_duration
 from lb_stream.query.lake import Row
 from lb_stream.query.present.proposals import (
@@ -177,8 +178,10 @@ def _find_rollout_state(now: RolloutNow | None) -> tuple[str, tuple[str, ...]]:
         return "", ("rollout-start",)
     if now.order.paused:
         return "paused", ("rollout-resume", "rollout-abort")
-    begins = any(row["phase"] == "waiting" for row in now.rows)
-    forms = ("rollout-next",) if begins and now.still_ms is None else ()
+    phases = [row["phase"] for row in now.rows]
+    begun = sum(phases.count(phase) for phase in RESTARTABLE)
+    begins = "waiting" in phases and begun < now.order.at_most and now.still_ms is None
+    forms = ("rollout-next",) if begins else ()
     ways = ("rollout-pause", "rollout-abort")
     if now.still_ms is not None:
         return "held", ("rollout-resume", *ways)

@@ -29,7 +29,7 @@ echo "$@" >>{home}/calls
 case $2 in
   status)
     set -- {home}/states/*
-    [ -e "$1" ] || exit 1
+    [ -e "$1" ] || exit "$(cat {home}/code)"
     cat "$1"
     [ $# -eq 1 ] || rm "$1"
     exit 1
@@ -102,6 +102,7 @@ class Stubs:
 @pytest.fixture
 def stubs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Stubs:
     (tmp_path / "states").mkdir()
+    (tmp_path / "code").write_text("1")
     (tmp_path / "next").write_text(f"echo {BROKERS[2]}\n")
     made = tmp_path / "lbctl"
     made.write_text(LBCTL.format(home=tmp_path))
@@ -195,6 +196,9 @@ def test_a_state_that_stays_unknown_ends_the_wait_soon_and_one_that_comes_back_d
 def test_wrong_usage_has_a_code_of_its_own(stubs: Stubs) -> None:
     for words in ([], ["--cluster=eu-1"], ["--serve", "/tmp"], ["--ask"]):
         assert stubs.run("rollout-prestop.sh", *words).returncode == 2
+    (stubs.home / "code").write_text("2")  # lbctl's own
+    assert stubs.run("rollout-prestop.sh", BROKERS[2], "--sett").returncode == 2
+    assert stubs.count("status") == 1
     for words in ([], ["--namespace=x"], ["10.0.0.7"], ["broker"]):
         assert stubs.run("rollout-pod.sh", *words).returncode == 2
 
