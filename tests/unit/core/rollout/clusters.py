@@ -40,8 +40,10 @@ def a_cluster(
     brokers = len(owned)
     room = np.zeros((brokers, 4))
     room[:, 0] = 1.0 if capacity is None else capacity
-    no = np.zeros(brokers, np.bool_)
-    fleet = Fleet(demand, demand, room, np.zeros((brokers, 4)), np.zeros(brokers), no, no)
+    no, unexplained = np.zeros(brokers, np.bool_), np.zeros(brokers)
+    fleet = Fleet(
+        demand, demand, room, np.zeros((brokers, 4)), np.zeros(brokers), no, unexplained, no
+    )
 
     def takers(bundle: int) -> Rows:
         return np.flatnonzero(view.active)
