@@ -56,8 +56,11 @@ def follow(
 
     `facts`: broker → what its reports say; brokers without facts are taken for stopped ones.
     """
-    brokers, news = dict(before.brokers), list[RolloutNews]()
-    for name, was in before.brokers.items():
+    # A memory that has been read from a log has them by name: the order says which is first.
+    known = before.brokers
+    brokers = {name: known[name] for name in order.brokers if name in known}
+    news = list[RolloutNews]()
+    for name, was in list(brokers.items()):
         is_now = _follow_broker(order, before, name, facts.get(name, UNKNOWN), now_ms)
         if is_now == was:
             continue

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.rollout import BrokerProgress, RolloutOrder, RolloutProgress
 from lb_stream.core.rollout.progress import (
     BrokerFacts,
@@ -82,6 +83,14 @@ def test_the_wanted_version_is_waited_for_and_another_one_is_told_once() -> None
     assert follow(order, after, {"a": old}, 11_000) == (after, [])
     new = replace(old, version="5.0.1", start_ms=7)
     assert follow(order, after, {"a": new}, 12_000)[0].brokers["a"].phase == "done"
+
+
+def test_brokers_keep_the_order_that_was_given_when_a_job_is_killed() -> None:
+    order = replace(ORDER, brokers=("c", "a", "b"), in_order=True)
+    memory = Memory(rollout=begin(order, FACTS, 1_000))
+    read = Memory.from_json(memory.to_json()).rollout
+    assert read is not None
+    assert follow(order, read, FACTS, 2_000)[0].in_phases("waiting") == ("c", "a", "b")
 
 
 def test_each_change_of_a_phase_is_told_once() -> None:
