@@ -292,7 +292,7 @@ CREATE TABLE rollouts (
   `rollout` STRING COMMENT 'id of the rollout: that of the command which started it',
   `cluster` STRING COMMENT 'name of the cluster',
   `broker` STRING COMMENT 'the broker whose phase is new; null: the event is about the whole rollout',
-  `phase` STRING COMMENT 'of a broker: draining, empty, down, done or waiting; of the whole: started, canary, stands_still, goes_on, levelling, ended or aborted',
+  `phase` STRING COMMENT 'of a broker: draining, empty, down, done or waiting; of the whole: started, stands_still, goes_on, levelling, ended or aborted',
   `at_ms` BIGINT COMMENT 'when it happened',
   `text` STRING COMMENT 'what happened, and why now',
   `moves` BIGINT COMMENT 'bundles that were moved away for the broker\'s restart so far',

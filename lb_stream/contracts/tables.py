@@ -304,7 +304,7 @@ ROLLOUTS = TableSpec(
     comments={
         "broker": "the broker whose phase is new; null: the event is about the whole rollout",
         "phase": "of a broker: draining, empty, down, done or waiting; of the whole: started, "
-        "canary, stands_still, goes_on, levelling, ended or aborted",
+        "stands_still, goes_on, levelling, ended or aborted",
         "at_ms": "when it happened",
         "text": "what happened, and why now",
         "moves": "bundles that were moved away for the broker's restart so far",

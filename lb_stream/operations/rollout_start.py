@@ -96,7 +96,7 @@ class RolloutStart(StateCommand):
     canary: Annotated[
         BrokerName | None,
         option("--canary", metavar="BROKER"),
-        Field(description="The broker that is first; its load and errors are checked afterwards."),
+        Field(description="The broker that is first: no other one is begun before it."),
     ] = None
     version: Annotated[
         Word | None,

@@ -108,7 +108,6 @@ def progress_of(order: RolloutOrder, progress: RolloutProgress | None) -> Rollou
         expected_usage=found.expected_usage,
         still_ms=found.still_ms,
         levelling_ms=found.levelling_ms,
-        before=found.before,
     )
 
 

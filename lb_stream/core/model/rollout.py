@@ -19,12 +19,10 @@ BrokerPhase = Literal["waiting", "draining", "empty", "down", "done"]
 Down: it has stopped, or died. Done: it is back, with a new start of its process."""
 BEGUN: tuple[BrokerPhase, ...] = ("draining", "empty", "down")
 """Phases of brokers that count in `at_most`, and get no bundle."""
-RolloutEvent = Literal[
-    "started", "stands_still", "goes_on", "canary", "levelling", "ended", "aborted"
-]
+RolloutEvent = Literal["started", "stands_still", "goes_on", "levelling", "ended", "aborted"]
 """What happens to a rollout as a whole, beside the phases of its brokers. Stands still: a broker
-isn't back in time, and nothing else is begun; goes on: that is over. Canary: how the first broker
-does since it is back, against before. Levelling: all are done, and loads are evened out."""
+isn't back in time, and nothing else is begun; goes on: that is over. Levelling: all are done, and
+loads are evened out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,6 @@ class RolloutProgress:
     # MOST_AGAIN of them. At the end they are moved rather than others.
     again: tuple[str, ...] = ()
     levelling_moves: int = 0  # bundles that have been moved since then
-    before: Mapping[str, float] = field(default_factory=dict)  # figures of the canary, before
 
     def in_phases(self, *phases: BrokerPhase) -> tuple[str, ...]:
         """Return the brokers in one of these phases, in their order."""

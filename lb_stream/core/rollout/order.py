@@ -64,8 +64,10 @@ class Queue:
 
     def sort(self) -> list[str]:
         """Return the waiting brokers, the one that should be next first."""
+        # Brokers that an operator has drained are restarted, too.
+        reachable = self.loads.view.brokers.reachable
         waiting = [
-            name for name in self.progress.in_phases("waiting") if self.active[self._row(name)]
+            name for name in self.progress.in_phases("waiting") if reachable[self._row(name)]
         ]
         if not waiting or self.order.in_order:
             return waiting
@@ -76,11 +78,11 @@ class Queue:
     def next(self, queue: Sequence[str]) -> tuple[Turn | None, list[Refusal]]:
         """Return the first broker of the queue that may be begun, and why others may not.
 
-        If the order was given, only the first one is tried.
+        If the order was given, only the first one is tried; so is the canary while it waits.
         """
         refusals = list[Refusal]()
         for place, name in enumerate(queue):
-            if place and self.order.in_order:
+            if place and (self.order.in_order or queue[0] == self.order.canary):
                 break
             absence = self._absence(name)
             refused = self._find_refusal(absence)

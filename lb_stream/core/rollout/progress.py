@@ -80,10 +80,12 @@ def _follow_broker(
     if not facts.alive:
         return _enter(was, "down", now_ms)
     if _has_restarted(was, facts, rollout.begun_ms):
-        if order.version is not None and facts.version != order.version:
+        if order.version is None or facts.version == order.version:
+            return _enter(was, "done", now_ms)
+        # One that drains is emptied all the same, so that it can be restarted once more.
+        if was.phase != "draining":
             note = f"is back with version {facts.version or 'unknown'}, not {order.version}"
             return was if was.note == note else replace(was, note=note)
-        return _enter(was, "done", now_ms)
     if was.phase == "down" and facts.reported_ms > was.since_ms:
         # It was silent, and has not restarted: its turn comes again.
         return _enter(was, "waiting", now_ms)

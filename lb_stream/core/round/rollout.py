@@ -68,6 +68,10 @@ def follow_rollout(state: RoundState) -> None:
         return
     facts = _find_facts(state)
     news = list[RolloutNews]()
+    if before is not None and before.id != order.id:
+        # Commands of one round have aborted it and started this one.
+        text = "the rollout was aborted: another one is started"
+        news.append(RolloutNews(before.id, None, "aborted", state.now_ms, text))
     if before is None or before.id != order.id:
         before = begin(order, facts, state.now_ms)
         count, by = plural(len(order.brokers), "broker"), order.by or "an operator"
@@ -149,29 +153,18 @@ def _begin_brokers(
             state.set_rollout(progress)
             return
         # One that has no bundle is empty at once.
-        begun, more = follow(
-            order, _begin(state, order, progress, turn, loads), facts, state.now_ms
-        )
+        begun, more = follow(order, _begin(state, order, progress, turn), facts, state.now_ms)
         state.rollout_news += more
         state.set_rollout(begun)
 
 
 def _begin(
-    state: RoundState, order: RolloutOrder, progress: RolloutProgress, turn: Turn, loads: Loads
+    state: RoundState, order: RolloutOrder, progress: RolloutProgress, turn: Turn
 ) -> RolloutProgress:
     """Return the progress in which this broker is drained; add the news."""
     name, expected = turn.absence.broker, turn.absence.usage
     text = f"{name} is next: {turn.why}"
     state.rollout_news.append(RolloutNews(order.id, name, "draining", state.now_ms, text))
-    if name == order.canary:
-        row = loads.view.brokers.names.index(name)
-        latest = loads.view.brokers.latest
-        before = {
-            "usage": float(loads.usage[row]),
-            "rate": float(latest.rate[row]),
-            "throughput": float(latest.throughput[row]),
-        }
-        progress = replace(progress, before=before)
     return begin_broker(progress, name, turn.why, expected, state.now_ms)
 
 

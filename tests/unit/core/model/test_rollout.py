@@ -16,7 +16,6 @@ PROGRESS = RolloutProgress(
         "c:1": BrokerProgress("draining", 3_000, 6),
     },
     ("a:1",),
-    before={"usage": 0.25},
 )
 MEMORY = Memory(seq=4, operator_state=OperatorState(rollout=ORDER), rollout=PROGRESS)
 

@@ -70,6 +70,17 @@ def test_the_last_broker_of_a_failure_domain_waits_and_another_is_begun() -> Non
     assert turn is not None and turn.absence.broker == "c"
 
 
+def test_no_other_broker_is_begun_while_the_canary_may_not_be() -> None:
+    domains = {"a": "east", "b": "east", "c": "west", "d": "west"}
+    loads = a_cluster(SMALL, policies=Policies(failure_domains=domains))
+    queue = a_queue(loads, replace(ORDER, canary="a"), b="down")
+    turn, refusals = queue.next(queue.sort())
+    assert turn is None
+    assert [(refused.rule, refused.broker) for refused in refusals] == [("rollout_domain", "a")]
+    after = a_queue(loads, replace(ORDER, canary="a"), a="done")
+    assert after.next(after.sort())[0] is not None
+
+
 def test_a_broker_that_is_alone_in_its_failure_domain_is_begun() -> None:
     domains = {"a": "east", "b": "west", "c": "west", "d": "west"}
     loads = a_cluster(SMALL, policies=Policies(failure_domains=domains))

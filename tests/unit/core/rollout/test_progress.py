@@ -85,6 +85,14 @@ def test_the_wanted_version_is_waited_for_and_another_one_is_told_once() -> None
     assert follow(order, after, {"a": new}, 12_000)[0].brokers["a"].phase == "done"
 
 
+def test_a_broker_that_drains_with_another_version_is_emptied_for_one_more_restart() -> None:
+    order = replace(ORDER, version="5.0.1")
+    assert phase_of("draining", 4, order) == "draining"
+    assert phase_of("draining", 4, order, bundles=0) == "empty"
+    assert phase_of("empty", 4, order, bundles=0) == "empty"
+    assert phase_of("empty", 4, order, bundles=0, version="5.0.1") == "done"
+
+
 def test_brokers_keep_the_order_that_was_given_when_a_job_is_killed() -> None:
     order = replace(ORDER, brokers=("c", "a", "b"), in_order=True)
     memory = Memory(rollout=begin(order, FACTS, 1_000))
