@@ -26,6 +26,7 @@ from lb_stream.contracts.tables import (
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.topics import SegmentName, topic_hash
+from lb_stream.query import status_facts
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.scripted_kafka import Broker
 from tests.support.table_rows import fill
@@ -644,8 +645,10 @@ def test_a_commands_id_stays_in_one_piece_on_eighty_columns(
 
 
 def test_a_command_that_nobody_has_answered_is_named_and_exit_code_1(
-    ask: Callable[..., Result],
+    ask: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now_ms = 20_784 * 86_400_000 + 5  # the wording names the figures' age
+    monkeypatch.setattr(status_facts, "_now_ms", lambda: now_ms)
     unknown = ask("commands", "--id", "c9", "--cluster", "us-1")
     assert (unknown.code, unknown.out) == (1, "")
     check_wording(unknown.err)
