@@ -113,7 +113,7 @@ def check_drain(now: Situation, broker: str | None, drained: bool) -> Check:
 
 
 def check_rollout(now: Situation, broker: str | None) -> Iterator[Check]:
-    """Check whether a rollout is on. Its rule among the last pass's refusals is what blocks."""
+    """Check whether a rollout is on: only brokers that it empties, or full ones, are relieved."""
     order, progress = now.operator_state.rollout, now.memory.rollout
     if order is None or order.aborted:
         return
@@ -129,7 +129,7 @@ def check_rollout(now: Situation, broker: str | None) -> Iterator[Check]:
             "done": "has been restarted",
         }
         text += f"; {broker} {texts[found.phase]}"
-    yield Check("rollout", text)
+    yield Check("rollout", text, found is None or found.phase != "draining")
 
 
 def check_operators(now: Situation, drained: bool) -> Iterator[Check]:

@@ -21,6 +21,7 @@ from lb_stream.contracts.tables import (
 )
 from lb_stream.core.model.memory import BackOff, Memory, Pending, Proposal, Suspension
 from lb_stream.core.model.operator_state import OperatorState, RejectedProposal, WaitingCommand
+from lb_stream.core.model.rollout import RolloutOrder
 from lb_stream.core.model.rules import DECIDES, FILTERED_BY, REFUSES, Rule, refuses
 from lb_stream.query import QueryError
 from lb_stream.query.health import Facts, JobFacts, StandbyFacts
@@ -140,6 +141,10 @@ ORDERS: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "outside_window": ({}, {"disruption_windows": [CLOSED]}),
     "pinned": ({"operator_state": OperatorState(pins={BUNDLE: NOW + HOUR_MS})}, {}),
     "rejected": ({"operator_state": OperatorState(rejections=(REJECTION,))}, {}),
+    "rollout": (
+        {"operator_state": OperatorState(rollout=RolloutOrder("1", "ann", NOW, (HOT, COOL)))},
+        {},
+    ),
 }
 """Rule of an operator's → the memory and the settings in which it holds, without any refusal."""
 WORDS = {"pinned": "pinned", "rejected": "reject"}
