@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -129,6 +129,8 @@ def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemo
 
     # What cpu costs, and how much of it each broker has.
     memory = learn_cpu(memory, _cpu_reports(view, memory, rows), view.now_ms)
+    if bool(memory.kinds) != bool(memory.kinds_ms):
+        memory = replace(memory, kinds_ms=view.now_ms if memory.kinds else 0)
     memory = _learn_direct(memory, brokers, rows)
     memory = memory.learn_beyond(
         [brokers.names[row] for row in rows], bandwidth_beyond(brokers)[rows], view.now_ms
@@ -186,17 +188,24 @@ def _is_loaded(brokers: Brokers) -> Bools:
 
 
 def _warming(view: ClusterView, memory: LeastMovesMemory) -> Bools:
-    """Return which brokers have just started, while most have not.
+    """Return which brokers have just started.
 
-    A broker that does not report its start has started when it came back.
+    In a new cluster most brokers have, and costs are learned from them all the same. Once costs are
+    known, each broker that starts later is warming, also where most have been restarted one after
+    the other. A broker that does not report its start has started when it came back.
     """
     names, now_ms = view.brokers.names, view.now_ms
     starts = view.brokers.starts()
     came = {name: when for when, name in memory.changes if name in memory.serving}
-    age_ms = np.array([now_ms - starts.get(name, came.get(name, 0)) for name in names])
-    young: Bools = np.abs(age_ms) < WARM_UP_MS
+    started_ms = np.array([starts.get(name, came.get(name, 0)) for name in names])
+    young: Bools = np.abs(now_ms - started_ms) < WARM_UP_MS
     alive = view.brokers.alive
-    return young & (np.count_nonzero(young & alive) * 2 < np.count_nonzero(alive))
+    if memory.kinds and memory.kinds_ms:
+        later: Bools = started_ms > memory.kinds_ms
+    else:
+        later = np.zeros(len(names), np.bool_)
+    few = np.count_nonzero(young & alive) * 2 < np.count_nonzero(alive)
+    return young & (later | few)
 
 
 def _kinds(brokers: Brokers) -> list[str]:

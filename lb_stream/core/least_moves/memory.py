@@ -127,6 +127,8 @@ class LeastMovesMemory:
     misfit: float | None = None
     # Kind of broker → sums over its reports.
     kinds: Mapping[str, Kind] = field(default_factory=dict)
+    # Since when costs are known (ms); 0: they are not, or by an earlier release.
+    kinds_ms: int = 0
     # Broker → what its reports have shown of its cpu.
     hosts: Mapping[str, Host] = field(default_factory=dict)
     # Broker → its kind.
@@ -199,7 +201,8 @@ class LeastMovesMemory:
 
     def until(self, now_ms: int) -> LeastMovesMemory:
         """Return the memory with `now_ms` instead of later times, which a clock set back leaves."""
-        times_ms = [self.planned_ms, self.plan_ms, self.expected_ms, *self.hot.values()]
+        times_ms = [self.planned_ms, self.plan_ms, self.expected_ms, self.kinds_ms]
+        times_ms += self.hot.values()
         times_ms += [split.asked_ms for split in self.splits.values()]
         times_ms += [when for when, _ in self.split_times]
         times_ms += [when for when, _ in self.changes]
@@ -216,6 +219,7 @@ class LeastMovesMemory:
             left={name: (broker, min(when, now_ms)) for name, (broker, when) in self.left.items()},
             planned_ms=min(self.planned_ms, now_ms),
             plan_ms=min(self.plan_ms, now_ms),
+            kinds_ms=min(self.kinds_ms, now_ms),
             expected_ms=min(self.expected_ms, now_ms),
             splits={
                 name: replace(
@@ -406,6 +410,7 @@ class LeastMovesMemory:
 _LEFT_OUT = (
     "unserved_ms",
     "fine_tune_budget",
+    "kinds_ms",
     "planned_ms",
     "plan_ms",
     "between_ms",
