@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lb_stream.agent.adapter import Refused
+from lb_stream.agent.adapter import BrokerError, Refused
 from lb_stream.agent.load_data import BrokerLoad
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.model.names import parse_bundle
@@ -34,20 +34,52 @@ class SimBroker:
         """Adapt broker `name`. `clock` returns the time, ms since the epoch."""
         self._cluster, self._name, self._form, self._clock = cluster, name, form, clock
         self._load = BrokerLoad()
+        self._is_to_run = True
 
     @property
     def name(self) -> str:
         """Return the broker's name, host:port."""
         return self._name
 
+    def stop(self) -> None:
+        """End the broker's process: its next report is none. It may be called by any thread."""
+        self._is_to_run = False
+
+    def start(self) -> None:
+        """Start the broker's process again, with its next report. It may be called by any thread."""
+        self._is_to_run = True
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the broker's process runs; one that is to stop does so until its next report."""
+        return self._cluster.is_up(self._name)
+
+    def alive(self) -> bool:
+        """Return whether the broker answers: whether it runs, and is to run."""
+        return self._is_to_run and self.is_up
+
     def report(self) -> ReportJson | list[ReportJson]:
-        """Build the load report now; for the extensible manager, both of its records."""
+        """Build the load report now; for the extensible manager, both of its records.
+
+        Raises BrokerError while the broker is stopped.
+        """
+        self._follow_process()
         if self._form == "extensible":
             records, self._load = make_load_data(
                 self._cluster, self._name, self._clock(), self._load
             )
             return records
         return make_report(self._cluster, self._name, self._clock(), self._form)
+
+    def _follow_process(self) -> None:
+        """Stop or start the process. The agent's thread does this, as it does all other changes."""
+        if not self._is_to_run:
+            if self.is_up:
+                self._cluster.take_down(self._name)
+            raise BrokerError("it is stopped")
+        if not self.is_up:
+            self._load = BrokerLoad()
+            self._cluster.bring_up(self._name, self._clock())
 
     def stats(self) -> dict[str, BundleStats]:
         """Return the latest statistics of every bundle that is served here."""
@@ -76,8 +108,11 @@ class SimBroker:
     def acquire(self, bundle: str) -> None:
         """Serve a bundle.
 
-        Raises KeyError when the cluster lacks the bundle, Refused when another broker serves it.
+        Raises KeyError when the cluster lacks the bundle, Refused when another broker serves it, or
+        this one is stopped.
         """
+        if not self.alive():
+            raise Refused(f"{self._name} is stopped")
         if not self._cluster.acquire(self._name, bundle) and not self.owns(bundle):
             raise Refused(f"{bundle} is served by another broker")
 

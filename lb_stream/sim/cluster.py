@@ -67,6 +67,8 @@ class SimCluster:
         self.model = _NoisyModel(scenario, seed, noise_ratio)
         self.start_ms = start_ms
         self.brokers = scenario.brokers.names
+        # Broker → when its process started, ms since the epoch.
+        self.started_ms = dict.fromkeys(self.brokers, start_ms)
         self._broker_row = {name: row for row, name in enumerate(self.brokers)}
         self._row = {name: row for row, name in enumerate(self.model.names)}
         self._reported: dict[str, tuple[frozenset[str], int]] = dict.fromkeys(
@@ -94,6 +96,19 @@ class SimCluster:
     def owned(self, broker: str) -> list[str]:
         """Return the names of a broker's bundles, sorted."""
         return [self.model.names[row] for row in self.rows_of(broker)]
+
+    def is_up(self, broker: str) -> bool:
+        """Return whether the broker's process runs."""
+        return bool(self.model.up[self._broker_row[broker]])
+
+    def take_down(self, broker: str) -> None:
+        """End a broker's process. Its bundles become unassigned."""
+        self.model.take_down(self._broker_row[broker])
+
+    def bring_up(self, broker: str, now_ms: int) -> None:
+        """Start a broker's process again. It serves nothing."""
+        self.model.bring_up(self._broker_row[broker], self.elapsed_s(now_ms))
+        self.started_ms[broker] = now_ms
 
     def owners(self) -> dict[str, str | None]:
         """Return bundle → owner; None while the bundle is unassigned."""

@@ -6,12 +6,14 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from lb_stream.agent import Agent, AgentConfig, AgentVerdict
 from lb_stream.contracts.decisions import Decision
 from lb_stream.sim.brokers import SimBroker
 from lb_stream.sim.cluster import SimCluster, max_over_mean
 from lb_stream.sim.reports import ReportForm, report_throughput
+from lb_stream.sim.stopping import StopFolder
 
 ACTIONS = {
     "release": "gives up",
@@ -88,6 +90,13 @@ class Status:
             flush=True,
         )
 
+    def tell(self, line: str) -> None:
+        """Print a line about a broker that was stopped or started."""
+        if self.json:
+            self._emit({"text": line})
+        else:
+            print(f"{self._elapsed()}  {line}", flush=True)
+
     def _elapsed(self) -> str:
         return f"{time.monotonic() - self.started:6.1f} s"
 
@@ -104,17 +113,22 @@ def run(
     seconds: float,
     goodbye: bool,
     stop: Callable[[], bool],
+    stopped: Path | None = None,
 ) -> str | None:
     """Run the brokers for `seconds` (inf: until `stop` returns True).
 
-    Returns the agent's failure, None if there was none. Raises AgentError when it can't start.
+    `stopped`: the folder whose files name the brokers that are stopped; None: there is none. Returns
+    the agent's failure, None if there was none. Raises AgentError when it can't start.
     """
     brokers = [SimBroker(cluster, name, form) for name in cluster.brokers]
     agent = Agent(config, brokers, status.on_report, status.on_decision)
     agent.start()
+    folder = None if stopped is None else StopFolder(stopped, agent, brokers)
     deadline = time.monotonic() + seconds
     while agent.running and not stop() and time.monotonic() < deadline:
         time.sleep(STEP_S)
+        for line in [] if folder is None else folder.follow():
+            status.tell(line)
         status.show(at_most_every_s=STATUS_EVERY_S)
     agent.stop(goodbye=goodbye)
     status.show()

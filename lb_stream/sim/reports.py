@@ -120,7 +120,7 @@ def _measure(cluster: SimCluster, broker: str, now_ms: int, form: ReportForm) ->
         "web_service_url": f"http://{broker}",
         "pulsar_service_url": f"pulsar://{broker.rpartition(':')[0]}:6650",
         "load_manager_class_name": MANAGERS[form],
-        "start_timestamp": cluster.start_ms,
+        "start_timestamp": cluster.started_ms[broker],
         "num_topics": sum(bundle.topics for bundle in stats.values()),
         "num_bundles": len(stats),
         "num_consumers": sum(bundle.consumer_count for bundle in stats.values()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -92,6 +93,16 @@ Sparing = Annotated[
         help="Leave out reports that differ little from the last one, as Pulsar's brokers do.",
     ),
 ]
+Stopped = Annotated[
+    Path | None,
+    typer.Option(
+        "--stopped",
+        metavar="FOLDER",
+        help="A broker is stopped while this folder has a file with its name: touch stops it, rm "
+        "starts it again.",
+        file_okay=False,
+    ),
+]
 EPILOG = (
     "Example: lbctl sim --cluster test --brokers 10 --bundles 200 --hot-at-s 30 · "
     "Exit codes: 0 stopped or time is up, 1 Kafka, a topic or a right is missing."
@@ -117,6 +128,7 @@ def sim(
     goodbye: Goodbye = False,
     quiet: Quiet = False,
     sparing: Sparing = False,
+    stopped: Stopped = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
@@ -155,7 +167,7 @@ def sim(
         f"{brokers} brokers with {bundles} bundles, cluster {cluster}, at {bootstrap}; Ctrl-C ends "
         "it"
     )
-    _run(given, simulated, form, agent, Status(quiet, json), minutes, goodbye)
+    _run(given, simulated, form, agent, Status(quiet, json), minutes, goodbye, stopped)
 
 
 def _run(
@@ -166,6 +178,7 @@ def _run(
     status: Status,
     minutes: float,
     goodbye: bool,
+    stopped: Path | None,
 ) -> None:
     """Run until the time is up or Ctrl-C. Raises CommandError."""
     from lb_stream.agent import AgentError
@@ -176,7 +189,7 @@ def _run(
         seconds = minutes * 60 or float("inf")
         try:
             failure = run(
-                simulated, form.value, agent, status, seconds, goodbye, lambda: bool(stop)
+                simulated, form.value, agent, status, seconds, goodbye, lambda: bool(stop), stopped
             )
         except AgentError as error:
             raise CommandError(str(error), error.code) from error

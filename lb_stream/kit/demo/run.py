@@ -30,8 +30,11 @@ from lb_stream.settings.files import CONF
 from lb_stream.settings.load import load_settings
 from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
+from lb_stream.sim.stopping import StopFolder
 
 FOLDER = Path(".lb/demo")
+STOPPED = FOLDER / "stopped"
+"""A simulated broker is stopped while a file with its name is in this folder."""
 CONFIG = CONF / "local.toml"
 CLUSTER = "demo"
 REPORT_INTERVAL_S = 1.0
@@ -102,6 +105,7 @@ class DemoRun:
         shedding_s = float(settings.of_cluster(CLUSTER).get("shedding_interval_ms", 60_000)) / 1000
         self.kafka = EmbeddedKafka(FOLDER / "kafka", port=free_port())
         self.console = Console(stderr=plan.json_only, highlight=False)
+        self.stops: StopFolder | None = None  # of the brokers, once they run
         self.watch = DemoState(
             FOLDER / "tables", CLUSTER, calm_s=max(5.0, CALM_PASSES * shedding_s), started=started
         )
@@ -173,17 +177,14 @@ class DemoRun:
             plan.brokers, plan.bundles, plan.workload, plan.seed, wall_clock_ms()
         )
         config = AgentConfig(bootstrap, CLUSTER, report_interval_s=REPORT_INTERVAL_S)
-        agent = Agent(
-            config,
-            [SimBroker(cluster, name) for name in cluster.brokers],
-            watch.on_report,
-            watch.on_decision,
-        )
+        brokers = [SimBroker(cluster, name) for name in cluster.brokers]
+        agent = Agent(config, brokers, watch.on_report, watch.on_decision)
         try:
             agent.start()
         except AgentError as error:
             raise CommandError(f"the simulated brokers: {error}") from error
         stack.callback(agent.stop)
+        self.stops = StopFolder(STOPPED, agent, brokers)
         return agent
 
     # --- balancing ---
@@ -269,12 +270,17 @@ class DemoRun:
             f"  {_lbctl()} console     # then open http://127.0.0.1:8090/ in a browser",
             f"  {_lbctl()} status",
             f"  {_lbctl()} brokers drain broker-1",
+            f"  {_lbctl()} rollout start     # docs/rollouts.md goes on from here",
+            f"A broker is stopped while {STOPPED} has a file with its name:",
+            f"  touch {STOPPED}/broker-1     # rm starts it again",
         )
         for line in lines:
             self.console.print(line, soft_wrap=True, markup=False)
         while not self.stop:
             time.sleep(STEP_S)
             self.watch.refresh()
+            for line in self.stops.follow() if self.stops is not None else ():
+                self.console.print(line, soft_wrap=True, markup=False)
             self._check(agent, job)
 
     # --- the summary ---
@@ -370,7 +376,7 @@ def _clear() -> None:
     EmbeddedKafka(FOLDER / "kafka").stop()
     for name in (DEMO_END_FILE, "job.log"):
         (FOLDER / name).unlink(missing_ok=True)
-    for name in ("kafka", "tables", "checkpoint"):
+    for name in ("kafka", "tables", "checkpoint", STOPPED.name):
         shutil.rmtree(FOLDER / name, ignore_errors=True)
 
 
