@@ -51,6 +51,7 @@ LOOK_INTO = {
     "lb_stream_bundles": "sudden changes",
     "lb_stream_proposals": "it grows: no operator answers",
     "lb_stream_rollout_brokers": "one stays `draining`, `empty` or `down`",
+    "lb_stream_rollout_broker_since_seconds": "`time()` minus it: how long it has been so",
     "lb_stream_rollout_stands_still": "1: `lbctl rollout status` names the broker",
     "lb_stream_pending_decisions": (
         "it does not fall: brokers do not obey, or their reports do not arrive"

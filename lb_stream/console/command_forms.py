@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from annotated_types import Ge, Le
+from pydantic.fields import FieldInfo
 
 from lb_stream.console.address import link
 from lb_stream.console.auth.users import Role
@@ -15,6 +16,7 @@ from lb_stream.contracts.commands import LONGEST_PIN_MS
 from lb_stream.core.commands.base import (
     BadForm,
     Button,
+    Cli,
     Operation,
     operations,
     parse_hours,
@@ -30,14 +32,16 @@ FIELDS_WITH_OWN_INPUT = ("hours", "why", "destination")
 
 @dataclass(frozen=True, slots=True)
 class TextInput:
-    """A field that users type. `min` and `max` bound a number."""
+    """A field that users type, or tick. `min` and `max` bound a number."""
 
     name: str
+    label: str
     help: str
     is_required: bool
     is_number: bool
     min: int | None
     max: int | None
+    is_flag: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +83,21 @@ def _build_input(model: type[Operation], name: str) -> TextInput:
     upper: list[Any] = [mark.le for mark in field.metadata if isinstance(mark, Le)]
     return TextInput(
         name,
+        label=_label(field, name),
         help=field.description or "",
         is_required=field.is_required(),
         is_number=bool(lower or upper),
         min=lower[0] if lower else None,
         max=upper[0] if upper else None,
+        is_flag=field.annotation is bool,
     )
+
+
+def _label(field: FieldInfo, name: str) -> str:
+    """Return the words of the command line's option; where it has none, of the field's name."""
+    flags = [flag for mark in field.metadata if isinstance(mark, Cli) for flag in mark.flags]
+    text = (flags[0] if flags else name).removeprefix("--")
+    return text.replace("-", " ").replace("_", " ").capitalize()
 
 
 COMMAND_FORMS: dict[str, CommandForm] = {

@@ -59,7 +59,7 @@ def _split_names(text: str) -> list[str]:
             "rollout-start",
             "Start a rollout",
             "Restart the brokers one after the other; each is emptied first.",
-            asks=("of", "canary", "at_most", "version"),
+            asks=("of", "in_order", "canary", "at_most", "version", "continues"),
         )
     ],
 )
@@ -101,7 +101,7 @@ class RolloutStart(StateCommand):
     version: Annotated[
         Word | None,
         option("--version", metavar="VERSION"),
-        Field(description="A broker is done when it reports this version."),
+        Field(min_length=1, description="A broker is done when it reports this version."),
     ] = None
     continues: Annotated[
         bool,
@@ -133,6 +133,10 @@ class RolloutStart(StateCommand):
         fields: dict[str, object] = {name: text for name, text in given.items() if text}
         if given.get("of"):
             fields["of"] = given["of"].split()
+        if given.get("in_order"):
+            fields["in_order"] = given["in_order"].replace(",", " ").split()
+        if given.get("continues"):
+            fields["continues"] = True
         return {name: value for name, value in fields.items() if name in cls.model_fields}
 
     def apply(self, context: CommandContext) -> Effect:

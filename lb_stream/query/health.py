@@ -357,10 +357,13 @@ def _cluster_problems(cluster: ClusterFacts, now_ms: int) -> Iterator[Finding]:
         advice = "check the brokers and their agents"
         yield Finding("degraded", text, advice, name, "broker_dead", cluster.silent)
     if cluster.rollout is not None and cluster.rollout.still_ms is not None:
-        text = f"{name}: the rollout stands still: {cluster.rollout.text}"
+        rollout = cluster.rollout
+        count = f"{rollout.done} of {rollout.brokers} brokers restarted"
+        text = f"{name}: the rollout {rollout.state} ({count})"
+        first = f"{rollout.advice}; " if rollout.advice else ""
         advice = (
-            f"lbctl rollout status --cluster {name} says why; lbctl rollout resume has it go on "
-            "without brokers that are missing, lbctl rollout abort ends it"
+            f"{first}lbctl rollout status --cluster {name} says more; lbctl rollout resume has it "
+            "go on without brokers that are missing, lbctl rollout abort ends it"
         )
         yield Finding("degraded", text, advice, name, "rollout_stands_still")
     if cluster.isolated:

@@ -7,7 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from lb_stream.core.model.names import is_system_bundle
-from lb_stream.core.model.rollout import BEGUN, BrokerProgress, RolloutOrder, RolloutProgress
+from lb_stream.core.model.rollout import (
+    BEGUN,
+    BrokerPhase,
+    BrokerProgress,
+    RolloutOrder,
+    RolloutProgress,
+)
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query.lake import Row, records, run
@@ -62,6 +68,7 @@ class RolloutFacts:
     paused: bool = False
     still_ms: int | None = None  # since when it stands still; None: it doesn't
     state: str = ""
+    advice: str = ""  # what to do about brokers that hold it up; empty: there are none
 
     @property
     def text(self) -> str:
@@ -76,9 +83,18 @@ def build_rollout_facts(memory: Memory, now_ms: int, back_within_ms: int) -> Rol
     `now_ms`: of its last round. `back_within_ms`: the setting `rollout_back_within_ms`.
     """
     order = memory.operator_state.rollout
-    if order is None or order.aborted:
+    return (
+        None if order is None else describe_rollout(order, memory.rollout, now_ms, back_within_ms)
+    )
+
+
+def describe_rollout(
+    order: RolloutOrder, seen: RolloutProgress | None, now_ms: int, back_within_ms: int
+) -> RolloutFacts | None:
+    """Return the facts about a rollout from what memory has of it; None: it has been aborted."""
+    if order.aborted:
         return None
-    progress = progress_of(order, memory.rollout)
+    progress = progress_of(order, seen)
     still_ms = find_still_since(order, progress, now_ms, back_within_ms)
     return RolloutFacts(
         id=order.id,
@@ -92,7 +108,19 @@ def build_rollout_facts(memory: Memory, now_ms: int, back_within_ms: int) -> Rol
         paused=order.paused,
         still_ms=still_ms,
         state=describe_state(order, progress, still_ms),
+        advice=advise(progress),
     )
+
+
+def advise(progress: RolloutProgress) -> str:
+    """Return what an operator can do about the brokers that are begun; empty: none is."""
+    verbs: dict[BrokerPhase, str] = {
+        "empty": "restart",
+        "down": "start",
+        "draining": "look at the bundles of",
+    }
+    parts = [(verb, ", ".join(progress.in_phases(phase))) for phase, verb in verbs.items()]
+    return ", ".join(f"{verb} {names}" for verb, names in parts if names)
 
 
 def progress_of(order: RolloutOrder, progress: RolloutProgress | None) -> RolloutProgress:
@@ -147,8 +175,10 @@ def describe_state(order: RolloutOrder, progress: RolloutProgress, still_ms: int
         return "all are back, and loads are evened out"
     if empty := progress.in_phases("empty"):
         return f"restart {', '.join(empty)} now"
-    if any(phase in BEGUN for phase in phases.values()):
-        return "it goes on"
+    if draining := progress.in_phases("draining"):
+        return f"moves bundles away from {', '.join(draining)}"
+    if down := progress.in_phases("down"):
+        return f"waits until {', '.join(down)} is back"
     others = sum(phase != "waiting" for phase in phases.values())
     if order.wanted <= others < len(phases):
         return "lbctl rollout next begins the next broker"
@@ -216,6 +246,12 @@ def load_rollout(lake: Lake, state: ClusterState) -> RolloutNow | None:
         lines.append(f"Max usage: {peak} so far{expected}.")
     refused = [row for row in state.refusals if str(row["rule"]).startswith("rollout")]
     lines += [f"{explain_refusal(row['rule'])}." for row in refused]
+    if still_ms is not None:
+        first = f"{advice}; " if (advice := advise(progress)) else ""
+        lines.append(
+            f"What to do: {first}lbctl rollout resume goes on without brokers that are missing, "
+            "lbctl rollout abort ends the rollout."
+        )
     return RolloutNow(
         state.cluster, order, progress, still_ms, rows, tuple(_capitalise(line) for line in lines)
     )

@@ -241,11 +241,22 @@ class RolloutRunner:
         self._phases = dict(brokers)
         limit_ms = state.limits.rollout_back_within_ms
         facts = build_rollout_facts(state.memory, state.now_ms, limit_ms)
-        if facts is not None and facts.still_ms is not None:
+        if facts is not None and facts.still_ms is not None and not self._is_restarting():
             raise CommandError(
                 f"{facts.text}. Repair it, then run this again; lbctl rollout resume has it go on "
                 "without brokers that are missing"
             )
+
+    def _is_restarting(self) -> bool:
+        """Return whether a hook restarts a broker now: it stops soon, and then it is awaited anew.
+
+        So the command also takes up a rollout that stands still as nobody has restarted a broker.
+        """
+        now_s = time.monotonic()
+        return any(
+            call.ended_s is None or now_s - call.ended_s <= STOPS_WITHIN_S
+            for call in self._calls.values()
+        )
 
     def _check_calls(self) -> None:
         """Raise CommandError if a hook has failed; name brokers that don't stop."""

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
 
 import msgspec
 
 from lb_stream.contracts.settings import StreamSettings
+from lb_stream.core.model.rollout import RolloutOrder, RolloutProgress
 from lb_stream.io.leadership.leader import this_host
 from lb_stream.io.local.http_server import HttpAnswer
 from lb_stream.job.metrics.round_figures import MemorySource
 from lb_stream.query.health import LAG_LIMIT, LATE_MS, ClusterFacts, Facts, JobFacts, judge
+from lb_stream.query.rollouts import describe_rollout
 from lb_stream.stream.ports import Logged, forgotten_clusters
 
 
@@ -31,6 +34,7 @@ class _Suspension(msgspec.Struct):
 class _OperatorState(msgspec.Struct):
     paused: bool = False
     drained: list[str] = []
+    rollout: RolloutOrder | None = None
 
 
 class _HealthMemory(msgspec.Struct):
@@ -40,6 +44,7 @@ class _HealthMemory(msgspec.Struct):
     pending: list[_Pending] = []
     operator_state: _OperatorState = msgspec.field(default_factory=_OperatorState)
     suspension: _Suspension | None = None
+    rollout: RolloutProgress | None = None
 
 
 _read_memory = msgspec.json.Decoder(_HealthMemory).decode
@@ -120,6 +125,7 @@ class Health:
 
     def _cluster(self, name: str, text: str) -> ClusterFacts:
         known = _read_memory(text)
+        order = known.operator_state.rollout
         return ClusterFacts(
             cluster=name,
             last_round_ms=self._last_ms.get(name, 0),
@@ -131,6 +137,10 @@ class Health:
             drained=tuple(known.operator_state.drained),
             gone=tuple(known.dead),
             pending=len(known.pending),
+            # The last round has noted whether it stands still: the cluster's settings aren't here.
+            rollout=None
+            if order is None
+            else describe_rollout(order, known.rollout, self._last_ms.get(name, 0), sys.maxsize),
         )
 
 

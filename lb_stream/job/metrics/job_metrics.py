@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 
 from lb_stream.contracts.decisions import DecisionKind
 from lb_stream.core.model.memory import Mergeable
-from lb_stream.core.model.rollout import BrokerPhase
+from lb_stream.core.model.rollout import BEGUN, BrokerPhase
 from lb_stream.core.shadow.evaluate import REAL
 from lb_stream.job.metrics.round_figures import MemorySource, RoundFigures
 from lb_stream.job.metrics.spark_progress import (
@@ -103,6 +103,7 @@ class _PendingDecision(msgspec.Struct):
 
 class _RolloutBroker(msgspec.Struct):
     phase: BrokerPhase = "waiting"
+    since_ms: int = 0
 
 
 class _Rollout(msgspec.Struct):
@@ -455,6 +456,12 @@ _CLUSTER_GAUGES: dict[str, tuple[str, ...]] = {
     "merge_advice": ("pairs of bundles that could be one, by merge advice", "cluster"),
     "proposals": ("proposals that wait for approval", "cluster"),
     "rollout_brokers": ("brokers of the rollout that is on, by phase", "cluster", "phase"),
+    "rollout_broker_since_seconds": (
+        "when a broker of the rollout became draining, empty or down (Unix time)",
+        "cluster",
+        "broker",
+        "phase",
+    ),
     "rollout_stands_still": (
         "1: the rollout waits for a broker for longer than rollout_back_within_ms",
         "cluster",
@@ -496,6 +503,10 @@ class _Clusters(Collector):
             phases = Counted(broker.phase for broker in rollout.brokers.values())
             for phase in get_args(BrokerPhase):
                 gauges["rollout_brokers"].add_metric([cluster, phase], phases[phase])
+            since = gauges["rollout_broker_since_seconds"]
+            for name, broker in rollout.brokers.items():
+                if broker.phase in BEGUN:
+                    since.add_metric([cluster, name, broker.phase], broker.since_ms / 1_000)
             is_still = rollout.still_ms is not None
             gauges["rollout_stands_still"].add_metric([cluster], is_still)
             suspended = gauges["suspended"]

@@ -50,6 +50,8 @@ STAGES = (
     ("balance: Spark is up", "Spark is up; the job asks Kafka for the lead"),
 )
 """A text in the job's log → what the demo waits for; the first that is in the log counts."""
+TOO_EARLY = ("UnknownTopicOrPartition", "no Kafka at ")
+"""Texts at the end of the log of a job that has ended because Kafka wasn't ready."""
 MAX_FAILED_ROUNDS = 10
 """How many rounds in a row may fail before the demo ends with an error."""
 
@@ -241,9 +243,10 @@ class DemoRun:
     def _check(self, agent: Agent, job: Job) -> None:
         """Raise CommandError if something that must run has ended."""
         code = job.exit_code()
-        lacked_topics = code is not None and "UnknownTopicOrPartition" in job.log_tail(200)
-        if lacked_topics and not self.started_again:
-            self._start_again(job)  # it had looked for the topics before they were created
+        # It had looked for the topics, or for Kafka, before they were there.
+        was_early = code is not None and any(text in job.log_tail(200) for text in TOO_EARLY)
+        if was_early and not self.started_again:
+            self._start_again(job)
         elif code is not None:
             raise CommandError(
                 f"the job has ended (exit code {code}). The end of its output, "

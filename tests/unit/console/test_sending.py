@@ -356,14 +356,21 @@ FORMS: dict[str, tuple[dict[str, str], str, dict[str, Any]]] = {
     "unset": ({"key": "min_brokers"}, "delete-config", {"key": "min_brokers"}),
     "forget": ({}, "forget-cluster", {}),
     "rollout-start": (
-        {"of": "b-1 b-2:80", "canary": "", "at_most": "2", "version": "5.0.1"},
+        {
+            "of": "b-1 b-2:80",
+            "in_order": "",
+            "canary": "",
+            "at_most": "2",
+            "version": "5.0.1",
+            "continues": "true",
+        },
         "rollout-start",
         {
             "of": ["b-1", "b-2:80"],
             "in_order": [],
             "at_most": 2,
             "version": "5.0.1",
-            "continues": False,
+            "continues": True,
             "even_if_full": False,
         },
     ),

@@ -317,10 +317,13 @@ class FakeAgent:
     running, failure = True, None
 
 
-def test_a_job_that_looked_for_the_topics_too_early_is_started_once_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "text", ["UnknownTopicOrPartitionException: ...", "balance.py: no Kafka at 127.0.0.1:50111"]
+)
+def test_a_job_that_looked_for_kafka_or_its_topics_too_early_is_started_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    run, job = demo_run(tmp_path, monkeypatch), FakeJob("UnknownTopicOrPartitionException: ...")
+    run, job = demo_run(tmp_path, monkeypatch), FakeJob(text)
     run._check(FakeAgent(), job)
     assert job.starts == 1
     with pytest.raises(Exception) as error:

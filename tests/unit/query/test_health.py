@@ -117,10 +117,14 @@ def test_every_trouble_has_its_state_and_says_what_to_do(
 
 
 def test_a_rollout_is_healthy_until_it_stands_still() -> None:
-    rollout = RolloutFacts("r", "User:ann", 3, 1, ("b:1 down since 12:00",), state="it goes on")
+    rollout = RolloutFacts(
+        "r", "User:ann", 3, 1, ("b:1 down since 12:00",), state="waits until b:1 is back"
+    )
     well = judge(with_cluster(rollout=rollout, restarting=("b:1",)))
     assert (well.state, [finding.event for finding in well.findings]) == ("healthy", [None])
-    still = judge(with_cluster(rollout=replace(rollout, still_ms=NOW)))
+    state, advice = "stands still since 12:15:00: b:1 is down", "start b:1"
+    held = replace(rollout, still_ms=NOW, state=state, advice=advice)
+    still = judge(with_cluster(rollout=held))
     assert (still.state, still.findings[0].event) == ("degraded", "rollout_stands_still")
     check_wording("\n".join(found.findings[0].description for found in (well, still)))
 

@@ -389,6 +389,28 @@ def test_run_goes_on_where_another_run_was_killed(played: Played) -> None:
     assert (played.sent, played.called) == ([], [B])
 
 
+def test_run_takes_up_a_rollout_that_stands_still_as_nobody_has_restarted_a_broker(
+    played: Played,
+) -> None:
+    still = replace(progress(a="empty"), still_ms=START_MS)
+    after = [(ORDER, progress(a="down")), (ORDER, progress(a="done", b="done", c="done"))]
+    played.states = [(ORDER, still), (ORDER, still), *after, (None, None)]
+    played.events = EVENTS
+    assert played.runner.run() == "the rollout is ended"
+    assert played.called == [A]
+
+
+def test_run_ends_if_a_broker_has_not_stopped_long_after_its_hook(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollout_run, "STOPS_WITHIN_S", 0.0)
+    still = replace(progress(a="empty"), still_ms=START_MS)
+    played.states = [(ORDER, still)] * 9
+    with pytest.raises(CommandError) as error:
+        played.runner.run()
+    assert (error.value.code, played.called) == (1, [A]) and A in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("states", "code"),
     [

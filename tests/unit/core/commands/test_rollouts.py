@@ -136,11 +136,21 @@ def test_options_that_contradict_each_other_are_wrong_usage(fields: dict[str, An
 
 
 def test_the_form_of_a_console_gives_patterns_with_spaces_between() -> None:
-    given = {"of": "a b.*", "canary": "", "at_most": "2", "version": ""}
+    given = {"of": "a b.*", "in_order": "", "canary": "", "at_most": "2", "version": ""}
     assert operation("rollout-start").fields_from_form(given) == {
         "of": ["a", "b.*"],
         "at_most": "2",
     }
+    given = {"in_order": "c:1, a:1 b:1", "continues": "true"}
+    fields = operation("rollout-start").fields_from_form(given)
+    order = ordered("rollout-start", **fields)
+    assert (order.brokers, order.wanted) == (("c:1", "a:1", "b:1"), 3)
+
+
+def test_an_empty_version_is_wrong_usage() -> None:
+    """No broker would ever report it: an unset variable of a shell gives it."""
+    with pytest.raises(ValidationError):
+        command("rollout-start", version="")
 
 
 # --- rollout-next ---

@@ -29,8 +29,9 @@ from lb_stream.core.model.memory import (
     Proposal,
     Suspension,
 )
+from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.refusals import refusal
-from lb_stream.core.model.rollout import BrokerProgress, RolloutProgress
+from lb_stream.core.model.rollout import BrokerProgress, RolloutOrder, RolloutProgress
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.observing.outcomes import Outcome
 from lb_stream.job.metrics import monitor as monitor_module
@@ -427,7 +428,7 @@ def test_what_is_pending_who_is_dead_and_what_is_suspended_can_be_seen(started: 
             ),
             rollout=RolloutProgress(
                 "r",
-                brokers={"b1": BrokerProgress("done"), "b2": BrokerProgress("down")},
+                brokers={"b1": BrokerProgress("done", 5), "b2": BrokerProgress("down", 7_000)},
                 still_ms=9,
             ),
         ).to_json(),
@@ -454,6 +455,8 @@ def test_what_is_pending_who_is_dead_and_what_is_suspended_can_be_seen(started: 
     assert [found[("lb_stream_proposals", name)] for name in ("eu", "us")] == [1, 0]
     rolling = ("done", "down", "empty")
     assert [found[("lb_stream_rollout_brokers", "eu", phase)] for phase in rolling] == [1, 1, 0]
+    since = {key[1:]: value for key, value in found.items() if "rollout_broker_since" in key[0]}
+    assert since == {("b2", "eu", "down"): 7.0}, "of brokers that are draining, empty or down"
     assert [found[("lb_stream_rollout_stands_still", name)] for name in ("eu", "us")] == [1, 0]
     suspended = {key[1:]: value for key, value in found.items() if key[0] == "lb_stream_suspended"}
     assert {key for key, value in suspended.items() if value} == {
@@ -554,6 +557,27 @@ def test_health_tells_a_suspension_that_the_last_round_did_not_repeat(started: A
     host = monitor.url.removesuffix("/metrics")
     until(lambda: "eu is SUSPENDED (everything_silent)" in str(asked(f"{host}/health")[1]))
     assert asked(f"{host}/health")[0] == 200, "a new start would not help"
+
+
+@pytest.mark.parametrize(
+    ("still_ms", "state"), [(None, "healthy"), (1_700_000_000_000, "degraded")]
+)
+def test_health_names_a_rollout_and_the_broker_for_which_it_stands_still(
+    started: Any, still_ms: int | None, state: str
+) -> None:
+    order = RolloutOrder("r", "ann", 1_000, ("b1", "b2", "b3"), in_order=True, wanted=2)
+    seen = {"b1": BrokerProgress("done"), "b2": BrokerProgress("down", 7_000)}
+    progress = RolloutProgress("r", 1_000, seen, still_ms=still_ms)
+    memory = Memory(seq=5, operator_state=OperatorState(rollout=order), rollout=progress)
+    monitor, query = started({"eu": memory.to_json()})
+    run(monitor, query, 0, rounds({}))
+    host = monitor.url.removesuffix("/metrics")
+    until(lambda: "rollout" in str(asked(f"{host}/health")[1]))
+    status, found = asked(f"{host}/health")
+    assert (status, found["state"]) == (200, state)
+    check_wording(
+        "\n".join(f"{each['description']}: {each['advice']}" for each in found["findings"])
+    )
 
 
 def test_health_is_503_when_no_batch_ends_for_so_long_that_only_a_new_start_helps(
