@@ -603,14 +603,19 @@ def _payback(context: Context, even: Floats) -> Payback:
 
 
 def _may_take(context: Context, came_from: dict[int, str]) -> Callable[[int], Bools]:
-    """Return a function: bundle → brokers that may take it, except the broker that it has left."""
+    """Return a function: bundle → brokers that may take it, except the broker that it has left.
+
+    A plan asks for the same bundles at each level that it tries, and must not change the answer.
+    """
     row_of = {name: row for row, name in enumerate(context.view.brokers.names)}
 
+    @cache
     def may_take(bundle: int) -> Bools:
         mask = np.zeros(len(row_of), np.bool_)
         mask[context.takers(bundle)] = True
         if (back := row_of.get(came_from.get(bundle, ""), -1)) >= 0:
             mask[back] = False
+        mask.flags.writeable = False
         return mask
 
     return may_take
