@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -163,6 +163,7 @@ class CliSettings:
 
     settings: Settings
     origins: dict[tuple[str, ...], str]
+    _noted: set[str] = field(default_factory=set, compare=False)  # lines that have been written
 
     def of_cluster(self, cluster: str) -> ResolvedSettings:
         """Return one cluster's settings in force; "": a cluster without a section of its own."""
@@ -187,7 +188,10 @@ class CliSettings:
         is_set = ("stream", "tables") in self.origins
         if is_set or Path(stream.tables).exists() or not DEMO_TABLES.exists():
             return stream
-        note(f"reading the demo's tables in {DEMO_TABLES} (others: --set stream.tables=FOLDER)")
+        line = f"reading the demo's tables in {DEMO_TABLES} (others: --set stream.tables=FOLDER)"
+        if line not in self._noted:  # commands that wait read them again and again
+            self._noted.add(line)
+            note(line)
         checkpoint = DEMO_TABLES.parent / "checkpoint"
         return stream.model_copy(update={"tables": str(DEMO_TABLES), "checkpoint": str(checkpoint)})
 

@@ -479,3 +479,13 @@ def test_tables_and_explanations_tell_of_a_rollout_that_is_played(
     before = list(events)
     (done,) = rebuild(Store.at(made.root), [ROLLOUTS.name])
     assert done.rows == len(before)
+
+
+def test_a_command_says_once_that_it_reads_the_demos_tables(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_present(tmp_path / ".lb" / "demo" / "tables")
+    given = load_cli_settings(None, None, [])
+    assert [given.tables, given.tables] and given.stream.tables.endswith("demo/tables")
+    assert capsys.readouterr().err.count("reading the demo's tables") == 1
