@@ -102,6 +102,11 @@ class Bed:
             self.folder / "logs" / f"broker-{number}.log" for number in range(1, self.brokers + 1)
         ]
 
+    @property
+    def stalls(self) -> Path:
+        """The file that the traffic writes stalls of topics to."""
+        return self.folder / "stalls.jsonl"
+
     def kill(self, number: int) -> None:
         """SIGKILL for one broker."""
         self.run("kill-broker", str(number))
@@ -201,6 +206,7 @@ class Bed:
             self.service_url,
             NAMESPACE,
             str(size),
+            str(self.stalls),
         ]
         command += [f"{topic}={rate}" for topic, rate in rates.items()]
         with (self.folder / "traffic.log").open("ab") as log:
