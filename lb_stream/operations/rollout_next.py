@@ -12,13 +12,13 @@ from lb_stream.core.commands.base import (
     Ended,
     StateCommand,
     command,
-    done,
     named,
     refused,
 )
 from lb_stream.core.commands.rollouts import (
-    RESTARTABLE,
     RolloutState,
+    describe_refusal,
+    describe_rest,
     find_rollout,
     refuse_without_rollout,
 )
@@ -40,8 +40,8 @@ KIND = "rollout-next"
     ),
     role="operator",
     effect="empties the next broker of the rollout, and waits until it may be restarted: it has no "
-    "bundle, and none is moving to it. If as many brokers as allowed are begun already, it waits "
-    "for one of these",
+    "bundle, and those that have left it are at other brokers. If as many brokers as allowed are "
+    "begun already, it waits for one of these. Fails if no broker may be begun now",
     buttons=[
         Button(
             "rollout-next",
@@ -66,8 +66,9 @@ class RolloutNext(StateCommand):
         order = now.order
         if order.paused:
             return refused("rollout_paused", "it is paused: lbctl rollout resume lets it go on")
-        begun = now.in_phases(*RESTARTABLE)
-        left = now.left_to_begin
+        if context.config.balancer.dry_run:
+            return refused("dry_run", "nothing is published in a dry run, so nothing is emptied")
+        begun, left = now.begun, now.left_to_begin
         is_full = len(begun) + left >= order.at_most
         if is_full or not now.waiting:
             return self._attach(now, begun, left)
@@ -87,8 +88,6 @@ class RolloutNext(StateCommand):
             if not away:
                 text = f"all brokers of the rollout are restarted; {now.describe()}"
             return refused("rollout_done", text)
-        if empty := now.in_phases("empty"):
-            return done(f"{empty[0]} is empty: restart it now")
         text = f"{named(begun)} is begun already" if begun else "a broker is to be begun already"
         return Effect("accepted", f"{text}; {now.describe()}")
 
@@ -103,19 +102,21 @@ class RolloutNext(StateCommand):
         if broker is None:
             broker = _find_broker(progress, now, waiting)
         if broker is None:
-            return _explain_wait(now, waiting)
+            return _explain_wait(progress, now, waiting)
         found = now.known.brokers.get(broker)
         if found is None or found.phase == "waiting":
             return Ended("failed", f"{broker} is no longer begun; {now.describe()}")
-        if found.phase == "empty":
+        if found.phase == "empty" and not progress.is_moving_from(broker):
             return Ended("done", f"{broker} is empty: restart it now")
         if found.phase == "down":
-            return Ended("failed", f"{broker} has stopped before it was empty")
+            return Ended("failed", f"{broker} has stopped meanwhile; {now.describe()}")
         if found.phase == "done":
             text = f"{broker} has been restarted already"
             return Ended("failed", f"{text}; {now.describe()}: give the command again")
-        if order.paused:
+        if order.paused and found.phase == "draining":
             return Ended("failed", f"the rollout is paused, and {broker} keeps what it has")
+        if found.phase == "draining" and (why := describe_rest(progress.next_refused)):
+            return Ended("failed", f"{broker} keeps what it has: {why}")
         return replace(progress.with_moves_from(broker, waiting), broker=broker)
 
 
@@ -124,7 +125,7 @@ def _find_broker(progress: Progress, now: RolloutState, waiting: WaitingCommand)
 
     Each command gets a broker of its own, as long as others can be begun.
     """
-    begun = now.in_phases(*RESTARTABLE)
+    begun = now.begun
     others = [other for other in progress.operator_state.waiting if other.command["kind"] == KIND]
     claimed = {other.broker for other in others}
     free = [broker for broker in begun if broker not in claimed]
@@ -135,10 +136,22 @@ def _find_broker(progress: Progress, now: RolloutState, waiting: WaitingCommand)
     return begun[0] if begun and not now.left_to_begin else None
 
 
-def _explain_wait(now: RolloutState, waiting: WaitingCommand) -> WaitingCommand | Ended:
-    """Return a command without a broker as it goes on waiting, or why it waits in vain."""
-    if now.order.paused:
-        return Ended("failed", "the rollout is paused, and no broker is begun")
+def _explain_wait(
+    progress: Progress, now: RolloutState, waiting: WaitingCommand
+) -> WaitingCommand | Ended:
+    """Return a command without a broker as it goes on waiting, or why it waits in vain.
+
+    Then no broker is begun later for it, unless the rollout goes on by itself.
+    """
+    order = now.order
+    changes: dict[str, object] = {}
+    if now.left_to_begin and not order.continues:
+        changes = {"rollout": replace(order, wanted=order.wanted - now.left_to_begin)}
+    if order.paused:
+        return Ended("failed", "the rollout is paused, and no broker is begun", (), changes)
     if not now.left_to_begin:
         return Ended("failed", f"no broker was begun; {now.describe()}: give the command again")
+    if progress.next_refused:
+        why = "; ".join(describe_refusal(refused) for refused in progress.next_refused)
+        return Ended("failed", f"no broker is begun: {why}", (), changes)
     return waiting

@@ -172,6 +172,7 @@ class RolloutStart(StateCommand):
             canary=None if self.canary is None else broker_of(self.canary),
             version=self.version,
             wanted=len(chosen) if self.continues else 0,
+            continues=self.continues,
             even_if_full=self.even_if_full,
         )
         then = "; lbctl rollout next begins the first"

@@ -14,6 +14,7 @@ from lb_stream.core.model.rollout import (
     RolloutOrder,
     RolloutProgress,
 )
+from lb_stream.core.rollout.progress import count_begun
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query.lake import Row, records, run
@@ -103,6 +104,7 @@ def describe_rollout(
         done=len(progress.in_phases("done")),
         away=tuple(
             f"{name} {progress.brokers[name].phase} since {clock(progress.brokers[name].since_ms)}"
+            + (", left out" if order.leaves_out(name, progress.brokers[name]) else "")
             for name in progress.in_phases(*BEGUN)
         ),
         paused=order.paused,
@@ -154,7 +156,7 @@ def find_still_since(
     phases = [broker.phase for broker in progress.brokers.values()]
     others = sum(phase != "waiting" for phase in phases)
     is_due = "waiting" in phases and order.wanted > others
-    if not is_due and not progress.in_phases(*BEGUN):
+    if not is_due and not count_begun(order, progress):
         return None
     last_ms = max(
         [progress.begun_ms, order.resumed_ms]
@@ -169,15 +171,28 @@ def describe_state(order: RolloutOrder, progress: RolloutProgress, still_ms: int
     if order.paused:
         return "paused: lbctl rollout resume lets it go on"
     if still_ms is not None:
-        begun = ", ".join(f"{name} is {phases[name]}" for name in progress.in_phases(*BEGUN))
+        held = [
+            name
+            for name in progress.in_phases(*BEGUN)
+            if not order.leaves_out(name, progress.brokers[name])
+        ]
+        begun = ", ".join(f"{name} is {phases[name]}" for name in held)
         return f"stands still since {clock(still_ms)}: {begun or 'no other broker can be begun'}"
     if progress.levelling_ms is not None:
         return "all are back, and loads are evened out"
     if empty := progress.in_phases("empty"):
-        return f"restart {', '.join(empty)} now"
+        text = f"restart {', '.join(empty)} now"
+        if untold := [name for name in empty if not progress.brokers[name].start_ms]:
+            names = ", ".join(untold)
+            text += f"; then lbctl rollout settle says so of {names}, whose reports have no start"
+        return text
     if draining := progress.in_phases("draining"):
         return f"moves bundles away from {', '.join(draining)}"
-    if down := progress.in_phases("down"):
+    brokers = progress.brokers
+    down = [
+        name for name in progress.in_phases("down") if not order.leaves_out(name, brokers[name])
+    ]
+    if down:
         return f"waits until {', '.join(down)} is back"
     others = sum(phase != "waiting" for phase in phases.values())
     if order.wanted <= others < len(phases):

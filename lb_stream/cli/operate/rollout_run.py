@@ -17,7 +17,8 @@ from lb_stream.cli.shared.rollout_watch import describe_progress
 from lb_stream.cli.shared.sending import SendOptions, request_results
 from lb_stream.core.commands.rollouts import RolloutState
 from lb_stream.core.model.policies import host_of
-from lb_stream.core.model.rollout import BEGUN, BrokerProgress
+from lb_stream.core.model.rollout import BrokerProgress
+from lb_stream.core.rollout.progress import count_begun
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import ClusterState, read_cluster_states
 from lb_stream.query.lake import open_lake
@@ -29,6 +30,8 @@ POLL_S = 1.0
 STOPS_WITHIN_S = 60.0
 """A broker that hasn't stopped this long after its hook has ended is named."""
 RETRY_S = 5.0
+MOST_DOUBLED = 4
+"""A command that begins no broker is given again after twice as long, so often at most."""
 JOB_BACK_WITHIN_S = 600.0
 """So long commands are given again while no job answers."""
 LONGEST_LINE = 500
@@ -181,6 +184,7 @@ class RolloutRunner:
     _phases: dict[str, BrokerProgress] = field(default_factory=dict)
     _told: str = ""
     _next_s: float = 0.0  # when the next command may be given
+    _in_vain: int = 0  # commands since a broker has last changed its phase
     _no_job_s: float | None = None  # since when no job answers
 
     def run(self) -> str:
@@ -211,12 +215,11 @@ class RolloutRunner:
             if not self.rollout:
                 text = f"no rollout of {self.cluster} is on: lbctl rollout start begins one"
                 raise CommandError(text, NONE_ON)
-            last = [
-                event
-                for event in load_rollout_events(lake, self.cluster, self.rollout)
-                if event["phase"] in ("ended", "aborted")
-            ]
-            if last and last[-1]["phase"] == "aborted":
+            events = load_rollout_events(lake, self.cluster, self.rollout)
+            last = [event for event in events if event["phase"] in ("ended", "aborted")]
+            phases = {event["broker"]: event["phase"] for event in events if event["broker"]}
+            is_left_out = any(phase != "done" for phase in phases.values())
+            if last and (last[-1]["phase"] == "aborted" or is_left_out):
                 raise CommandError(str(last[-1]["text"]))
             if last:
                 return str(last[-1]["text"])
@@ -238,6 +241,9 @@ class RolloutRunner:
             if was is not None and broker.phase == "done" and was.phase != "done":
                 self.restarted.append(name)
                 self._print(f"{name} is back")
+        phases = {name: broker.phase for name, broker in brokers.items()}
+        if phases != {name: broker.phase for name, broker in self._phases.items()}:
+            self._next_s, self._in_vain = 0.0, 0
         self._phases = dict(brokers)
         limit_ms = state.limits.rollout_back_within_ms
         facts = build_rollout_facts(state.memory, state.now_ms, limit_ms)
@@ -277,12 +283,13 @@ class RolloutRunner:
         order = state.operator_state.rollout
         assert order is not None
         now = RolloutState(order, state.memory.rollout)
-        is_full = len(now.in_phases(*BEGUN)) >= order.at_most
+        is_full = count_begun(order, now.known) >= order.at_most
         if order.paused or is_full or not now.waiting or now.left_to_begin:
             return
         if time.monotonic() < self._next_s:
             return
-        self._next_s = time.monotonic() + RETRY_S
+        self._next_s = time.monotonic() + RETRY_S * 2 ** min(self._in_vain, MOST_DOUBLED)
+        self._in_vain += 1
         try:
             for answers in request_results(self.options, [("rollout-next", {})], until_done=False):
                 for answer in answers.values():

@@ -80,7 +80,10 @@ class BackWatch:
             if broker is None or broker.phase == "waiting":
                 self._note("its turn has not come")
             else:
-                self._note(f"{broker.phase} since {clock(broker.since_ms)}")
+                untold = "; its reports have no start: lbctl rollout settle says that it is back"
+                is_untold = broker.phase == "empty" and not broker.start_ms
+                since = f"{broker.phase} since {clock(broker.since_ms)}"
+                self._note(since + (untold if is_untold else ""))
         return None
 
     def _note(self, state: str) -> None:

@@ -148,6 +148,7 @@ class Ended:
     outcome: Literal["done", "failed"]
     text: str
     decision_ids: tuple[str, ...] = ()
+    changes: Mapping[str, object] = field(default_factory=dict)  # of the operators' state
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.memory import Pending, bound_for
 from lb_stream.core.model.names import BundleRange, namespace_of, parse_bundle
 from lb_stream.core.model.operator_state import OperatorState, WaitingCommand
+from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.rollout import RolloutProgress
 from lb_stream.core.model.rules import Decides
 from lb_stream.core.model.view import ClusterView
@@ -38,6 +39,7 @@ class Progress:
     places: bool  # the balancer assigns unassigned bundles; else the next lookup does
     operator_state: OperatorState
     rollout: RolloutProgress | None = None  # of the rollout that is on; None: none is
+    next_refused: Sequence[Refusal] = ()  # why no other broker of it is begun
 
     @property
     def pending(self) -> list[Pending | Decision]:
@@ -66,6 +68,12 @@ class Progress:
     def bundles_left(self, namespace: str) -> set[str]:
         """Return the bundles of a namespace that a broker has, or a pending decision is about."""
         return served_of(self.view, namespace) | about_namespace(namespace, self.pending)
+
+    def is_moving_from(self, broker: str) -> bool:
+        """Return whether a bundle that a decision takes from a broker is at no other one yet."""
+        released = [pending for pending, end in self.settled.ended if end.outcome == "released"]
+        moves = [*self.settled.pending, *released]
+        return any(broker in (move.source, move.former) for move in moves if not move.neighbour)
 
     def with_moves_from(self, broker: str, waiting: WaitingCommand) -> WaitingCommand:
         """Return the command with the bundles that decisions unload from a broker."""
@@ -139,6 +147,8 @@ def update_command_progress(responder: CommandResponder, now: Progress) -> None:
             responder.answer_head(
                 command.command, after.outcome, after.text, None, after.decision_ids
             )
+            if after.changes:
+                responder.change(**after.changes)
         else:
             waiting.append(after)
     if tuple(waiting) != responder.operator_state.waiting:

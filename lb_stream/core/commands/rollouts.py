@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lb_stream.core.commands.base import Effect, named, plural, refused
+from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.rollout import BrokerPhase, RolloutOrder, RolloutProgress
+from lb_stream.core.model.rules import REFUSES, Refuses
 
 if TYPE_CHECKING:
     from lb_stream.core.commands.apply import CommandContext
@@ -43,6 +45,13 @@ class RolloutState:
                 key=lambda name: (brokers[name].since_ms, name),
             )
         ]
+
+    @property
+    def begun(self) -> list[str]:
+        """Return the brokers that may be restarted now or soon, but those that are left out."""
+        brokers = self.known.brokers
+        begun = self.in_phases(*RESTARTABLE)
+        return [name for name in begun if not self.order.leaves_out(name, brokers[name])]
 
     @property
     def waiting(self) -> list[str]:
@@ -81,6 +90,18 @@ def refuse_without_rollout() -> Effect:
     return refused("no_rollout", "no rollout is on: lbctl rollout start begins one")
 
 
-def find_claimed(waiting: Iterator[tuple[str, str | None]]) -> set[str]:
-    """Return the brokers that commands of the kind `rollout-next` wait for."""
-    return {broker for kind, broker in waiting if kind == "rollout-next" and broker is not None}
+def describe_refusal(refused: Refusal) -> str:
+    """Describe why a rollout may not begin a broker: a part of a sentence."""
+    rule = REFUSES[refused.rule]
+    of = f"{refused.broker}: " if refused.broker else ""
+    what = f" ({named(refused.subjects)})" if refused.subjects else ""
+    seen = ""
+    if rule.unit == "ratio" and refused.greatest is not None and refused.limit is not None:
+        seen = f", {refused.greatest:.0%} where {refused.limit:.0%} is the limit"
+    return f"{of}{rule.sentence}{what}{seen} ({rule.name})"
+
+
+def describe_rest(next_refused: Iterable[Refusal]) -> str:
+    """Describe why a rollout moves nothing at all; "": it does."""
+    rests = [item for item in next_refused if item.rule == Refuses.ROLLOUT_DRY_RUN.name]
+    return describe_refusal(rests[0]) if rests else ""

@@ -41,8 +41,17 @@ class RolloutOrder:
     even_if_full: bool = False  # also where the remaining brokers can't carry the load
     paused: bool = False  # no other broker is begun, and those that drain keep what they have
     aborted: bool = False  # the next round ends it
-    # When an operator last had it go on: brokers that were missing by then hold up nothing.
+    # When an operator last had it go on: the time that brokers may be away counts anew from then.
     resumed_ms: int = 0
+    left_out: tuple[str, ...] = ()  # brokers that it goes on without since then
+    continues: bool = False  # each broker is begun without another command
+    # Brokers that an operator says have been restarted, as their reports show no start.
+    restarted: tuple[str, ...] = ()
+
+    def leaves_out(self, name: str, broker: BrokerProgress) -> bool:
+        """Return whether the rollout goes on without a broker: it is still as it was then."""
+        is_same = broker.phase in BEGUN and broker.since_ms < self.resumed_ms
+        return is_same and name in self.left_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +74,7 @@ class RolloutProgress:
     brokers: Mapping[str, BrokerProgress] = field(default_factory=dict)
     planned: tuple[str, ...] = ()  # the waiting brokers, in the order in which they would be begun
     peak_usage: float = 0.0  # greatest usage of a broker so far
-    expected_usage: float = 0.0  # greatest usage that the planner expects while a broker is away
+    expected_usage: float = 0.0  # greatest usage that the planner has expected so far
     still_ms: int | None = None  # since when it stands still; None: it doesn't
     levelling_ms: int | None = None  # since when all brokers are done; None: they aren't
     # Bundles that went to a broker that was still to be restarted, and so moved again: at most

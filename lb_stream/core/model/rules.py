@@ -241,6 +241,14 @@ class Refuses:
         "rollout_domain",
         "the rollout can't begin it yet, as no other broker of its failure domain would remain",
     )
+    ROLLOUT_ANTI_AFFINITY = Rule(
+        "rollout_anti_affinity",
+        "the rollout can't begin it while another broker is away, as bundles of an anti-affinity "
+        "group would come together",
+    )
+    ROLLOUT_DRY_RUN = Rule(
+        "rollout_dry_run", "the rollout rests, as decisions are not published in a dry run"
+    )
     ROLLOUT_ISOLATION = Rule(
         "rollout_isolation",
         "the rollout can't begin it, as too few brokers of an isolation policy would remain",

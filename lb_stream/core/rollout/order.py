@@ -20,6 +20,7 @@ from lb_stream.core.model.rules import Refuses
 from lb_stream.core.model.view import Bools, Floats, Rows
 from lb_stream.core.rollout.destinations import TOLERANCE
 from lb_stream.core.rollout.loads import FULL, Loads
+from lb_stream.core.rollout.progress import count_begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Turn:
 class Cost(NamedTuple):
     """What it costs to begin a broker: the lowest is best."""
 
+    together: int  # namespaces that can't be kept apart from their anti-affinity group
     above: float  # by how much its heaviest bundle would fill another broker beyond the level
     again: int  # bundles that must move once more
     misfit: float  # its heaviest bundle; or the room that is left, or missing, where brokers stay
@@ -120,14 +122,16 @@ class Queue:
         room = np.where(others, np.maximum(levels - self.loads.usage, 0.0), 0.0)
         most = float(weights.max(initial=0.0))
         above = round(max(most - float(room.max(initial=0.0)), 0.0), 2)
+        together = len(self._find_together(name, others))
         # If no broker stays, all its bundles move again. Else those for which there is no room.
         staying = self._staying() & others
         if not staying.any():
-            return Cost(above, len(weights), most)
+            return Cost(together, above, len(weights), most)
         excess = float(weights.sum() - room[staying].sum())
         if excess <= 0:
-            return Cost(above, 0, -excess)
-        return Cost(above, int(np.searchsorted(np.cumsum(weights), excess) + 1), excess)
+            return Cost(together, above, 0, -excess)
+        again = int(np.searchsorted(np.cumsum(weights), excess) + 1)
+        return Cost(together, above, again, excess)
 
     def _bundles_at(self, row: int) -> Rows:
         """Return the bundles of a broker that would have to leave it."""
@@ -159,6 +163,10 @@ class Queue:
             return refusal(Refuses.ROLLOUT_DOMAIN, name)
         if (policy := self._find_policy(absence)) is not None:
             return refusal(Refuses.ROLLOUT_ISOLATION, name, [policy])
+        if count_begun(self.order, self.progress):
+            together = self._find_together(name, absence.remaining) or self._find_leaving(name)
+            if together:
+                return refusal(Refuses.ROLLOUT_ANTI_AFFINITY, name, together)
         if absence.usage > FULL and not self.order.even_if_full:
             scarcest = self.loads.scarcest(absence.remaining)
             rule = Refuses.ROLLOUT_TOO_FULL
@@ -173,6 +181,58 @@ class Queue:
             return False
         members = np.array([policies.domain_of(name) == domain for name in names])
         return int(members.sum()) > 1 and not bool((members & absence.remaining).any())
+
+    def _find_together(self, name: str, remaining: Bools) -> list[str]:
+        """Return the broker's namespaces that none of these brokers takes apart from their group.
+
+        Each would go beside other namespaces of its anti-affinity group, as from a drained broker.
+        """
+        broker, found = self._row(name), list[str]()
+        for namespace, bundle in self._first_of_groups(broker).items():
+            crowded = self._serve_others(namespace)
+            apart = remaining & ~crowded
+            if not crowded[broker] and not apart[self.loads.takers(bundle)].any():
+                found.append(namespace)
+        return found
+
+    def _find_leaving(self, name: str) -> list[str]:
+        """Return the broker's namespaces of whose groups others are still leaving another broker.
+
+        Nobody knows yet which brokers these will leave free.
+        """
+        policies = self.loads.view.policies
+        draining = map(self._row, self.progress.in_phases("draining"))
+        leaving = {other for row in draining for other in self._first_of_groups(row)}
+        return [
+            namespace
+            for namespace in self._first_of_groups(self._row(name))
+            for other in leaving
+            if other != namespace and policies.group_of(other) == policies.group_of(namespace)
+        ]
+
+    def _serve_others(self, namespace: str) -> Bools:
+        """Return which brokers have bundles of other namespaces of a namespace's group.
+
+        All moves are carried out, those of released bundles too.
+        """
+        bundles, policies = self.loads.view.bundles, self.loads.view.policies
+        found = np.zeros(len(self.loads.view.brokers), np.bool_)
+        for other in policies.namespaces_of(policies.group_of(namespace) or ""):
+            owners = bundles.owner[bundles.rows_of_namespace(other)]
+            if other != namespace:
+                found[owners[owners >= 0]] = True
+        return found
+
+    def _first_of_groups(self, broker: int) -> dict[str, int]:
+        """Return namespace → its first bundle at a broker, of namespaces in anti-affinity groups."""
+        bundles, policies = self.loads.view.bundles, self.loads.view.policies
+        found = dict[str, int]()
+        for namespace in filter(policies.group_of, sorted(policies.anti_affinity)):
+            rows = bundles.rows_of_namespace(namespace)
+            mine = np.flatnonzero(bundles.owner[rows] == broker)
+            if len(mine):
+                found[namespace] = rows.start + int(mine[0])
+        return found
 
     def _find_policy(self, absence: Absence) -> str | None:
         """Return the namespaces of the first isolation policy that the absence breaks; None: none.

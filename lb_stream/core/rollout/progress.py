@@ -77,9 +77,14 @@ def _follow_broker(
     was = rollout.brokers[name]
     if was.phase == "done":
         return was
+    is_before = 0 < facts.start_ms <= rollout.begun_ms and was.phase in ("waiting", "draining")
+    if is_before and not was.start_ms:
+        # It tells its start late, and nobody was to restart it yet.
+        was = replace(was, start_ms=facts.start_ms)
     if not facts.alive:
         return _enter(was, "down", now_ms)
-    if _has_restarted(was, facts, rollout.begun_ms):
+    is_settled = name in order.restarted and not facts.start_ms
+    if is_settled or _has_restarted(was, facts, rollout.begun_ms):
         if order.version is None or facts.version == order.version:
             return _enter(was, "done", now_ms)
         # One that drains is emptied all the same, so that it can be restarted once more.
@@ -148,28 +153,39 @@ def describe_phase(
     return RolloutNews(rollout, name, broker.phase, now_ms, text, broker.moves)
 
 
-def is_overdue(
-    order: RolloutOrder, broker: BrokerProgress, now_ms: int, back_within_ms: int
-) -> bool:
-    """Return whether a begun broker holds up the rollout: it is in its phase for too long.
+def find_overdue(
+    order: RolloutOrder, progress: RolloutProgress, now_ms: int, back_within_ms: int
+) -> dict[str, int]:
+    """Return the begun brokers that hold up the rollout → how long each is in its phase (ms).
 
-    An operator who has the rollout go on since then goes on without it.
+    They are in it for too long, since an operator last had the rollout go on. While it is paused,
+    one that drains keeps what it has, and is not late.
     """
-    due_ms = broker.since_ms + back_within_ms
-    return broker.phase in BEGUN and now_ms >= due_ms > order.resumed_ms
+    waits = {
+        name: now_ms - max(broker.since_ms, order.resumed_ms)
+        for name, broker in progress.brokers.items()
+        if broker.phase in BEGUN
+        and not order.leaves_out(name, broker)
+        and not (order.paused and broker.phase == "draining")
+    }
+    return {name: waited_ms for name, waited_ms in waits.items() if waited_ms >= back_within_ms}
 
 
-def is_left_behind(order: RolloutOrder, broker: BrokerProgress, back_within_ms: int) -> bool:
-    """Return whether an operator goes on without a broker: it doesn't count as begun."""
-    return broker.phase in BEGUN and order.resumed_ms >= broker.since_ms + back_within_ms
-
-
-def count_begun(order: RolloutOrder, progress: RolloutProgress, back_within_ms: int) -> int:
+def count_begun(order: RolloutOrder, progress: RolloutProgress) -> int:
     """Return how many brokers count in `at_most`."""
     return sum(
-        broker.phase in BEGUN and not is_left_behind(order, broker, back_within_ms)
-        for broker in progress.brokers.values()
+        broker.phase in BEGUN and not order.leaves_out(name, broker)
+        for name, broker in progress.brokers.items()
     )
+
+
+def find_open(order: RolloutOrder, progress: RolloutProgress) -> list[str]:
+    """Return the brokers that the rollout still waits for, or has not begun."""
+    return [
+        name
+        for name, broker in progress.brokers.items()
+        if broker.phase != "done" and not order.leaves_out(name, broker)
+    ]
 
 
 def may_begin_another(
@@ -178,10 +194,8 @@ def may_begin_another(
     """Return whether the order allows that another broker is begun now."""
     waiting = progress.in_phases("waiting")
     is_wanted = len(progress.brokers) - len(waiting) < order.wanted
-    overdue = any(
-        is_overdue(order, broker, now_ms, back_within_ms) for broker in progress.brokers.values()
-    )
-    free = count_begun(order, progress, back_within_ms) < order.at_most
+    overdue = find_overdue(order, progress, now_ms, back_within_ms)
+    free = count_begun(order, progress) < order.at_most
     return bool(waiting) and is_wanted and free and not order.paused and not overdue
 
 
@@ -194,7 +208,7 @@ def begin_broker(
     return replace(
         progress,
         brokers={**progress.brokers, name: begun},
-        expected_usage=expected_usage,
+        expected_usage=max(progress.expected_usage, expected_usage),
         planned=tuple(other for other in progress.planned if other != name),
     )
 

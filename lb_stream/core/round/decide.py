@@ -20,7 +20,13 @@ from lb_stream.core.round.operator_moves import decide_commands, drain, move_que
 from lb_stream.core.round.planned_splits import split_as_planned
 from lb_stream.core.round.proposing import propose
 from lb_stream.core.round.record import Round, record
-from lb_stream.core.round.rollout import Rest, find_rest, follow_rollout, move_for_rollout
+from lb_stream.core.round.rollout import (
+    Rest,
+    begin_brokers,
+    find_rest,
+    follow_rollout,
+    move_for_rollout,
+)
 from lb_stream.core.round.settle import settle
 from lb_stream.core.round.shed import move_groups_apart, shedding_is_due, unload_from_hot
 from lb_stream.core.round.split import split_as_asked, split_too_large, unload_children
@@ -40,6 +46,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     observed = observe(view, memory, inbox, config)
     state = settle(observed, inbox.acks)
     decide_commands(state, observed.commands)
+    follow_rollout(state)
     if may_decide(state):
         place(state)
         if state.config.balancer.mode == "approve":
@@ -61,12 +68,12 @@ def may_decide(state: RoundState) -> bool:
 
 
 def place(state: RoundState) -> None:
-    """Follow a rollout, decide queued moves, assign unassigned bundles, empty brokers.
+    """Begin brokers of a rollout, decide queued moves, assign unassigned bundles, empty brokers.
 
     Those are drained ones, and the ones that a rollout restarts. Then children of splits are
     unloaded. This runs even if balancing is switched off.
     """
-    follow_rollout(state)
+    begin_brokers(state)
     move_queued(state)
     assign_unowned(state)
     drain(state)

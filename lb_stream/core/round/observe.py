@@ -75,6 +75,8 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
     # The known bundles, and facts about brokers from heartbeats.
     wanted = bool(inbox.commands) or config.balancer.assign_unowned == "eager"
     begun = memory.emptied.difference(memory.operator_state.drained)
+    if config.balancer.dry_run:
+        begun = frozenset()  # a rollout rests, and another balancer places bundles
     known = apply_operator_state(view, responder.operator_state, wanted, begun)
     known = add_unassigned_bundles(known, _find_forgotten(known, memory))
     balances = _find_self_balancing(memory, inbox, known)

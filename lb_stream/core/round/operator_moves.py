@@ -168,7 +168,7 @@ def drain(state: RoundState) -> None:
         if broker in view.brokers.names:
             row = view.brokers.names.index(broker)
             # A bundle that was split elsewhere will vanish from reports.
-            free = state.free_bundles() & ~state.overlapped.moving
+            free = state.free_bundles(retry=True) & ~state.overlapped.moving
             mine = np.flatnonzero(free & (view.bundles.owner == row))
             _unload_all(state, mine.tolist(), Decides.DRAINED)
     for namespace in operator_state.deleted:

@@ -69,6 +69,7 @@ def record(state: RoundState, before: Memory) -> Round:
             config.assign_unowned == "eager",
             state.responder.operator_state,
             state.memory.rollout,
+            state.next_refused,
         ),
     )
     # Moves in progress, from which the shedder may learn; and the memory.

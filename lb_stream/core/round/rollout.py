@@ -1,20 +1,21 @@
 """Rollouts in a round: begin the next broker, empty it, even out loads at the end.
 
-`follow_rollout` comes before anything is placed, so that no bundle goes to a broker that leaves;
-`move_for_rollout` comes once released bundles have their owners. See docs/rollouts.md.
+`follow_rollout` comes first, in every round: brokers restart and are lost while nothing may be
+decided, too. `begin_brokers` comes before anything is placed, so that no bundle goes to a broker
+that leaves; `move_for_rollout` comes once released bundles have their owners. See docs/rollouts.md.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 
 from lb_stream.contracts.decisions import RESHAPES, Candidate, Decision, Explain
-from lb_stream.core.commands.base import plural
+from lb_stream.core.commands.base import named, plural
 from lb_stream.core.least_moves.capacities import find_believed, fullness
 from lb_stream.core.least_moves.cpu import FULL
 from lb_stream.core.least_moves.fleet import build_fleet, observe_fleet
@@ -23,7 +24,6 @@ from lb_stream.core.model.memory import Pending
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import refusal
 from lb_stream.core.model.rollout import (
-    BEGUN,
     RolloutEvent,
     RolloutNews,
     RolloutOrder,
@@ -40,8 +40,9 @@ from lb_stream.core.rollout.progress import (
     begin,
     begin_broker,
     count_moves,
+    find_open,
+    find_overdue,
     follow,
-    is_overdue,
     may_begin_another,
 )
 from lb_stream.core.round.limits import MoveAllowance, build_holds
@@ -57,11 +58,11 @@ FIRST_ALONE_MS = 2_000
 5.0.1 and a core for each broker it takes 2.4 to 2.9 s, and the next ones a tenth of a second."""
 
 
-# --- the stage before placing: how far it is, and who is next ---
+# --- the stages before placing: how far it is, and who is next ---
 
 
 def follow_rollout(state: RoundState) -> None:
-    """Follow the brokers' phases, and begin the next broker if that is due."""
+    """Follow the brokers' phases; begin and end the rollout as commands order it."""
     order, before = state.responder.operator_state.rollout, state.memory.rollout
     if order is None or order.aborted:
         if order is not None:
@@ -83,7 +84,6 @@ def follow_rollout(state: RoundState) -> None:
     progress, more = follow(order, before, facts, state.now_ms)
     state.rollout_news += news + more
     state.set_rollout(_note_standstill(state, order, progress))
-    _begin_brokers(state, order, facts)
 
 
 def _find_facts(state: RoundState) -> dict[str, BrokerFacts]:
@@ -115,20 +115,20 @@ def _note_standstill(
 ) -> RolloutProgress:
     """Return the progress, with since when it stands still; add a refusal and news."""
     within_ms, now_ms = state.config.balancer.rollout_back_within_ms, state.now_ms
-    overdue = {
-        name: now_ms - broker.since_ms
-        for name, broker in progress.brokers.items()
-        if is_overdue(order, broker, now_ms, within_ms)
-    }
-    if overdue:
-        rule = Refuses.ROLLOUT_STANDS_STILL
+    why = ""
+    if state.config.balancer.dry_run:
+        state.refuse_next([refusal(Refuses.ROLLOUT_DRY_RUN, None)])
+        why = "decisions are not published (dry run)"
+    elif overdue := find_overdue(order, progress, now_ms, within_ms):
         waits = [float(waited_ms) for waited_ms in overdue.values()]
-        state.refusals.append(refusal(rule, None, overdue, saw=waits, limit=within_ms))
-    if bool(overdue) == (progress.still_ms is not None):
-        return progress
-    if overdue:
+        rule = Refuses.ROLLOUT_STANDS_STILL
+        state.refuse_next([refusal(rule, None, overdue, saw=waits, limit=within_ms)])
         what = ", ".join(f"{name} is {progress.brokers[name].phase}" for name in overdue)
-        text = f"the rollout stands still: {what} for {max(overdue.values()) / 60_000:.0f} min"
+        why = f"{what} for {max(overdue.values()) / 60_000:.0f} min"
+    if bool(why) == (progress.still_ms is not None):
+        return progress
+    if why:
+        text = f"the rollout stands still: {why}"
         state.rollout_news.append(RolloutNews(order.id, None, "stands_still", now_ms, text))
         return replace(progress, still_ms=now_ms)
     text = "the rollout goes on"
@@ -136,27 +136,30 @@ def _note_standstill(
     return replace(progress, still_ms=None)
 
 
-def _begin_brokers(
-    state: RoundState, order: RolloutOrder, facts: Mapping[str, BrokerFacts]
-) -> None:
-    """Begin as many waiting brokers as may be begun now."""
-    within_ms = state.config.balancer.rollout_back_within_ms
+def begin_brokers(state: RoundState) -> None:
+    """Begin as many waiting brokers of a rollout as may be begun now."""
+    order, balancer = state.responder.operator_state.rollout, state.config.balancer
+    if order is None or balancer.dry_run:
+        return
+    within_ms = balancer.rollout_back_within_ms
     while (progress := state.memory.rollout) is not None and may_begin_another(
         order, progress, state.now_ms, within_ms
     ):
         view = _as_decided(state)
         loads = build_loads(state, view)
-        by_port = state.config.balancer.isolation_by_port
+        by_port = balancer.isolation_by_port
         queue = Queue(loads, order, progress, view.active, by_port)
         planned = queue.sort()
         turn, refusals = queue.next(planned)
-        state.refusals += refusals
         progress = replace(progress, planned=tuple(planned))
         if turn is None:
+            state.refuse_next(refusals)
             state.set_rollout(progress)
             return
+        state.refusals += refusals
         # One that has no bundle is empty at once.
-        begun, more = follow(order, _begin(state, order, progress, turn), facts, state.now_ms)
+        begun = _begin(state, order, progress, turn)
+        begun, more = follow(order, begun, _find_facts(state), state.now_ms)
         state.rollout_news += more
         state.set_rollout(begun)
 
@@ -202,25 +205,33 @@ def build_loads(state: RoundState, view: ClusterView) -> Loads:
 
 
 def _takers(state: RoundState) -> Callable[[int], Rows]:
-    """Return a function bundle → the brokers that rules allow, with this round's moves.
+    """Return a function bundle → the brokers that may take it, with this round's moves.
 
-    While a broker is emptied, a bundle that rules allow nowhere goes where placement would put it:
-    policies hold, and what only keeps bundles apart does not.
+    While a broker is emptied, a bundle that rules allow nowhere goes where placement would put it,
+    as from a drained broker: policies hold, and what only keeps bundles apart does not.
     """
-    by_namespace, view, targets = find_takers(state), state.view, state.targets
-    progress = state.memory.rollout
+    allowed, progress = _allowed(state), state.memory.rollout
     must_leave = progress is not None and bool(progress.in_phases("draining"))
 
     def takers(bundle: int) -> Rows:
-        if view.policies.group_of(namespace_of(view.bundles.name(bundle))) is None:
-            rows = by_namespace(bundle)
-        else:
-            rows = state.candidates.allowed_by_rules(bundle, targets)[0]
+        rows = allowed(bundle)
         if not len(rows) and must_leave:
-            return state.candidates.pool_for(bundle, targets).kept
+            return state.candidates.pool_for(bundle, state.targets).kept
         return rows
 
     return takers
+
+
+def _allowed(state: RoundState) -> Callable[[int], Rows]:
+    """Return a function bundle → the brokers that rules allow, with this round's moves."""
+    by_namespace, view, targets = find_takers(state), state.view, state.targets
+
+    def allowed(bundle: int) -> Rows:
+        if view.policies.group_of(namespace_of(view.bundles.name(bundle))) is None:
+            return by_namespace(bundle)
+        return state.candidates.allowed_by_rules(bundle, targets)[0]
+
+    return allowed
 
 
 def _estimates(state: RoundState) -> LeastMovesMemory:
@@ -291,7 +302,7 @@ class Cold:
 def move_for_rollout(state: RoundState) -> None:
     """Unload the bundles of brokers that are to be restarted; even out loads at the end."""
     order, progress = state.responder.operator_state.rollout, state.memory.rollout
-    if order is None or progress is None:
+    if order is None or progress is None or state.config.balancer.dry_run:
         return
     before = len(state.decisions)
     view = _as_decided(state)
@@ -301,7 +312,7 @@ def move_for_rollout(state: RoundState) -> None:
     if not order.paused:
         for name in progress.in_phases("draining"):
             _empty(state, name, progress, loads, _intake_left(state, view))
-    if not progress.in_phases("waiting", *BEGUN):
+    if not find_open(order, progress):
         _level(state, order, progress, loads, view)
         return
     made = [move for move in state.decisions[before:] if move.destination is not None]
@@ -394,6 +405,8 @@ def _level(
     """Even out loads once all brokers are done; end the rollout when there is nothing to do."""
     if progress.levelling_ms is None:
         text = "all brokers are done: loads are evened out"
+        if left := len(progress.brokers) - len(progress.in_phases("done")):
+            text = f"all brokers are done but {left}: loads are evened out"
         state.rollout_news.append(RolloutNews(order.id, None, "levelling", state.now_ms, text))
         progress = replace(progress, levelling_ms=state.now_ms)
         state.set_rollout(progress)
@@ -414,11 +427,15 @@ def _level(
         return
     moved = sum(broker.moves for broker in progress.brokers.values()) + progress.levelling_moves
     minutes = (state.now_ms - progress.begun_ms) / 60_000
+    lost = progress.in_phases("down")
+    stayed = progress.in_phases("draining", "empty")
     text = (
         f"the rollout has ended after {minutes:.0f} min: "
-        f"{plural(len(progress.brokers), 'broker')} restarted, {plural(moved, 'move')}, "
+        f"{plural(len(progress.in_phases('done')), 'broker')} restarted, {plural(moved, 'move')}, "
         f"peak usage {progress.peak_usage:.0%}"
     )
+    text += f"; lost: {named(lost)}" if lost else ""
+    text += f"; not restarted: {named(stayed)}" if stayed else ""
     _end(state, order, "ended", text)
 
 
@@ -475,7 +492,7 @@ def find_rest(state: RoundState) -> Rest | None:
     for as long as a restart may take, balancing goes on.
     """
     order, progress = state.responder.operator_state.rollout, state.memory.rollout
-    if order is None or progress is None:
+    if order is None or progress is None or state.config.balancer.dry_run:
         return None
     begun = [broker for broker in progress.brokers.values() if broker.phase != "waiting"]
     last_ms = max((broker.since_ms for broker in begun), default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, isinf, isnan
 from typing import Any
@@ -33,7 +33,7 @@ ROUND_ROBIN = "RoundRobinBrokerSelector"
 """The placement strategy of excluded namespaces, where `excluded_placement` gives them one."""
 MAX_CANDIDATES_SHOWN = 20
 RETRIES_AT_ONCE = 2
-"""A broker that is to be restarted waits for nothing: so often a failed move is repeated at once."""
+"""A broker that is emptied waits for nothing: so often a failed move is repeated at once."""
 MIN_REFUSED_SHOWN = 3
 """At least this many brokers are shown for each filter, even if there are many candidates."""
 
@@ -131,6 +131,7 @@ class RoundState:
     # Approvals by rules of auto_approve in the last hour, in the form of `Memory.approvals`.
     approvals: tuple[tuple[str, int, int], ...] = ()
     rollout_news: list[RolloutNews] = field(default_factory=list)
+    next_refused: tuple[Refusal, ...] = ()  # why no other broker of a rollout is begun
     estimated: bool = False  # the estimates of a rollout have seen this round's reports
     # The inputs' reservations, without bundles that are left to the next lookup.
     reserved: dict[str, str] = field(init=False)
@@ -165,9 +166,12 @@ class RoundState:
         return other
 
     def set_rollout(self, progress: RolloutProgress | None) -> None:
-        """Set how far the rollout is. From now on its begun brokers get no bundle."""
+        """Set how far the rollout is. From now on its begun brokers get no bundle.
+
+        In a dry run they may: another balancer places bundles, which knows of no rollout.
+        """
         drained = frozenset(self.responder.operator_state.drained)
-        if progress is not None:
+        if progress is not None and not self.config.balancer.dry_run:
             drained |= frozenset(progress.in_phases(*BEGUN))
         inputs = replace(self.inputs, memory=replace(self.memory, rollout=progress))
         if drained != self.view.policies.drained:
@@ -179,6 +183,11 @@ class RoundState:
             )
             self.candidates.use_policies(inputs.view)
         self.inputs = inputs
+
+    def refuse_next(self, refusals: Sequence[Refusal]) -> None:
+        """Add the refusals by which no other broker of a rollout is begun in this round."""
+        self.refusals += refusals
+        self.next_refused += tuple(refusals)
 
     @property
     def view(self) -> ClusterView:

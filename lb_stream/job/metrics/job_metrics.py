@@ -463,7 +463,8 @@ _CLUSTER_GAUGES: dict[str, tuple[str, ...]] = {
         "phase",
     ),
     "rollout_stands_still": (
-        "1: the rollout waits for a broker for longer than rollout_back_within_ms",
+        "1: the rollout waits for a broker for longer than rollout_back_within_ms, or rests as "
+        "decisions are not published",
         "cluster",
     ),
     "suspended": ("1: nothing is decided for the cluster, for this reason", "cluster", "reason"),

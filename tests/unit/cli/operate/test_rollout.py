@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,7 +37,9 @@ A, B, C = BROKERS
 def progress(**phases: str) -> RolloutProgress:
     brokers: dict[str, Any] = {name: BrokerProgress() for name in BROKERS}
     for name, phase in phases.items():
-        brokers[f"{name}:8080"] = BrokerProgress(phase, START_MS, moves=2)  # type: ignore[arg-type]
+        brokers[f"{name}:8080"] = BrokerProgress(  # type: ignore[arg-type]
+            phase, START_MS, start_ms=5, moves=2
+        )
     return RolloutProgress("roll", START_MS, brokers, planned=(C,), peak_usage=0.5)
 
 
@@ -266,6 +269,32 @@ def test_back_tells_by_its_exit_code_whether_a_broker_has_restarted(
     check_wording(result.out + result.err)
 
 
+@pytest.mark.parametrize("start_ms", [0, START_MS - 1])
+def test_a_broker_whose_reports_have_no_start_is_to_be_settled_by_an_operator(
+    ask: Callable[..., Result], start_ms: int
+) -> None:
+    empty = progress(a="empty")
+    brokers = {name: replace(broker, start_ms=start_ms) for name, broker in empty.brokers.items()}
+    both = (replace(ORDER, wanted=1), replace(empty, brokers=brokers))
+    status = ask("rollout", "status", rollout=both).out
+    back = ask("rollout", "back", "a", "--no-wait").err
+    assert ["lbctl rollout settle" in text for text in (status, back)] == [not start_ms] * 2
+
+
+@pytest.mark.parametrize(("left_out", "code"), [((A,), 0), ((), 1)])
+def test_a_broker_that_is_left_out_holds_up_no_rollout(
+    ask: Callable[..., Result], left_out: tuple[str, ...], code: int
+) -> None:
+    hour_ago_ms = START_MS - 3_600_000
+    down = progress(a="down")
+    brokers = {name: replace(broker, since_ms=hour_ago_ms) for name, broker in down.brokers.items()}
+    now = replace(down, begun_ms=hour_ago_ms, brokers=brokers)
+    resumed_ms = hour_ago_ms + 60_000
+    order = replace(ORDER, wanted=1, at_ms=hour_ago_ms, resumed_ms=resumed_ms, left_out=left_out)
+    assert ask("rollout", "status", rollout=(order, now)).code == code
+    assert ("left out" in ask("status").out) == bool(left_out)
+
+
 def test_back_waits_as_long_as_it_may(ask: Callable[..., Result]) -> None:
     began = time.monotonic()
     result = ask(
@@ -411,6 +440,32 @@ def test_run_ends_if_a_broker_has_not_stopped_long_after_its_hook(
     assert (error.value.code, played.called) == (1, [A]) and A in str(error.value)
 
 
+def test_run_asks_ever_less_often_while_no_broker_may_be_begun(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock_s = [1_000.0]
+
+    def sleep(seconds: float) -> None:
+        clock_s[0] += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: clock_s[0], sleep=sleep)
+    monkeypatch.setattr(rollout_run, "time", clock)
+    monkeypatch.setattr(rollout_run, "RETRY_S", 5.0)
+    monkeypatch.setattr(rollout_run, "POLL_S", 1.0)
+    refused = (replace(ORDER, wanted=1), progress(a="done"))
+    played.states, played.events = [refused] * 60 + [(None, None)], EVENTS
+    played.runner.run()
+    assert len(played.sent) == 4  # after 0, 5, 15 and 35 s
+
+
+def test_run_fails_where_the_rollout_has_ended_without_a_broker(played: Played) -> None:
+    played.states = [(ORDER, progress(a="down")), (None, None)]
+    played.events = [event(1, A, "down"), event(2, None, "ended")]
+    with pytest.raises(CommandError) as error:
+        played.runner.run()
+    assert (error.value.code, str(error.value)) == (1, "the rollout is ended")
+
+
 @pytest.mark.parametrize(
     ("states", "code"),
     [
@@ -475,7 +530,8 @@ def test_tables_and_explanations_tell_of_a_rollout_that_is_played(
     explained = call("explain", moved.decision_id, "--json", *at).objects[0]
     assert first["text"] in explained["sentence"]
     checks = call("explain", "--why-not", moved.bundle, "--json", *at).objects[0]["checks"]
-    assert [check["blocks"] for check in checks if check["name"] == "rollout"] == [False]
+    # It has left the broker that is emptied, and stays where it is.
+    assert [check["blocks"] for check in checks if check["name"] == "rollout"] == [True]
     before = list(events)
     (done,) = rebuild(Store.at(made.root), [ROLLOUTS.name])
     assert done.rows == len(before)

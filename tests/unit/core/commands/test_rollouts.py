@@ -3,15 +3,18 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from lb_stream.core.commands.base import BadForm, CannotUndo, operation
 from lb_stream.core.commands.progress import Progress
 from lb_stream.core.commands.responder import CommandAnswer
-from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.operator_state import OperatorState, WaitingCommand
+from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rollout import BrokerProgress, RolloutOrder, RolloutProgress
+from lb_stream.core.model.rules import Refuses
 from lb_stream.core.observing.outcomes import Settled
 from lb_stream.operations.rollout_next import RolloutNext
 from lb_stream.query.past.undo_commands import find_opposites
@@ -69,7 +72,10 @@ def test_a_rollout_is_of_all_brokers_that_are_alive_and_begins_nothing_by_itself
         ({"in_order": ["c:1", "a:1"]}, {"brokers": ("c:1", "a:1"), "in_order": True}),
         ({"canary": "http://b:1"}, {"canary": "b:1"}),
         ({"at_most": 2, "version": "5.0.1"}, {"at_most": 2, "version": "5.0.1"}),
-        ({"continues": True, "even_if_full": True}, {"wanted": 3, "even_if_full": True}),
+        (
+            {"continues": True, "even_if_full": True},
+            {"wanted": 3, "continues": True, "even_if_full": True},
+        ),
     ],
 )
 def test_a_rollout_has_the_brokers_and_the_options_that_were_given(
@@ -186,7 +192,9 @@ def test_next_lets_one_more_broker_begin_unless_as_many_as_allowed_are(
 
 
 def test_next_names_at_once_the_broker_that_is_empty_already() -> None:
-    answer = give("rollout-next", memory(replace(ORDER, wanted=1), b="empty"))
+    before = memory(replace(ORDER, wanted=1), b="empty")
+    accepted, answer = play(view(**{**OWNED, "b:1": []}), before, command("rollout-next")).results
+    assert accepted.outcome == "accepted"
     assert (answer.outcome, answer.text.partition(" ")[0]) == ("done", "b:1")
     check_wording(answer.text)
 
@@ -210,7 +218,12 @@ def test_next_is_refused_while_the_rollout_is_paused() -> None:
 
 
 def follow(
-    order: RolloutOrder | None, *others: str | None, broker: str | None = None, **phases: str
+    order: RolloutOrder | None,
+    *others: str | None,
+    broker: str | None = None,
+    pending: tuple[Pending, ...] = (),
+    refused: tuple[Refusal, ...] = (),
+    **phases: str,
 ) -> Any:
     """What becomes of a `rollout-next`; `others`: brokers of earlier ones that wait."""
 
@@ -220,7 +233,8 @@ def follow(
     own = waiting("own", broker)
     queue = (*(waiting(f"other-{at}", name) for at, name in enumerate(others)), own)
     state = OperatorState(rollout=order, waiting=queue)
-    now = Progress(view(**OWNED), Settled((), ()), (), (), True, state, progress(**phases))
+    settled, far = Settled((), pending), progress(**phases)
+    now = Progress(view(**OWNED), settled, (), (), True, state, far, refused)
     return RolloutNext.follow(now, own)
 
 
@@ -263,18 +277,118 @@ def test_a_command_that_waits_in_vain_fails_and_says_why(
     check_wording(ended.text)
 
 
+def test_an_empty_broker_is_named_once_the_bundles_that_left_it_are_at_other_brokers() -> None:
+    wanted = replace(ORDER, wanted=1)
+    assign = Pending("d", "assign", FIRST, None, "a:1", 900, 9_000, version=2, former="b:1")
+    assert follow(wanted, broker="b:1", pending=(assign,), b="empty").broker == "b:1"
+    other = replace(assign, former="c:1")
+    assert follow(wanted, broker="b:1", pending=(other,), b="empty").outcome == "done"
+
+
+@pytest.mark.parametrize(
+    ("order", "wanted"),
+    [
+        ({"wanted": 2}, 1),  # one is asked for, and may not be begun: the credit goes back
+        ({"wanted": 3, "continues": True}, None),  # it goes on by itself, once it may
+        ({"wanted": 2, "paused": True}, 1),
+    ],
+)
+def test_a_command_fails_at_once_if_no_broker_may_be_begun_and_none_is_begun_later_for_it(
+    order: dict[str, Any], wanted: int | None
+) -> None:
+    full = refusal(Refuses.ROLLOUT_TOO_FULL, "b:1", ["cpu"], saw=[1.2], limit=1)
+    ended = follow(replace(ORDER, **order), refused=(full,), a="done")
+    assert ended.outcome == "failed"
+    check_wording(ended.text)
+    after = ended.changes["rollout"].wanted if ended.changes else None
+    assert after == wanted
+
+
+def test_next_is_refused_in_a_dry_run() -> None:
+    made = play(view(**OWNED), memory(), command("rollout-next"), given=GIVEN | {"dry_run": True})
+    assert (made.results[0].outcome, made.results[0].rule) == ("refused", "dry_run")
+    resting = refusal(Refuses.ROLLOUT_DRY_RUN, None)
+    ended = follow(replace(ORDER, wanted=1), broker="a:1", refused=(resting,), a="draining")
+    assert ended.outcome == "failed"
+    check_wording(ended.text)
+
+
+def test_a_broker_that_is_left_out_is_not_waited_for() -> None:
+    order = replace(ORDER, wanted=1, resumed_ms=5_000, left_out=("a:1",))
+    assert ordered("rollout-next", memory(order, a="draining")).wanted == 2
+
+
+# --- settle ---
+
+
+@pytest.mark.parametrize(
+    ("broker", "phase", "outcome", "rule"),
+    [
+        ("a:1", "empty", "done", None),
+        ("a:1", "down", "done", None),
+        ("a:1", "done", "done", None),
+        ("a:1", "draining", "refused", "not_empty"),
+        ("a:1", "waiting", "refused", "not_empty"),
+        ("d:1", "empty", "refused", "unknown_broker"),
+    ],
+)
+def test_a_broker_that_is_empty_or_away_can_be_said_to_have_restarted(
+    broker: str, phase: str, outcome: str, rule: str | None
+) -> None:
+    answer = give("rollout-settle", memory(a=phase), broker=broker)
+    assert (answer.outcome, answer.rule) == (outcome, rule)
+    check_wording(answer.text)
+    if phase in ("empty", "down") and rule is None:
+        assert ordered("rollout-settle", memory(a=phase), broker=broker).restarted == (broker,)
+
+
+def test_a_word_that_a_broker_has_restarted_is_refused_if_its_reports_show_it() -> None:
+    seen = view(**OWNED)
+    starts = np.array([5_000, 0, 0])
+    told = replace(seen, brokers=replace(seen.brokers, start_ms=starts))
+    (answer,) = play(told, memory(a="empty"), command("rollout-settle", broker="a:1")).results
+    assert (answer.outcome, answer.rule) == ("refused", "reports_start")
+
+
 # --- pause, resume, abort ---
 
 
 def test_a_pause_ends_with_resume_from_which_on_missing_brokers_hold_up_nothing() -> None:
     paused = ordered("rollout-pause", memory(a="draining"))
     assert paused == replace(ORDER, paused=True)
-    assert ordered("rollout-resume", memory(paused)) == replace(ORDER, resumed_ms=900)
-    assert ordered("rollout-resume", memory(paused), continues=True).wanted == 3
+    assert ordered("rollout-resume", memory(paused)) == replace(ORDER, resumed_ms=1_000)
+    by_itself = ordered("rollout-resume", memory(paused), continues=True)
+    assert (by_itself.wanted, by_itself.continues) == (3, True)
     check_wording(give("rollout-pause", memory(a="draining")).text)
     check_wording(give("rollout-pause", memory(paused)).text)
     check_wording(give("rollout-resume", memory(paused)).text)
     check_wording(give("rollout-resume", memory(), continues=True).text)
+
+
+LATE = GIVEN | {"rollout_back_within_ms": 1_000}
+
+
+@pytest.mark.parametrize(
+    ("order", "fields", "given", "left_out"),
+    [
+        ({}, {}, GIVEN, ("b:1",)),  # the operator's word, before the rollout stands still
+        ({"paused": True}, {}, GIVEN, ()),
+        ({}, {"continues": True}, GIVEN, ()),
+        ({"continues": True}, {"continues": True}, GIVEN, ("b:1",)),
+        ({}, {"continues": True}, LATE, ("a:1", "b:1")),
+        ({"paused": True}, {}, LATE, ("b:1",)),  # a:1 was to keep what it had
+    ],
+)
+def test_resume_leaves_out_brokers_that_are_not_back(
+    order: dict[str, Any], fields: dict[str, Any], given: Any, left_out: tuple[str, ...]
+) -> None:
+    began = progress(a="draining", b="down")
+    old = {name: replace(broker, since_ms=0) for name, broker in began.brokers.items()}
+    before = replace(memory(replace(ORDER, **order)), rollout=replace(began, brokers=old))
+    made = play(view(**OWNED), before, command("rollout-resume", **fields), given=given)
+    after = made.memory.operator_state.rollout
+    assert after is not None and after.left_out == left_out
+    check_wording(made.results[0].text)
 
 
 def test_an_abort_ends_the_rollout_that_it_names_or_whichever_is_on() -> None:
@@ -315,8 +429,9 @@ def test_undo_ends_a_pause_or_sets_it_again() -> None:
     assert undo("rollout-resume", ORDER) == []
 
 
-@pytest.mark.parametrize("kind", ["rollout-next", "rollout-abort"])
+@pytest.mark.parametrize("kind", ["rollout-next", "rollout-abort", "rollout-settle"])
 def test_what_undo_cannot_take_back_it_says_with_advice(kind: str) -> None:
+    arguments = {"broker": "a:1"} if kind == "rollout-settle" else {}
     with pytest.raises(CannotUndo) as error:
-        undo(kind, ORDER)
+        undo(kind, ORDER, **arguments)
     check_wording(error.value)

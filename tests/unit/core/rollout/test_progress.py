@@ -13,6 +13,8 @@ from lb_stream.core.rollout.progress import (
     begin,
     begin_broker,
     count_moves,
+    find_open,
+    find_overdue,
     follow,
     may_begin_another,
 )
@@ -133,9 +135,49 @@ def test_a_broker_that_is_not_back_in_time_holds_up_all_others_until_an_operator
     assert may_begin_another(order, missing, 1_000 + WITHIN_MS - 1, WITHIN_MS)
     late_ms = 1_000 + WITHIN_MS
     assert not may_begin_another(order, missing, late_ms, WITHIN_MS)
-    assert not may_begin_another(replace(order, resumed_ms=9_000), missing, late_ms, WITHIN_MS)
-    resumed = replace(order, at_most=1, resumed_ms=late_ms)
+    resumed = replace(order, at_most=1, resumed_ms=late_ms, left_out=("a",))
     assert may_begin_another(resumed, missing, late_ms + 1, WITHIN_MS)
+
+
+def test_a_broker_that_is_not_left_out_has_its_time_again_and_counts_on() -> None:
+    order, missing = replace(ORDER, at_most=2, resumed_ms=9_000), in_phases({"a": "draining"})
+    assert not find_overdue(order, missing, 9_000 + WITHIN_MS - 1, WITHIN_MS)
+    assert find_overdue(order, missing, 9_000 + WITHIN_MS, WITHIN_MS) == {"a": WITHIN_MS}
+    assert not find_overdue(replace(order, paused=True), missing, 9_000 + WITHIN_MS, WITHIN_MS)
+    late = replace(order, at_most=1, resumed_ms=2 * WITHIN_MS)
+    assert not may_begin_another(late, missing, 2 * WITHIN_MS + 1, WITHIN_MS)
+
+
+def test_a_broker_is_left_out_only_as_long_as_nothing_happens_to_it() -> None:
+    order = replace(ORDER, resumed_ms=5_000, left_out=("a",))
+    assert find_open(order, in_phases({"a": "down"})) == ["b", "c"]
+    again = replace(BEGUN.brokers["a"], phase="down", since_ms=5_000)
+    assert find_open(order, replace(BEGUN, brokers={"a": again})) == ["a"]
+    assert phase_of("down", order=order, reported_ms=9_000) == "waiting"
+    assert phase_of("down", start_ms=6, order=order) == "done"
+
+
+def test_a_word_that_a_broker_has_restarted_counts_if_its_reports_have_no_start() -> None:
+    order = replace(ORDER, restarted=("a",))
+    before = replace(BEGUN, brokers={"a": BrokerProgress("empty", 2_000, 0)})
+    silent = replace(SERVING, start_ms=0, bundles=0)
+    assert follow(ORDER, before, {"a": silent}, 9_000)[0].brokers["a"].phase == "empty"
+    assert follow(order, before, {"a": silent}, 9_000)[0].brokers["a"].phase == "done"
+    assert phase_of("empty", order=order, bundles=0) == "empty"
+
+
+def test_a_start_that_is_told_late_is_what_later_ones_are_compared_with() -> None:
+    before = replace(BEGUN, brokers={"a": BrokerProgress("draining", 2_000, 0)})
+    told, _ = follow(ORDER, before, {"a": SERVING}, 3_000)
+    assert told.brokers["a"].start_ms == SERVING.start_ms
+    # By a clock that is slow, its next start is before the rollout's.
+    after, _ = follow(ORDER, told, {"a": replace(SERVING, start_ms=7, bundles=0)}, 9_000)
+    assert after.brokers["a"].phase == "done"
+
+
+def test_the_highest_usage_that_was_expected_is_kept() -> None:
+    first = begin_broker(BEGUN, "a", "", 0.8, 1_000)
+    assert begin_broker(first, "b", "", 0.6, 2_000).expected_usage == 0.8
 
 
 def in_phases(phases: dict[str, str]) -> RolloutProgress:
