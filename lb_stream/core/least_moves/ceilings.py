@@ -16,32 +16,47 @@ from lb_stream.core.least_moves.capacities import IN, OUT
 from lb_stream.core.least_moves.memory import Ceiling, LeastMovesMemory
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 
+# Most of these figures are chosen by the reasons beside them. Decision 0044 has what they reach
+# together; none has been tuned by itself.
+
 ARRIVED_MS = 180_000
-"""Bundles that came within this time are compared with those that were there before."""
+"""Bundles that came within this time are compared with those that were there before. After six
+reports, one each half minute, about half of a short-term average of 10 samples is of the time since
+they came, and hides the fall."""
 SURE, LIKELY, AGAIN = 4.0, 2.0, 1.0
-"""A fall of the bundles that were there is no noise above SURE standard errors; one of those that
-came, which are few, above LIKELY, and above AGAIN in a report that confirms it."""
+"""Standard errors beyond which a fall is no noise. Bundles that were there are many and show it
+surely, or no broker has a ceiling (SURE). Those that came are few: they only have to agree (LIKELY),
+and less so in a report that confirms a first sign (AGAIN)."""
 NOTABLE = 0.02
-"""A fall by less than this part is none, however certain it is."""
+"""A fall by less than this part is none, however certain it is. With many bundles the standard
+error is near 0, and the least drift of load would be a sign. Fine-tuning takes such a change for
+calm load, too."""
 MOST = 0.5
-"""A full broker holds all of its bundles back alike: the typical bundle falls by this part of what
-all do at least, and so do those that came."""
+"""A full broker holds all of its bundles back alike. So the typical bundle, and those that came,
+fall by this part of what all do at least. Where a few bundles cause the fall, it is their own."""
 MEDIAN_ERROR = 1.25
-"""The standard error of a median ÷ that of a mean."""
+"""The standard error of a median ÷ that of a mean: √(π ÷ 2) for normal errors."""
 RELEASED, RISEN_MS = 0.9, 90_000
 """A broker that carries less than RELEASED of its ceiling, within RISEN_MS after the first plan that
-relieves it, delivers all that its bundles are asked for. If they don't rise, it has no ceiling."""
+relieves it, delivers all that its bundles are asked for. If they don't rise, it has no ceiling. Less
+than a tenth could be noise. RISEN_MS is three reports, one each half minute: later the bundles'
+averages have risen, too, and hide it."""
 FEWEST, SIBLINGS = 4, 3
-"""A fall of fewer bundles is no sign; fewer bundles of a namespace show no trend of it."""
+"""A fall of fewer bundles is no sign; fewer bundles of a namespace show no trend of it. The median
+of fewer follows a single bundle."""
 CONFIRMED_MS = 20_000
-"""A sign counts once a report this much later shows it, too. Until then no bundle comes."""
+"""A sign counts once a report this much later shows it, too. Until then no bundle comes. It is less
+than the usual half minute between two reports, so that the next one confirms it."""
 SURPASSED = 1.1
-"""A broker that carries this many times as much has no such ceiling."""
+"""A broker that carries this many times as much has no such ceiling. By as much a broker exceeds a
+stated limit that is not believed."""
 RETRIED_MS = 600_000
 """A plan relieves such a broker again after this time. Elsewhere there may be no room for more, as
-its cpu counts in the even load, and it can't use it all."""
+its cpu counts in the even load, and it can't use it all. By default this is as long as a bundle
+that has moved stays."""
 FORGOTTEN_MS = 4 * 3_600_000
-"""After this time without another sign, the stated limit is tried again."""
+"""After this time without another sign, the stated limit is tried again: a network may have been
+repaired. If it has not been, the bundles that come show it again."""
 
 
 def learn_ceilings(

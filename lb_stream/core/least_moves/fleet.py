@@ -171,7 +171,7 @@ def _cpu_reports(view: ClusterView, memory: LeastMovesMemory, rows: Rows) -> Cpu
         latest.rate,
         latest.throughput,
         usage[rows],
-        _warming(view, memory)[rows],
+        find_warming(view, memory)[rows],
         _is_loaded(brokers)[rows],
     )
 
@@ -187,7 +187,7 @@ def _is_loaded(brokers: Brokers) -> Bools:
     return found
 
 
-def _warming(view: ClusterView, memory: LeastMovesMemory) -> Bools:
+def find_warming(view: ClusterView, memory: LeastMovesMemory) -> Bools:
     """Return which brokers have just started.
 
     In a new cluster most brokers have, and costs are learned from them all the same. Once costs are
@@ -302,7 +302,7 @@ def _closed(reported: ClusterView, memory: LeastMovesMemory, cpu: CpuModel) -> B
     usage = usage_ratio(brokers, "cpu")
     load = brokers.latest.rate + memory.byte_cost * brokers.latest.throughput
     expected = cpu.expected(load) * np.exp(jump_limit(memory))
-    above = (usage > np.maximum(expected, BUSY)) & ~_warming(reported, memory)
+    above = (usage > np.maximum(expected, BUSY)) & ~find_warming(reported, memory)
     found: Bools = (usage >= FULL) | cpu.slowed | above
     return found if counts("cpu", brokers) else np.zeros(len(brokers), np.bool_)
 
@@ -318,7 +318,7 @@ def _unexplained(reported: ClusterView, memory: LeastMovesMemory, cpu: CpuModel)
         return np.zeros(len(brokers))
     load = brokers.latest.rate + memory.byte_cost * brokers.latest.throughput
     beyond = np.minimum(usage_ratio(brokers, "cpu"), 1.0) - cpu.expected(load)
-    found: Floats = np.where(_warming(reported, memory), 0.0, np.maximum(beyond, 0.0))
+    found: Floats = np.where(find_warming(reported, memory), 0.0, np.maximum(beyond, 0.0))
     return found
 
 

@@ -35,7 +35,8 @@ RETURN_MS = 120_000
 """The longest wait after the restart of a single broker. In a wave of restarts, the next broker has
 restarted by then."""
 AFTER_ANOTHER = 2.0
-"""A later plan leaves at most this number of moves for fine-tuning."""
+"""A later plan leaves at least as many moves for fine-tuning as it makes itself, up to this number:
+a tenth of a few moves is less than one. It leaves more only where its extra moves are more."""
 CONTINUED_MS = 60_000
 """A plan within this time after another one continues it: its brokers' reports come one by one."""
 FLAPPING = 4
@@ -155,8 +156,8 @@ class LeastMovesMemory:
     too_large: Mapping[str, int] = field(default_factory=dict)
     # Parent → the split that was asked for, until its children are known.
     splits: Mapping[str, AskedSplit] = field(default_factory=dict)
-    # Child of a split that left it nearly all of the load → when that was found.
-    indivisible: Mapping[str, int] = field(default_factory=dict)
+    # Children of splits that left them nearly all of the load, sorted: they are not split again.
+    indivisible: tuple[str, ...] = ()
     # (when, namespace) of each split asked for within the hour.
     split_times: tuple[tuple[int, str], ...] = ()
     # What the last plan with splits is expected to reach, and when it was made.
@@ -170,7 +171,12 @@ class LeastMovesMemory:
 
     @staticmethod
     def read(data: Mapping[str, object]) -> LeastMovesMemory:
-        """Read the JSON object of the last round."""
+        """Read the JSON object of the last round, also of one that an earlier release has logged.
+
+        That had `indivisible` as an object: child → when it was found.
+        """
+        if isinstance(indivisible := data.get("indivisible"), Mapping):
+            data = {**data, "indivisible": sorted(indivisible)}
         return read_memory(data, LeastMovesMemory)
 
     def to_dict(self) -> dict[str, object]:
@@ -364,6 +370,9 @@ class LeastMovesMemory:
         don't add up, as a plan may continue the one before. A later plan leaves at least as many
         moves as it makes, up to AFTER_ANOTHER, unless it continues the one before. One that moves
         children of a split continues none: their loads are what the split was expected to give.
+
+        `now_ms` is never before the last plan: where a clock is set back, `until` has brought that
+        forward. The first plan after that continues the one before.
         """
         if not moves:
             return self

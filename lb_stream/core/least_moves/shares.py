@@ -26,6 +26,7 @@ class Shares:
     excess: Floats  # (brokers, resources): the share of fixed use that doesn't count
     unexplained: Floats  # (brokers): reported cpu usage beyond the expected one, a ratio
     of_one: Bools  # (brokers): one bundle alone sets the even load, so others have room
+    group: Rows  # (brokers): number of the group that shares the even load; -1: no load to share
 
     @property
     def peak(self) -> Floats:
@@ -48,8 +49,10 @@ class Shares:
     def has_no_room(self, share: float) -> Bools:
         """Return which brokers would be full at this share by their own reports.
 
-        Their cpu is used by more than their load explains: too little to call them slow or busy, as
-        it may be noise, but enough to leave no room.
+        Their cpu is used by more than their load explains. That may be noise, so they are neither
+        slow nor busy; but if it is none, a bundle that comes can fill them. So they take none until
+        their reports agree with their load. A difference of up to NOTICED is what brokers use
+        without traffic, and closes none: `full` alone leaves room for it.
         """
         found: Bools = (self.unexplained > NOTICED) & (self.full < share)
         return found
@@ -73,4 +76,4 @@ def compute_shares(view: ClusterView, fleet: Fleet, even: EvenLoads) -> Shares:
     per_unit = np.asfortranarray(per_unit)
     excess = np.maximum(even.fixed * per_unit - 1.0, 0.0)
     share = np.asfortranarray(load_of(view, fleet)) * per_unit - excess
-    return Shares(share, per_unit, even.usage, excess, fleet.unexplained, even.of_one)
+    return Shares(share, per_unit, even.usage, excess, fleet.unexplained, even.of_one, even.group)

@@ -170,12 +170,9 @@ def _follow(context: Context, fleet: Fleet) -> LeastMovesMemory:
     view, memory = context.view, context.memory
     if not (memory.splits or memory.indivisible or memory.split_times):
         return memory
-    asked, indivisible = dict(memory.splits), dict(memory.indivisible)
-    too_large = dict(memory.too_large)
-    rows = view.bundles.rows_of(indivisible)
-    gone = [name for name, row in zip(indivisible, rows.tolist(), strict=True) if row < 0]
-    for name in gone:
-        del indivisible[name]
+    asked, too_large = dict(memory.splits), dict(memory.too_large)
+    rows = view.bundles.rows_of(memory.indivisible).tolist()
+    indivisible = {name for name, row in zip(memory.indivisible, rows, strict=True) if row >= 0}
     waiting = frozenset[str]() if context.splittable is None else context.splittable.waiting
     for parent, split in memory.splits.items():
         if parent in waiting:  # its time begins with its approval
@@ -192,14 +189,14 @@ def _follow(context: Context, fleet: Fleet) -> LeastMovesMemory:
             load = fleet.demand[children].max(axis=1, initial=0.0)
             heaviest = int(np.argmax(load))
             if not split.measured and load[heaviest] >= IDLE * load.sum():
-                indivisible[names[heaviest]] = view.now_ms
+                indivisible.add(names[heaviest])
         if refused or (sampled and not served) or view.now_ms - split.asked_ms > CHILDREN_KNOWN_MS:
             del asked[parent]
     return replace(
         memory,
         too_large=too_large,
         splits=asked,
-        indivisible=indivisible,
+        indivisible=tuple(sorted(indivisible)),
         split_times=tuple(
             (when, name) for when, name in memory.split_times if view.now_ms - when < HOUR_MS
         ),

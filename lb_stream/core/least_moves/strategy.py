@@ -50,26 +50,36 @@ from lb_stream.core.shedding.base import (
 )
 
 HOUR_MS = 3_600_000
-"""Within this time a bundle does not go back to the broker that it has left."""
+"""Within this time a bundle does not go back to the broker that it has left, as clients would be
+disturbed twice for nothing. See decision 0014."""
 REPLANNED_MS = 300_000
-"""A plan within this time after a plan that waits for approval counts as the same plan."""
+"""A plan that waits for approval is made anew in each round. If it comes within this time after the
+plan before, both count as one, so `between_ms` stays the time between two different plans."""
 RECENT_MS = 2 * HOUR_MS
-"""Within this time a move counts as recent, and another move of its bundle costs more."""
+"""Within this time a move counts as recent, and another move of its bundle costs more. Load that
+swings by the day would otherwise move the same bundles on its way back: 39 second moves instead of
+42 in the scenarios of decision 0014."""
 NEVER_MS = -(1 << 60)
 """Stands for the time of the last move of a bundle that has not moved."""
 USUAL_NOISE = 0.05
-"""Usual relative error of a sample. If reports are noisier, a broker must be hot for longer."""
+"""Relative error of a sample for which `least_moves_hot_for_ms` is meant. If reports are noisier, a
+broker must be hot for longer, in proportion."""
 EMPTY = 0.1
-"""A broker with less than this part of its even load is empty."""
+"""A broker with less than this part of its even load is empty. No noise hides nine tenths of a
+load that is the sum of many bundles'."""
 LEVELS = 7
-"""Number of levels that are tried from the acceptable share to the target share."""
+"""Number of levels that are tried from the acceptable share to the target share. Their steps are
+0.006 by default, and a bisection makes plans for three of them at most."""
 WORTH_A_MOVE = 0.01
-"""Each move beyond a plan's budget lowers max usage by this part of the even load."""
+"""Each move beyond a plan's budget lowers max usage by this part of the even load. It is what a
+fine-tuning move must gain in a cluster of three brokers."""
 WORTH_A_PASS = 0.01
-"""A pass lowers one of the hot brokers at least by this part, or brings it near its even load."""
+"""A pass lowers one of the hot brokers at least by this part, or brings it near its even load.
+Otherwise a broker that stays hot would have all others relieved at the acceptable share instead of
+the trigger, by noise, at every report (decision 0040)."""
 RECENT_MOVE_FACTOR = 2.0
 """Factor on the cost of a move of a bundle that has moved recently, or was unloaded within the
-grace period."""
+grace period. With 4.0 there were as many second moves, and 10 more in all (decision 0014)."""
 
 Context = ShedContext[LeastMovesConfig, LeastMovesMemory]
 
@@ -121,48 +131,68 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     If no broker is hot, the fullest ones are fine-tuned once their loads are well known. A share is
     usage ÷ even load; 1.0 is even. Source: docs/least-moves.md.
     """
-    # Each broker's even load, and its load as a share of that.
-    view, config = context.view, context.config
-    fleet = build_fleet(view, context.reported, context.memory)
-    fleet = expect_children(fleet, view, context.memory)
-    reachable = view.brokers.reachable
-
-    def even_loads(fleet: Fleet) -> EvenLoads:
-        return compute_even_loads(
-            view,
-            fleet,
-            context.takers,
-            reachable,
-            context.stays,
-            config.least_moves_min_target_ratio,
-        )
-
-    splits = plan_splits(context, fleet, lambda fleet: even_loads(fleet).usage, _moves_at_once)
-    context = replace(context, memory=splits.memory)
-    shares = compute_shares(view, fleet, even_loads(fleet))
-    peak = shares.peak
-
-    facts = PlanFacts(
-        fewest=0,
-        usage=np.where(reachable, shares.usage(peak), np.nan),
-        even=shares.usage(np.ones(len(peak))),
-        trigger=config.least_moves_trigger_ratio,
-        unsure=explanations.describe_uncertainty(context.memory, _broker_names(view, reachable)),
-        expected=expectation(view, context.memory),
+    fleet = build_fleet(context.view, context.reported, context.memory)
+    fleet = expect_children(fleet, context.view, context.memory)
+    splits = plan_splits(
+        context, fleet, lambda other: _compute_even_loads(context, other).usage, _moves_at_once
     )
+    context = replace(context, memory=splits.memory)
+    shares = compute_shares(context.view, fleet, _compute_even_loads(context, fleet))
+    facts = _describe_loads(context, shares)
 
     # Splits come first: the moves depend on their children.
     if splits.proposals or splits.awaits:
         return Unloads((), splits.refusals, facts, splits.proposals), splits.memory
+    return _plan_moves(context, fleet, shares, facts, splits.refusals)
 
-    # The brokers to relieve: hot ones, or else those to fine-tune.
-    found = _find_hot(context, fleet, shares)
-    hot, memory, refusals = found.hot, found.memory, found.refusals + list(splits.refusals)
-    known = None if hot.any() else confident_loads(view, fleet, peak, memory, config)
-    if known is None and not hot.any():
-        return Unloads((), tuple(refusals), facts), memory
 
-    # The moves: fine-tune an even cluster, or bring the hot brokers down with the fewest moves.
+def _compute_even_loads(context: Context, fleet: Fleet) -> EvenLoads:
+    """Return each broker's even load with these demands and capacities."""
+    return compute_even_loads(
+        context.view,
+        fleet,
+        context.takers,
+        context.view.brokers.reachable,
+        context.stays,
+        context.config.least_moves_min_target_ratio,
+    )
+
+
+def _describe_loads(context: Context, shares: Shares) -> PlanFacts:
+    """Return the facts of a plan that hold before its moves are known."""
+    view = context.view
+    reachable, peak = view.brokers.reachable, shares.peak
+    return PlanFacts(
+        fewest=0,
+        usage=np.where(reachable, shares.usage(peak), np.nan),
+        even=shares.usage(np.ones(len(peak))),
+        trigger=context.config.least_moves_trigger_ratio,
+        unsure=explanations.describe_uncertainty(context.memory, _broker_names(view, reachable)),
+        expected=expectation(view, context.memory),
+    )
+
+
+def _plan_moves(
+    context: Context,
+    fleet: Fleet,
+    shares: Shares,
+    facts: PlanFacts,
+    unsplit: tuple[Refusal, ...],
+) -> tuple[Unloads, LeastMovesMemory]:
+    """Plan the moves that relieve hot brokers; if none is hot, those that fine-tune the fullest.
+
+    `unsplit`: refusals of bundles that are too large and yet not split.
+    """
+    # The brokers to relieve.
+    config, found = context.config, _find_hot(context, fleet, shares)
+    hot, memory, refusals = found.hot, found.memory, [*found.refusals, *unsplit]
+    known = None
+    if not hot.any():
+        known = confident_loads(context.view, fleet, shares.peak, memory, config)
+        if known is None:
+            return Unloads((), tuple(refusals), facts), memory
+
+    # Their moves.
     above = found.sure_share if known is None else known
     relief = _prepare_relief(context, fleet, shares, hot, above, memory)
     if known is not None:
@@ -170,7 +200,7 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
         limit = relief.plan.acceptable_share
     else:
         fewest, memory, unrelieved = _relieve_hot(relief, fleet, found.triggers, memory)
-        refusals += unrelieved + explanations.explain_ceilings(view, memory.ceilings)
+        refusals += unrelieved + explanations.explain_ceilings(context.view, memory.ceilings)
         limit = config.least_moves_trigger_ratio
 
     # The proposals.
@@ -275,35 +305,47 @@ def _relieve_hot(
     context, plan = relief.context, relief.plan
     view, config = context.view, context.config
     before = plan.state()
-    levels = _fewest_moves_by_level(plan, relief.hot, relief.above, relief.rows, config)
-    # Where one bundle alone sets the even load, max usage is what few brokers keep: others have
-    # much room. So moves may exceed the budget, as long as each lowers it enough.
-    of_one = relief.shares.of_one[relief.hot].any() and config.least_moves_extra_moves_ratio > 0
+    acceptable, extra = config.least_moves_acceptable_ratio, config.least_moves_extra_moves_ratio
+
+    # To the lowest level within the budget of moves. Where one bundle alone sets the even load, its
+    # broker has the max usage and others have much room: there moves may exceed the budget, as long
+    # as each lowers max usage enough.
+    fewest_by_level = _fewest_moves_by_level(plan, relief.hot, relief.above, relief.rows, config)
+    of_one = relief.shares.of_one[relief.hot].any() and extra > 0
     worth_a_move = WORTH_A_MOVE if of_one else np.inf
-    sources, fewest = _relieve_evenly(plan, relief.relieve, levels, worth_a_move, config)
-    plan.acceptable_share = config.least_moves_acceptable_ratio
-    # A broker without intake left will take more soon: until then nothing is out of reach.
-    may_take_more = bool((plan.intake_left[view.brokers.reachable] > 0).all())
-    stuck = plan.share[sources].max(axis=1, initial=0.0) > plan.acceptable_share + NEGLIGIBLE
+    sources, fewest = _relieve_evenly(plan, relief.relieve, fewest_by_level, worth_a_move, config)
+    plan.acceptable_share = acceptable
+
+    # Brokers for which that is out of reach: as low as they come. A broker without intake left will
+    # take more soon, so until then nothing is out of reach.
+    may_take_more = _all_have_intake_left(relief)
+    stuck = plan.share[sources].max(axis=1, initial=0.0) > acceptable + NEGLIGIBLE
     if may_take_more and stuck.any():
         _lowering(relief, fleet).lower(sources)
         fewest = _fewest_to_reach(plan, before, sources, relief.rows)
     if not _is_worth_a_pass(before, plan, triggers):
         plan.restore(before)
+
+    # The same number of moves, made better; then bundles that go back, if nothing else helps.
     even_out(plan, relief.others, relief.moved_recently)
-    if relief.came_from and (plan.intake_left[view.brokers.reachable] > 0).all():
+    if relief.came_from and _all_have_intake_left(relief):
         _relieve_by_returns(relief, sources)
-    acceptable = config.least_moves_acceptable_ratio
     refusals = explanations.explain_unrelieved(
         view, plan, sources, relief.rows, relief.shares, acceptable
     )
-    memory = memory.after_plan(
-        len(plan.moves), levels[acceptable], config.least_moves_extra_moves_ratio, view.now_ms
-    )
+
+    # The memory of the plan, and of a search that has found nothing.
+    memory = memory.after_plan(len(plan.moves), fewest_by_level[acceptable], extra, view.now_ms)
     if plan.moves or (may_take_more and not relief.was_fruitless):
         searched = _shares_by_name(view, relief.shares)
         memory = memory.after_search(searched, len(plan.moves), view.now_ms)
     return fewest, memory, refusals
+
+
+def _all_have_intake_left(relief: _Relief) -> bool:
+    """Return whether each reachable broker may take another bundle beside its pending moves."""
+    reachable = relief.context.view.brokers.reachable
+    return bool((relief.plan.intake_left[reachable] > 0).all())
 
 
 def _lowering(relief: _Relief, fleet: Fleet) -> Lowering:
@@ -438,7 +480,7 @@ def _is_beside_empty(fleet: Fleet, shares: Shares, reachable: Bools) -> Bools:
     That it lacks its part is no noise of reports.
     """
     empty = reachable & ~fleet.closed & (shares.peak < EMPTY)
-    found: Bools = np.isin(shares.even, shares.even[empty])
+    found: Bools = np.isin(shares.group, shares.group[empty])
     return found
 
 

@@ -26,6 +26,7 @@ class EvenLoads(NamedTuple):
     usage: Floats  # (brokers): the even load, a ratio of the scarcest resource
     fixed: Floats  # (brokers, resources): used by no bundle, or by bundles that can't move
     of_one: Bools  # (brokers): one bundle alone sets the even load, so others have room
+    group: Rows  # (brokers): number of the group that shares this even load; -1: no load to share
 
 
 def compute_even_loads(
@@ -59,6 +60,7 @@ def compute_even_loads(
     # The densest group of brokers, with all bundles that only they may take; then the next one.
     found = np.full(len(view.brokers), max(least, NOTHING))
     of_one = np.zeros(len(view.brokers), np.bool_)
+    group = np.full(len(view.brokers), -1, np.intp)
     vessels = _Vessels.build(fleet.expected, fixed)
     free = reachable.copy()
     waiting = list(groups.values())
@@ -66,16 +68,17 @@ def compute_even_loads(
         best, by_one, members, settled = -1.0, False, free, list[int]()
         for among in [*(mask & free for mask, _, _ in waiting), free]:
             inside = [
-                at for at, group in enumerate(waiting) if not (group[0] & free & ~among).any()
+                at for at, (mask, *_) in enumerate(waiting) if not (mask & free & ~among).any()
             ]
             level, alone = vessels.usages(among, [waiting[at][1:] for at in inside])
             if max(level, alone) > best:
                 best, by_one, members, settled = max(level, alone), alone > level, among, inside
         of_one[members] = by_one & (best > found[members])
         found[members] = np.maximum(best, found[members])
+        group[members] = group.max() + 1
         free &= ~members
-        waiting = [group for at, group in enumerate(waiting) if at not in settled]
-    return EvenLoads(found, fixed, of_one)
+        waiting = [loads for at, loads in enumerate(waiting) if at not in settled]
+    return EvenLoads(found, fixed, of_one, group)
 
 
 def _split_fixed(view: ClusterView, fleet: Fleet, stays: Bools) -> tuple[Floats, Floats, Floats]:

@@ -14,6 +14,7 @@ from lb_stream.core.least_moves.explanations import build_proposals
 from lb_stream.core.least_moves.memory import LeastMovesMemory
 from lb_stream.core.least_moves.shares import Shares
 from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.policies import IsolationPolicy, Policies
 from lb_stream.core.model.view import ClusterView
 from tests.unit.core.least_moves.plans import AT_ONCE, UNEVEN, a_name, a_plan, a_view
 
@@ -76,7 +77,13 @@ def test_a_destination_that_room_is_made_at_has_its_second_best_beside_it_be_tha
     even = np.full(3, 0.5)
     none = np.zeros(3, np.bool_)
     before = Shares(
-        plan.share.copy(), plan.per_unit, even, np.zeros_like(plan.share), np.zeros(3), none
+        plan.share.copy(),
+        plan.per_unit,
+        even,
+        np.zeros_like(plan.share),
+        np.zeros(3),
+        none,
+        np.zeros(3, np.intp),
     )
     assert plan.push(0, 0, 1, np.array([2]), np.inf)
     assert plan.moves[0][:6] == (0, 0, 1, pytest.approx(0.9), 2, pytest.approx(0.6))
@@ -171,6 +178,26 @@ def test_noise_makes_a_hot_broker_wait_longer_but_not_beside_an_empty_one() -> N
 
     assert waits_s(last=0) == waits_s(last=30) == 30
     assert waits_s(last=150) == pytest.approx(30 * 0.3 / 0.05)
+
+
+def test_an_empty_broker_of_another_isolated_group_is_no_reason_to_wait_less() -> None:
+    """Both groups have the same even load."""
+    counts = {"a": 400, "b": 200, "c": 600, "d": 0}
+    namespaces = {"a": "t/left", "b": "t/left", "c": "t/right", "d": "t/right"}
+    owned = {
+        name: {a_name(1_000 * at + row, namespaces[name]): 1.0 for row in range(count)}
+        for at, (name, count) in enumerate(counts.items())
+    }
+    apart = Policies(
+        isolation=(
+            IsolationPolicy(("t/left",), ("a", "b")),
+            IsolationPolicy(("t/right",), ("c", "d")),
+        )
+    )
+    noisy = Memory(strategies={"LeastMoves": LeastMovesMemory(noise=0.3).to_dict()})
+    found = refused(a_view(owned, apart), noisy, least_moves_hot_for_ms=30_000)
+    assert found["not_hot_for_long", "a"][1] == pytest.approx(30_000 * 0.3 / 0.05)
+    assert found["not_hot_for_long", "c"][1] == 30_000
 
 
 def test_who_is_above_the_trigger_by_no_more_than_noise_is_told() -> None:

@@ -183,6 +183,11 @@ def test_where_the_clock_is_set_back_nothing_waits_for_it_to_come_on_again() -> 
         60_000,
     )
     assert back.calm_at() == 0
+    again = replace(back, split_times=()).after_plan(
+        moves=3, fewest=3, extra_moves_ratio=0.1, now_ms=90_000
+    )
+    assert (again.plan_ms, again.between_ms) == (90_000, 30_000)
+    assert again.fine_tune_budget == pytest.approx(0.3), "it continues the plan before"
     assert back.learn_beyond(["a"], np.array([[3e6, 1e6]]), 60_000 + BELIEVED_MS).beyond["a"] == (
         2e6,
         1e6,
@@ -223,6 +228,13 @@ def test_memory_is_json() -> None:
     memory = memory.learn_unserved([4_000])
     assert LeastMovesMemory.read(json.loads(json.dumps(memory.to_dict()))) == memory
     assert LeastMovesMemory.read({}) == LeastMovesMemory()
+
+
+def test_children_that_an_earlier_release_has_found_indivisible_stay_so() -> None:
+    logged = {"indivisible": {"t/n/0x2_0x3": 5_000, "t/n/0x0_0x1": 9_000}}
+    memory = LeastMovesMemory.read(logged)
+    assert memory.indivisible == ("t/n/0x0_0x1", "t/n/0x2_0x3")
+    assert LeastMovesMemory.read(json.loads(json.dumps(memory.to_dict()))) == memory
 
 
 def test_a_search_that_found_no_move_is_repeated_once_loads_differ_or_after_a_while() -> None:
