@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from typing import NamedTuple
 
 import numpy as np
@@ -107,7 +108,7 @@ def plan_splits(
     large = _find_too_large(context, fleet, even_loads)
     if large is None and not memory.too_large:
         return SplitPlan(memory)
-    memory, due, soon = _wait(context, fleet, memory, large)
+    memory, due, soon = _find_due(context, fleet, memory, large)
     if large is None or not (len(due) or len(soon)):
         return SplitPlan(memory)
     trial = _Trial(context, rules, fleet, large, moves_of, memory)
@@ -178,19 +179,17 @@ def _follow(context: Context, fleet: Fleet) -> LeastMovesMemory:
         if parent in waiting:  # its time begins with its approval
             asked[parent] = replace(split, asked_ms=view.now_ms)
             continue
-        row = int(view.bundles.rows_of([parent])[0])
-        served = row >= 0 and view.bundles.owner[row] >= 0
         children = _children(view, parent)
-        refused = served and not view.bundles.in_flight[row] and not len(children)
-        sampled = len(children) > 1 and view.bundles.short_samples[children].min() > 0
-        if sampled and not served:
+        stage = _find_stage(view, parent, children)
+        if stage == _Stage.MEASURED:
+            # A child that is too large has been so for as long as its parent.
             names = [view.bundles.name(row) for row in children.tolist()]
             too_large |= dict.fromkeys(names, split.since_ms)
             load = fleet.demand[children].max(axis=1, initial=0.0)
             heaviest = int(np.argmax(load))
             if not split.measured and load[heaviest] >= IDLE * load.sum():
                 indivisible.add(names[heaviest])
-        if refused or (sampled and not served) or view.now_ms - split.asked_ms > CHILDREN_KNOWN_MS:
+        if stage != _Stage.OPEN or view.now_ms - split.asked_ms > CHILDREN_KNOWN_MS:
             del asked[parent]
     return replace(
         memory,
@@ -201,6 +200,25 @@ def _follow(context: Context, fleet: Fleet) -> LeastMovesMemory:
             (when, name) for when, name in memory.split_times if view.now_ms - when < HOUR_MS
         ),
     )
+
+
+class _Stage(Enum):
+    """How far a split is that was asked for."""
+
+    OPEN = auto()  # it is pending, or its children have no figures yet
+    REFUSED = auto()  # its owner serves the whole bundle, and has no split pending
+    MEASURED = auto()  # all of its children have been reported with figures
+
+
+def _find_stage(view: ClusterView, parent: str, children: Rows) -> _Stage:
+    """Return how far a split is. `children`: the bundles that are inside of the parent's range."""
+    bundles = view.bundles
+    row = int(bundles.rows_of([parent])[0])
+    if row >= 0 and bundles.owner[row] >= 0:
+        is_pending = bundles.in_flight[row] or len(children)
+        return _Stage.OPEN if is_pending else _Stage.REFUSED
+    sampled = len(children) > 1 and bundles.short_samples[children].min() > 0
+    return _Stage.MEASURED if sampled else _Stage.OPEN
 
 
 # --- bundles that are larger than an even load ---
@@ -265,7 +283,7 @@ def _over(load: Floats, capacity: Floats) -> Floats:
     return found
 
 
-def _wait(
+def _find_due(
     context: Context, fleet: Fleet, memory: LeastMovesMemory, large: _TooLarge | None
 ) -> tuple[LeastMovesMemory, Rows, Rows]:
     """Return the memory with the too large bundles, and two groups of them, as places in `large`.
