@@ -17,8 +17,8 @@ from lb_stream.core.model.view import ClusterView
 from lb_stream.sim import SimBroker, SimCluster
 from tests.support.sim_loop import ClosedLoop
 from tests.support.small_scenario import small_scenario
+from tests.unit.core.least_moves.cpu_reports import learned
 from tests.unit.core.least_moves.plans import a_name, a_view
-from tests.unit.core.least_moves.test_memory import learned
 
 LOADS = [20.0 + number for number in range(24)]
 BEGIN_MS, STEP_MS, WARM_MS = 1_000_000_000, 10_000, 120_000
