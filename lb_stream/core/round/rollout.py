@@ -210,28 +210,20 @@ def _takers(state: RoundState) -> Callable[[int], Rows]:
     While a broker is emptied, a bundle that rules allow nowhere goes where placement would put it,
     as from a drained broker: policies hold, and what only keeps bundles apart does not.
     """
-    allowed, progress = _allowed(state), state.memory.rollout
+    by_namespace, view, targets = find_takers(state), state.view, state.targets
+    progress = state.memory.rollout
     must_leave = progress is not None and bool(progress.in_phases("draining"))
 
     def takers(bundle: int) -> Rows:
-        rows = allowed(bundle)
+        if view.policies.group_of(namespace_of(view.bundles.name(bundle))) is None:
+            rows = by_namespace(bundle)
+        else:
+            rows = state.candidates.allowed_by_rules(bundle, targets)[0]
         if not len(rows) and must_leave:
-            return state.candidates.pool_for(bundle, state.targets).kept
+            return state.candidates.pool_for(bundle, targets).kept
         return rows
 
     return takers
-
-
-def _allowed(state: RoundState) -> Callable[[int], Rows]:
-    """Return a function bundle → the brokers that rules allow, with this round's moves."""
-    by_namespace, view, targets = find_takers(state), state.view, state.targets
-
-    def allowed(bundle: int) -> Rows:
-        if view.policies.group_of(namespace_of(view.bundles.name(bundle))) is None:
-            return by_namespace(bundle)
-        return state.candidates.allowed_by_rules(bundle, targets)[0]
-
-    return allowed
 
 
 def _estimates(state: RoundState) -> LeastMovesMemory:
