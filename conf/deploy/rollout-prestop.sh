@@ -8,16 +8,20 @@
 #   rollout-prestop.sh --ask FOLDER                        in the broker's container: asks, waits
 #
 # A broker that no rollout waits for stops at once: none is on, it is none of its brokers, or it is
-# empty or has been restarted already. Called again, it finds the same state and goes on waiting.
+# empty or has been restarted already. Any other one is begun, in whatever order the rollout is, if
+# its rules allow it: `lbctl rollout next BROKER`. Called again, it goes on waiting.
 #
 # LB_PRESTOP_S   seconds it may take (240): less than the pod's terminationGracePeriodSeconds
+# LB_REFUSED_S   seconds to try again while the rollout refuses to begin the broker (120)
 # LB_UNKNOWN_S   seconds to try again while lbctl can't read the rollout's state (30)
-# LB_POLL_S      seconds between two looks (2)
+# LB_POLL_S      seconds between two looks (2); after refusals twice, four and five times as many
 #
-# Exit codes: 0 the broker may stop; 1 it is not empty, or its turn has not come, or lbctl failed;
-# 2 wrong usage. Kubernetes stops the pod in any case, and shows a failure as FailedPreStopHook.
+# The last line on stderr says why it ends. Exit codes: 0 the broker may stop; 1 it is not empty, or
+# may not be begun, or lbctl failed; 2 wrong usage. Kubernetes stops the pod in any case, and shows
+# a failure as FailedPreStopHook.
 set -eu
-limit_s=${LB_PRESTOP_S:-240} unknown_s=${LB_UNKNOWN_S:-30} poll_s=${LB_POLL_S:-2}
+limit_s=${LB_PRESTOP_S:-240} refused_s=${LB_REFUSED_S:-120}
+unknown_s=${LB_UNKNOWN_S:-30} poll_s=${LB_POLL_S:-2}
 
 usage() {
   echo "usage: $0 BROKER [OPTION]... | --serve FOLDER BROKER [OPTION]... | --ask FOLDER" >&2
@@ -32,9 +36,8 @@ seconds() {
   date +%s
 }
 
-# Prints the broker's phase, and for one that waits whether it is next: "waiting next", "waiting
-# later". "none": no rollout is on, or it is none of its brokers. Fails if lbctl printed no state,
-# with code 2 for wrong usage.
+# Prints the broker's phase. "none": no rollout is on, or it is none of its brokers. Fails if lbctl
+# printed no state, with code 2 for wrong usage.
 find_phase() {
   # Exit code 3 is "none is on", 1 also "it stands still": only what is printed tells.
   code=0
@@ -45,26 +48,30 @@ find_phase() {
     *'"brokers"'*) ;;
     *) return 1 ;;
   esac
-  # One line for each JSON object; that of the broker has its phase and place.
+  # One line for each JSON object; that of the broker has its phase.
   objects=$(printf '%s' "$printed" | tr '{}' '\n\n')
   entry=$(printf '%s' "$objects" | grep -F "\"broker\": \"$broker\"") || true
   [ -n "$entry" ] || { echo none; return; }
-  phase=$(printf '%s' "$entry" | sed -n 's/.*"phase": "\([a-z]*\)".*/\1/p')
-  [ "$phase" = waiting ] || { echo "$phase"; return; }
-  case $printed in
-    # In a given order it is the first that waits, else the balancer says who is next.
-    *'"in_order": true'*) next=$(printf '%s' "$objects" | grep -F '"phase": "waiting"' | head -n 1) ;;
-    *) next=$(printf '%s' "$objects" | grep '"place": 1[^0-9]\|"place": 1$') || true ;;
-  esac
-  case $next in
-    *"\"broker\": \"$broker\""*) echo waiting next ;;
-    *) echo waiting later ;;
-  esac
+  printf '%s' "$entry" | sed -n 's/.*"phase": "\([a-z]*\)".*/\1/p'
+}
+
+# Runs a command whose stderr passes on at once. Prints its exit code and its last line.
+run_and_relay() {
+  { { "$@" 2>&1 >/dev/null; echo "exit code $?"; } || true; } | {
+    last=
+    while IFS= read -r line; do
+      case $line in
+        'exit code '*) echo "${line#exit code } $last" ;;
+        ?*) echo "$line" >&2; last=$line ;;
+      esac
+    done
+  }
 }
 
 wait_until_empty() {
   until_s=$(($(seconds) + limit_s))
   unknown_until_s=$(($(seconds) + unknown_s))
+  refused_until_s='' looks=1 why=''
   while :; do
     left_s=$((until_s - $(seconds)))
     code=0
@@ -80,34 +87,43 @@ wait_until_empty() {
     fi
     unknown_until_s=$(($(seconds) + unknown_s))
     case $found in
-      waiting* | draining) ;;
+      waiting) ;;
+      draining) refused_until_s='' ;;
+      none) tell "no rollout waits for $broker: it may stop"; return 0 ;;
       *) tell "$broker may stop ($found)"; return 0 ;;
     esac
     if [ "$left_s" -le 0 ]; then
-      tell "$broker is not empty after $limit_s s ($found): it stops as it is"
+      tell "$broker is not empty after $limit_s s ($found): it stops as it is${why:+. $why}"
       return 1
     fi
-    if [ "$found" = "waiting later" ]; then
-      tell "others are to be restarted before $broker: it stops as it is. A rollout of a" \
-        "StatefulSet whose pods Kubernetes replaces is started with --in-order, last pod first"
+    if [ -n "$refused_until_s" ] && [ "$(seconds)" -ge "$refused_until_s" ]; then
+      tell "$broker is not begun for $refused_s s: it stops as it is. $why"
       return 1
     fi
-    # Begins this broker if it waits, and waits for it. A failure is looked into by the next look.
-    timeout "$left_s" lbctl rollout next --wait --timeout "$left_s" "$@" >/dev/null || true
-    sleep "$poll_s"
+    # Begins this broker if it waits, and waits for it. Whether it was refused tells the next look.
+    answer=$(run_and_relay timeout "$left_s" \
+      lbctl rollout next "$broker" --wait --timeout "$left_s" "$@")
+    code=${answer%% *} why=${answer#* }
+    if [ "$code" -eq 0 ]; then
+      tell "$broker may stop (empty)"
+      return 0
+    fi
+    refused_until_s=${refused_until_s:-$(($(seconds) + refused_s))}
+    for _ in $(seq "$looks"); do sleep "$poll_s"; done
+    looks=$((looks * 2))
+    [ "$looks" -le 5 ] || looks=5
   done
 }
 
-# Answers each request in FOLDER with the exit code, until the container is stopped.
+# Answers each request in FOLDER with the exit code and the last line, until the container is
+# stopped.
 serve() {
   cp "$0" "$folder/rollout-prestop.sh"
   trap 'exit 0' TERM INT
   while :; do
     if [ -e "$folder/ask" ]; then
       rm -f "$folder/ask"
-      code=0
-      "$0" "$@" || code=$?
-      echo "$code" >"$folder/answer.new"
+      run_and_relay "$0" "$@" >"$folder/answer.new"
       mv "$folder/answer.new" "$folder/answer"
     fi
     sleep 1 &
@@ -128,7 +144,9 @@ ask() {
     fi
     sleep 1
   done
-  return "$(cat "$folder/answer")"
+  answer=$(cat "$folder/answer")
+  echo "${answer#* }" >&2
+  return "${answer%% *}"
 }
 
 case ${1-} in

@@ -250,25 +250,37 @@ def _cells(row: Row) -> tuple[str | Text, ...]:
 @app.command(
     "next",
     epilog="Example: lbctl rollout next --wait --cluster eu-1 · Exit codes: 0 the broker that is "
-    "printed may be restarted; 1 refused or failed; 2 wrong usage; 3 no broker is left to begin.",
+    "printed may be restarted; 1 refused or failed; 2 wrong usage; 3 no broker is left to begin, "
+    "or the named one is restarted already.",
 )
 @with_send_options()
-def next_(*, options: SendOptions) -> None:
-    """Empty the next broker, wait until it may be restarted, and print its name.
+def next_(
+    broker: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[BROKER]", help="This broker, now, in whatever order the rollout is."
+        ),
+    ] = None,
+    *,
+    options: SendOptions,
+) -> None:
+    """Empty the next broker, or a named one, wait until it may be restarted, and print its name.
 
-    All else goes to stderr. Given again, it waits for the same broker until that is restarted.
+    All else goes to stderr. Given again while no other one may be begun, it waits for the same
+    broker until that is restarted. A named broker is emptied if the rollout's rules allow it.
     """
-    for by_cluster in request_results(options, [("rollout-next", {})]):
+    fields = {} if broker is None else {"broker": options.require_broker(broker)}
+    for by_cluster in request_results(options, [("rollout-next", fields)]):
         (result,) = by_cluster.values()
-        broker = result.text.partition(" ")[0] if result.outcome == "done" else None
+        empty = result.text.partition(" ")[0] if result.outcome == "done" else None
         if options.json:
-            emit_json({**result.model_dump(mode="json"), "broker": broker})
+            emit_json({**result.model_dump(mode="json"), "broker": empty})
         else:
             rule = f" ({result.rule})" if result.rule else ""
             note(f"{result.outcome}{rule}: {result.text}")
-        if broker is not None:
+        if empty is not None:
             if not options.json:
-                emit_line(broker)
+                emit_line(empty)
             return
         is_over = result.rule == "rollout_done" or (
             result.rule == "no_rollout" and _has_just_ended(options.given, result.cluster)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lb_stream.core.commands.base import Effect, named, plural, refused
+from lb_stream.core.model.operator_state import OperatorState, WaitingCommand
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.rollout import BrokerPhase, RolloutOrder, RolloutProgress
 from lb_stream.core.model.rules import REFUSES, Refuses
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
 
 RESTARTABLE: tuple[BrokerPhase, ...] = ("empty", "draining")
 """Phases of brokers that have been begun and not been restarted, those that may be first."""
+NEXT = "rollout-next"
+"""The kind of the command that begins a broker."""
+_ADVICE = {
+    Refuses.ROLLOUT_STANDS_STILL: "lbctl rollout resume goes on without brokers that are missing",
+    Refuses.ROLLOUT_TOO_FULL: "add a broker, or wait for a lower load; a rollout that is started "
+    "with --even-if-full begins it all the same",
+    Refuses.ROLLOUT_DOMAIN: "wait until another broker of its failure domain is back",
+    Refuses.ROLLOUT_ISOLATION: "wait until another broker of the policy is back, or add one",
+    Refuses.ROLLOUT_ANTI_AFFINITY: "wait until the broker that is away is back",
+    Refuses.ROLLOUT_DRY_RUN: "lbctl clusters enable ends the dry run",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +81,11 @@ class RolloutState:
         others = len(self.order.brokers) - len(self.waiting)
         return min(max(self.order.wanted - others, 0), len(self.waiting))
 
+    @property
+    def is_full(self) -> bool:
+        """Return whether as many brokers as allowed can be restarted, or are to be begun."""
+        return len(self.begun) + self.left_to_begin >= self.order.at_most
+
     def describe(self) -> str:
         """Describe how many brokers are done, and which are away: part of a sentence."""
         done = len(self.in_phases("done"))
@@ -99,6 +116,23 @@ def describe_refusal(refused: Refusal) -> str:
     if rule.unit == "ratio" and refused.greatest is not None and refused.limit is not None:
         seen = f", {refused.greatest:.0%} where {refused.limit:.0%} is the limit"
     return f"{of}{rule.sentence}{what}{seen} ({rule.name})"
+
+
+def advise_on_refusal(refused: Refusal) -> str:
+    """Return what an operator can do where a rollout may not begin a broker."""
+    return _ADVICE[REFUSES[refused.rule]]
+
+
+def is_call(waiting: WaitingCommand) -> bool:
+    """Return whether a command names the broker that a rollout is to begin."""
+    command = waiting.command
+    return command["kind"] == NEXT and bool(command["arguments"].get("broker"))
+
+
+def find_called(state: OperatorState) -> list[str]:
+    """Return the brokers that waiting commands have named, the first one first."""
+    called = [waiting.broker for waiting in state.waiting if is_call(waiting)]
+    return [broker for broker in called if broker is not None]
 
 
 def describe_rest(next_refused: Iterable[Refusal]) -> str:

@@ -1,6 +1,6 @@
 """Which broker of a rollout is begun next, and what keeps a broker from being begun.
 
-In the order that was given, or the canary first and then the broker that costs fewest second moves:
+Brokers that a command names come first. Then in the order that was given, or the canary and then the broker that costs fewest second moves:
 the first one has few bundles, as all of them move again, and none too heavy for the others; a later
 one fits into the brokers that have been restarted.
 """
@@ -63,6 +63,7 @@ class Queue:
     progress: RolloutProgress
     active: Bools  # (brokers): reachable, not drained, and not begun
     by_port: bool  # as `isolation_by_port`
+    called: Sequence[str] = ()  # brokers that commands want to be begun now, whoever is next
 
     def sort(self) -> list[str]:
         """Return the waiting brokers, the one that should be next first."""
@@ -71,20 +72,23 @@ class Queue:
         waiting = [
             name for name in self.progress.in_phases("waiting") if reachable[self._row(name)]
         ]
-        if not waiting or self.order.in_order:
-            return waiting
-        even = self.loads.levels(self.active)
-        costs = {name: self._cost(name, even) for name in waiting}
-        return sorted(waiting, key=lambda name: (name != self.order.canary, costs[name], name))
+        if waiting and not self.order.in_order:
+            even = self.loads.levels(self.active)
+            costs = {name: self._cost(name, even) for name in waiting}
+            waiting.sort(key=lambda name: (name != self.order.canary, costs[name], name))
+        first = [name for name in self.called if name in waiting]
+        return list(dict.fromkeys([*first, *waiting]))
 
     def next(self, queue: Sequence[str]) -> tuple[Turn | None, list[Refusal]]:
         """Return the first broker of the queue that may be begun, and why others may not.
 
-        If the order was given, only the first one is tried; so is the canary while it waits.
+        If the order was given, only the first one is tried; so is the canary while it waits. Where
+        commands name brokers, only these are tried.
         """
         refusals = list[Refusal]()
         for place, name in enumerate(queue):
-            if place and (self.order.in_order or queue[0] == self.order.canary):
+            is_alone = self.order.in_order or queue[0] in (self.order.canary, *self.called)
+            if place and is_alone and name not in self.called:
                 break
             absence = self._absence(name)
             refused = self._find_refusal(absence)
@@ -141,6 +145,8 @@ class Queue:
     def _explain(self, name: str, absence: Absence) -> str:
         """Explain why this broker is next: a part of a sentence."""
         full = f"the others carry its load at {absence.usage:.0%} of the scarcest resource"
+        if name in self.called:
+            return f"an operator's command names it; {full}"
         if self.order.in_order:
             return f"it is next in the order given; {full}"
         if name == self.order.canary:

@@ -16,6 +16,7 @@ import numpy as np
 
 from lb_stream.contracts.decisions import RESHAPES, Candidate, Decision, Explain
 from lb_stream.core.commands.base import named, plural
+from lb_stream.core.commands.rollouts import find_called
 from lb_stream.core.least_moves.capacities import find_believed, fullness
 from lb_stream.core.least_moves.cpu import FULL
 from lb_stream.core.least_moves.fleet import build_fleet, observe_fleet
@@ -148,7 +149,8 @@ def begin_brokers(state: RoundState) -> None:
         view = _as_decided(state)
         loads = build_loads(state, view)
         by_port = balancer.isolation_by_port
-        queue = Queue(loads, order, progress, view.active, by_port)
+        called = find_called(state.responder.operator_state)
+        queue = Queue(loads, order, progress, view.active, by_port, called)
         planned = queue.sort()
         turn, refusals = queue.next(planned)
         progress = replace(progress, planned=tuple(planned))

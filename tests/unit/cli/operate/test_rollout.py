@@ -157,6 +157,8 @@ def test_next_prints_the_broker_alone_on_stdout(ask: Callable[..., Result], kafk
     shown = ask("rollout", "next", "--json", answers=[("eu", "done")]).objects
     assert (shown[0]["broker"], shown[0]["outcome"]) == ("it", "done")
     assert ask("rollout", "next", answers=[("eu", "failed")]).code == 1
+    assert ask("rollout", "next", "b", "--wait", answers=[("eu", "done")]).code == 0
+    assert [command.get("broker") for _, command in kafka.sent] == [None, None, None, B]
     sent = ask("rollout", "next", "--no-wait")
     assert sent.code == 0 and sent.out.startswith("sent: ")
 

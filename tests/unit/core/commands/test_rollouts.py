@@ -217,20 +217,82 @@ def test_next_is_refused_while_the_rollout_is_paused() -> None:
     assert (answer.outcome, answer.rule) == ("refused", "rollout_paused")
 
 
+@pytest.mark.parametrize("phase", ["draining", "empty"])
+def test_next_with_a_broker_waits_for_that_one_if_it_is_begun_already(phase: str) -> None:
+    before = memory(replace(ORDER, wanted=2, at_most=2), a="empty", b=phase)
+    held = {**OWNED, "b:1": [SECOND] if phase == "draining" else []}
+    made = play(view(**held), before, command("rollout-next", broker="http://b:1"))
+    assert made.results[0].outcome == "accepted"
+    check_wording(made.results[0].text)
+    waiting = made.memory.operator_state.waiting
+    assert [each.broker for each in waiting] == (["b:1"] if phase == "draining" else [])
+
+
+@pytest.mark.parametrize(
+    ("order", "phases"),
+    [
+        ({}, {}),
+        ({"in_order": True}, {}),  # the command counts more than the order
+        ({"canary": "c:1"}, {}),
+        ({"canary": "a:1", "wanted": 1}, {"a": "done"}),
+        ({"wanted": 1}, {"a": "down"}),  # it waits until that one is back
+        ({"at_most": 2, "wanted": 1}, {"a": "draining"}),
+    ],
+)
+def test_next_with_a_broker_lets_that_one_begin(
+    order: dict[str, Any], phases: dict[str, str]
+) -> None:
+    before = memory(replace(ORDER, **order), **phases)
+    made = play(view(**OWNED), before, command("rollout-next", broker="c:1"))
+    assert made.results[0].outcome == "accepted", made.results[0].text
+    (waiting,) = made.memory.operator_state.waiting
+    after = made.memory.operator_state.rollout
+    assert waiting.broker == "c:1" and after is not None
+    assert after.wanted == len(phases) + 1
+    again = play(view(**OWNED), made.memory, command("rollout-next", "y", broker="c:1"))
+    assert again.memory.operator_state.rollout == after, "the same broker is begun once"
+
+
+@pytest.mark.parametrize(
+    ("order", "phases", "rule"),
+    [
+        ({}, {"a": "draining"}, "rollout_at_most"),
+        ({"wanted": 1}, {}, "rollout_at_most"),  # one is to be begun already
+        ({"at_most": 2, "wanted": 2}, {"a": "draining", "b": "empty"}, "rollout_at_most"),
+        ({"canary": "a:1"}, {}, "rollout_canary"),
+        ({"paused": True}, {}, "rollout_paused"),
+        ({}, {"c": "done"}, "rollout_done"),
+        ({}, {"c": "down"}, "not_alive"),
+        ({"brokers": ("a:1", "b:1")}, {}, "unknown_broker"),
+    ],
+)
+def test_next_with_a_broker_whose_turn_the_order_does_not_allow_is_refused(
+    order: dict[str, Any], phases: dict[str, str], rule: str
+) -> None:
+    answer = give("rollout-next", memory(replace(ORDER, **order), **phases), broker="c:1")
+    assert (answer.outcome, answer.rule) == ("refused", rule)
+    check_wording(answer.text)
+
+
 def follow(
     order: RolloutOrder | None,
     *others: str | None,
     broker: str | None = None,
+    called: str | None = None,
     pending: tuple[Pending, ...] = (),
     refused: tuple[Refusal, ...] = (),
     **phases: str,
 ) -> Any:
-    """What becomes of a `rollout-next`; `others`: brokers of earlier ones that wait."""
+    """What becomes of a `rollout-next`; `others`: brokers of earlier ones that wait.
 
-    def waiting(name: str, broker: str | None) -> WaitingCommand:
-        return WaitingCommand({"id": name, "kind": "rollout-next"}, "", broker=broker)
+    `called`: the broker that the command names.
+    """
 
-    own = waiting("own", broker)
+    def waiting(name: str, broker: str | None, called: str | None = None) -> WaitingCommand:
+        head = {"id": name, "kind": "rollout-next", "arguments": {"broker": called}}
+        return WaitingCommand(head, "", broker=broker)
+
+    own = waiting("own", called or broker, called)
     queue = (*(waiting(f"other-{at}", name) for at, name in enumerate(others)), own)
     state = OperatorState(rollout=order, waiting=queue)
     settled, far = Settled((), pending), progress(**phases)
@@ -246,6 +308,54 @@ def test_a_broker_is_found_once_it_is_begun_and_the_command_is_done_once_it_is_e
     ended = follow(wanted, broker="b:1", b="empty")
     assert (ended.outcome, ended.text.partition(" ")[0]) == ("done", "b:1")
     check_wording(ended.text)
+
+
+def test_another_command_gets_another_broker_where_an_earlier_one_is_empty_already() -> None:
+    """The first command is done, and somebody may be restarting its broker."""
+    began = progress(a="empty")
+    old = {name: replace(broker, since_ms=500) for name, broker in began.brokers.items()}
+    before = memory(replace(ORDER, wanted=1, at_most=2))
+    before = replace(before, rollout=replace(began, brokers=old))
+    held = {"a:1": [], "b:1": [SECOND], "c:1": [OTHER]}
+    made = play(view(**held), before, command("rollout-next"))
+    (waiting,) = made.memory.operator_state.waiting
+    assert waiting.broker in ("b:1", "c:1")
+    assert [answer.outcome for answer in made.results] == ["accepted"]
+    # No third one may be begun: then it is the one that has been empty for longest.
+    third = play(view(**held), made.memory, command("rollout-next", "y"))
+    assert [answer.outcome for answer in third.results] == ["accepted", "done"]
+    assert third.results[1].text.partition(" ")[0] == "a:1"
+
+
+@pytest.mark.parametrize(
+    ("order", "phases", "refused"),
+    [
+        ({}, {"c": "down"}, None),
+        ({}, {"c": "done"}, None),
+        ({"paused": True}, {}, None),
+        ({"wanted": 0}, {}, None),
+        ({}, {}, refusal(Refuses.ROLLOUT_ANTI_AFFINITY, "c:1", ["t/n"])),
+        ({}, {}, refusal(Refuses.ROLLOUT_STANDS_STILL, None, ["a:1"], saw=[2.0], limit=1)),
+    ],
+)
+def test_a_named_broker_that_is_not_begun_fails_its_command_and_is_not_begun_later(
+    order: dict[str, Any], phases: dict[str, str], refused: Refusal | None
+) -> None:
+    refusals = () if refused is None else (refused,)
+    ended = follow(
+        replace(ORDER, **{"wanted": 1} | order), called="c:1", refused=refusals, **phases
+    )
+    assert ended.outcome == "failed"
+    check_wording(ended.text)
+    assert not ended.changes or ended.changes["rollout"].wanted == 0
+
+
+def test_a_named_broker_is_waited_for_until_a_round_may_begin_it() -> None:
+    """Another one may have to come back first, or the cluster is suspended."""
+    waits = follow(replace(ORDER, wanted=2), called="c:1", a="down")
+    assert waits.broker == "c:1"
+    other = refusal(Refuses.ROLLOUT_TOO_FULL, "b:1", ["cpu"], saw=[1.2], limit=1)
+    assert follow(replace(ORDER, wanted=2), called="c:1", refused=(other,), a="done") == waits
 
 
 def test_two_commands_get_two_brokers_and_share_one_when_no_other_can_be_begun() -> None:

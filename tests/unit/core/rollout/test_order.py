@@ -51,6 +51,23 @@ def test_the_canary_comes_first_and_an_order_that_is_given_is_kept() -> None:
     assert given.sort() == list(ORDER.brokers)
 
 
+def test_a_broker_that_a_command_names_comes_before_all_others_and_only_it_is_tried() -> None:
+    loads = a_cluster(SMALL)
+    for order in (ORDER, replace(ORDER, in_order=True), replace(ORDER, canary="c")):
+        queue = replace(a_queue(loads, order), called=("c", "x"))
+        assert queue.sort()[0] == "c"
+        turn, refusals = queue.next(queue.sort())
+        assert turn is not None and turn.absence.broker == "c" and not refusals
+    domains = {"a": "east", "b": "east", "c": "west", "d": "west"}
+    loads = a_cluster(SMALL, policies=Policies(failure_domains=domains))
+    queue = replace(a_queue(loads, b="down"), called=("a",))
+    turn, refusals = queue.next(queue.sort())
+    assert turn is None and [refused.broker for refused in refusals] == ["a"]
+    both = replace(queue, called=("a", "d"))
+    turn, refusals = both.next(both.sort())
+    assert turn is not None and turn.absence.broker == "d"
+
+
 def test_a_broker_is_not_begun_if_the_others_can_not_carry_its_load() -> None:
     loads = a_cluster({name: [0.5, 0.4] for name in "abcd"})
     turn, refusals = a_queue(loads).next(["a"])
