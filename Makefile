@@ -126,8 +126,8 @@ bench-console: setup-dev ## viewers of the console beside a job that writes (ARG
 house: $(PACKAGE_STAMP) ## what the project asks of its own code and pages, counted (ARGS="--env base=FOLDER" adds an environment's size); last line JSON
 	$(BIN)/python -m docs.tools.house $(ARGS)
 
-pictures: setup-dev ## the pictures of README.md, of a demo that runs (minutes; needs Chromium)
-	$(BIN)/python -m docs.tools.pictures
+pictures: setup-dev ## the pictures of README.md, of a demo that runs (minutes; needs Chromium; ARGS=--recording: only that of the terminal)
+	$(BIN)/python -m docs.tools.pictures $(ARGS)
 
 seed-checklist: $(PACKAGE_STAMP) ## every system that Pulsar's documentation names, and the tests that show it (ARGS=--json)
 	@$(BIN)/python -m tests.checklist $(ARGS)

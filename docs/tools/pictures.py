@@ -1,7 +1,9 @@
-"""`make pictures`: take the pictures of README.md, docs/pictures/console.png and report.png.
+"""`make pictures`: take the pictures of README.md, in docs/pictures.
 
-It runs `lbctl demo --keep` in a folder of its own until the load is even, then the console and the
-report beside it, and photographs both with Chromium. Needs Java, the jars, Chromium, playwright.
+It records what `lbctl demo` prints as demo.svg. Then it runs `lbctl demo --keep` until the load is
+even, with the console and the report beside it, and photographs both with Chromium: console.png and
+report.png. `--recording` takes only the first. Needs Java and the jars; for the others Chromium and
+playwright, too.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from typing import IO
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
+from docs.tools.recording import COLUMNS, RecordedLine, render_recording
+
 PROJECT = Path(__file__).resolve().parents[2]
 PICTURES = PROJECT / "docs" / "pictures"
 LBCTL = [sys.executable, "-c", "from lb_stream.cli.main import main; main()"]
@@ -35,13 +39,24 @@ AFTERWARDS_S = 20.0
 """Time after the demo has balanced its cluster, so that charts show it."""
 
 
-def main() -> int:
-    """Take both pictures. Exit code 2: something that is needed is missing."""
+END = "balanced"
+"""The last line of the recording; paths of this machine follow it."""
+
+
+def main(arguments: list[str]) -> int:
+    """Take the pictures. Exit code 2: wrong usage, or something that is needed is missing."""
+    if arguments not in ([], ["--recording"]):
+        print("usage: python -m docs.tools.pictures [--recording]", file=sys.stderr)
+        return 2
+    PICTURES.mkdir(exist_ok=True)
+    if arguments:
+        record_demo(PICTURES / "demo.svg")
+        return 0
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         print("pictures: there is no Chromium: apt-get install chromium", file=sys.stderr)
         return 2
-    PICTURES.mkdir(exist_ok=True)
+    record_demo(PICTURES / "demo.svg")
     with (
         tempfile.TemporaryDirectory() as name,
         _running(["demo", "--keep"], Path(name), "demo") as demo,
@@ -65,6 +80,32 @@ def main() -> int:
             _take(browser, (folder / "report.html").as_uri(), PICTURES / "report.png")
             browser.close()
     return 0
+
+
+def record_demo(file: Path) -> None:
+    """Run the demo once, and write what it printed. Raises SystemExit if nothing was balanced."""
+    begin = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory() as name,
+        subprocess.Popen(
+            [*LBCTL, "demo"],
+            cwd=name,
+            env=_environment() | {"COLUMNS": str(COLUMNS)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        recorded = [
+            RecordedLine(time.monotonic() - begin, line.rstrip()) for line in process.stdout
+        ]
+    texts = [line.text for line in recorded]
+    if END not in texts:
+        raise SystemExit("pictures: the demo did not balance:\n" + "\n".join(texts))
+    kept = recorded[: texts.index(END) + 1]
+    file.write_text(render_recording("make demo", kept), encoding="utf-8")
+    print(f"{file.relative_to(PROJECT)}: {file.stat().st_size // 1000} kB")
 
 
 def _take(browser: Browser, address: str, file: Path) -> None:
@@ -121,4 +162,4 @@ def _wait(process: subprocess.Popen[bytes], is_ready: Callable[[], bool], folder
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -32,6 +32,8 @@ PAGES = sorted(
     ]
 )
 README = (PROJECT / "README.md").read_text()
+OVERVIEW = (PROJECT / "docs" / "overview.md").read_text()
+START = (PROJECT / "docs" / "getting-started.md").read_text()
 TABLES_PAGE = (PROJECT / "docs" / "tables.md").read_text()
 
 
@@ -148,9 +150,25 @@ def test_every_make_line_of_the_readme_names_a_target() -> None:
     assert set(named) <= set(targets)
 
 
-def test_there_are_as_many_recorded_decisions_of_each_release_as_the_readme_says() -> None:
+def test_the_readme_is_short_and_its_first_picture_comes_early() -> None:
+    text = README.split("\n![", 1)[0]
+    assert len(text.split()) <= 120
+    assert len(README.split()) <= 500 and len(README.splitlines()) <= 90
+
+
+def test_the_list_of_pages_has_each_page_once() -> None:
+    docs = PROJECT / "docs"
+    listed = re.findall(
+        r"^ *- \[[^\]]+\]\(([^)]+)\)", (docs / "README.md").read_text(), re.MULTILINE
+    )
+    assert sorted(set(listed)) == sorted(listed)
+    pages = {page.name for page in docs.glob("*.md")} - {"README.md"}
+    assert pages - set(listed) == set()
+
+
+def test_there_are_as_many_recorded_decisions_of_each_release_as_the_overview_says() -> None:
     found = re.findall(
-        r"([\d ]+) of (4\.0\.7) and ([\d ]+) each of (4\.2\.4) and (5\.0\.1)", README
+        r"([\d ]+) of (4\.0\.7) and ([\d ]+) each of (4\.2\.4) and (5\.0\.1)", OVERVIEW
     )
     ((oldest, first, others, second, third),) = found
     said = {first: oldest, second: others, third: others}
@@ -170,7 +188,7 @@ def test_there_are_as_many_recorded_decisions_of_each_release_as_the_readme_says
 def test_every_query_of_the_documentation_runs(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / TABLES[0].name), TABLES[0].schema.empty_table())
     queries = re.findall(r"```sql\n(.*?)```", TABLES_PAGE, re.DOTALL) + re.findall(
-        r'lbctl sql "(.*?)"', README
+        r'lbctl sql "(.*?)"', START
     )
     lake = open_lake(Store.at(tmp_path))
     for query in queries:

@@ -1,4 +1,4 @@
-"""README.md and docs/getting-started.md to the letter, where that needs neither Kafka nor Spark.
+"""docs/getting-started.md to the letter, where that needs neither Kafka nor Spark.
 
 The tables are those of a recorded run in the place of the demo's; Kafka is a list. With a real one:
 tests/e2e/test_cli_kafka.py.
@@ -29,9 +29,8 @@ from tests.support.pages import blocks
 from tests.support.recorded_tables import record
 
 PROJECT = Path(__file__).parents[2]
-README = (PROJECT / "README.md").read_text()
 START = (PROJECT / "docs" / "getting-started.md").read_text()
-BLOCKS = blocks("README.md")
+BLOCKS = blocks("docs/getting-started.md")
 (AFTER_DEMO,) = (block for block in BLOCKS if "activate" in block)
 NAME, KEY = "broker-1:8080", "shop-cluster/broker-1:8080"
 LEFT, RIGHT, OTHER = (
@@ -60,20 +59,20 @@ def test_every_command_after_the_demo_runs(line: str, folder: Path) -> None:
     )
 
 
-def test_the_report_was_written_where_the_readme_says(folder: Path) -> None:
+def test_the_report_was_written_where_the_page_says(folder: Path) -> None:
     assert lbctl("report", "--out", "page.html", cwd=folder).code == 0
     assert "<html" in (folder / "page.html").read_text()[:200]
 
 
-def test_an_explanation_begins_as_the_readme_shows(folder: Path) -> None:
-    (shown,) = re.findall(r"```text\n(.*?)```", README, re.DOTALL)
+def test_an_explanation_begins_as_the_page_shows(folder: Path) -> None:
+    (shown,) = re.findall(r"```text\n(.*?)```", START, re.DOTALL)
     explained = lbctl("explain", "demo:6:0", cwd=folder).out
     assert [
         line.rstrip() for line in explained.splitlines()[: len(shown.splitlines())]
     ] == shown.splitlines()
 
 
-def test_the_environment_that_the_readme_activates_is_the_one_that_make_makes() -> None:
+def test_the_environment_that_the_page_activates_is_the_one_that_make_makes() -> None:
     assert AFTER_DEMO.splitlines()[0] == "source .venv/bin/activate"
     assert "VENV := .venv\n" in (PROJECT / "Makefile").read_text()
 
