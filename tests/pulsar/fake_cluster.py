@@ -142,6 +142,8 @@ class FakeCluster:
                 return 200, self.names, {}
             case ("GET", "brokers", _, broker, "ownedNamespaces"):
                 return self._owned(call, self.names.index(broker))
+            case ("GET", "non-persistent", "shop", "orders", bounds):
+                return self._topics_at_owner(call, bounds)
             case ("GET", "topic", "non-persistent", "shop", "orders", topic):
                 return self._lookup(call, topic)
             case ("GET", "broker-stats", "load-report"):
@@ -196,6 +198,15 @@ class FakeCluster:
             dict.fromkeys((f"{NAMESPACE}/{name}" for name in self.owned(broker)), status),
             {},
         )
+
+    def _topics_at_owner(self, call: Call, bounds: str) -> Reply:
+        """The non-persistent topics of a bundle, which only its owner lists: none here."""
+        owner = self.owners.get(bounds)
+        if refused := self._checked(bounds):
+            return refused
+        if owner is None:
+            return 204, b"", {}
+        return (200, [], {}) if owner == call.broker else self._to(owner, call)
 
     def _lookup(self, call: Call, topic: str) -> Reply:
         """It has the bundle placed when nobody serves it.

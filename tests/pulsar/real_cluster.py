@@ -128,6 +128,21 @@ def owners(pipeline: Pipeline) -> dict[str, str | None]:
     }
 
 
+def reported_owners(bed: Bed) -> dict[str, str]:
+    """Bundle with topics of the traffic's namespace → broker, by the statistics in the reports of
+    brokers that answer.
+
+    `ownedNamespaces` isn't asked for: while a broker acquires bundles, that can block it for good
+    (5.0.1: `getOwnedNameSpacesStatusAsync` waits, in the thread that is to end the waiting).
+    """
+    return {
+        bundle: name
+        for name, report in bed.reports().items()
+        for bundle in report["lastStats"]
+        if bundle.startswith(f"{NAMESPACE}/")
+    }
+
+
 def looked_up(bed: Bed, asked: int, topics: Sequence[str] = TOPICS) -> dict[str, str | None]:
     """Bundle → owner by Pulsar's own lookups of all topics."""
     return {bed.bundle_of(topic, asked): bed.owner_of(topic, asked) for topic in topics}

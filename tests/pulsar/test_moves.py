@@ -334,10 +334,12 @@ def test_a_bundle_without_topics_that_came_by_a_decision_is_named_though_no_stat
     assert list(json.loads(report)["lastStats"]) == [cluster.bundle(1)]
 
 
-def test_a_report_costs_two_requests_and_once_in_a_while_the_settings(cluster: FakeCluster) -> None:
+def test_a_report_costs_a_request_and_one_for_each_bundle_and_once_in_a_while_the_settings(
+    cluster: FakeCluster,
+) -> None:
     adapter = cluster.adapter(0)
     adapter.report()
     before = len(cluster.calls)
     for _ in range(5):
         adapter.report()
-    assert len(cluster.calls) - before == 10
+    assert len(cluster.calls) - before == 5 * (1 + len(cluster.owned(0)))

@@ -21,7 +21,7 @@ from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.pulsar import processors
 from tests.pulsar.network_load import shared_out
-from tests.pulsar.real_cluster import SCRIPTS, agents, bring, missing, order, rows
+from tests.pulsar.real_cluster import SCRIPTS, agents, bring, missing, order, reported_owners, rows
 from tests.pulsar.testbed import (
     BASE_PORT,
     BROKERS,
@@ -131,7 +131,7 @@ class Watch:
 
     def _look_once(self) -> None:
         loads = dict.fromkeys(self.bed.names, 0.0)
-        for bundle, owner in owned(self.bed).items():
+        for bundle, owner in reported_owners(self.bed).items():
             if bundle not in self.load.bundles:
                 continue
             loads[owner] += self.load.bundles[bundle]
@@ -145,17 +145,6 @@ class Watch:
         """Return the seconds of each topic's stalls that have ended since this began."""
         lines = map(json.loads, self.bed.stalls.read_text().splitlines())
         return [line["took_s"] for line in lines if line["at_s"] >= self.begun_s]
-
-
-def owned(bed: Bed) -> dict[str, str]:
-    """Return bundle → broker, of brokers that answer, by the statistics of their reports.
-
-    `ownedNamespaces` isn't asked for: while a broker acquires bundles, that can block it for good
-    (5.0.1: `getOwnedNameSpacesStatusAsync` waits, in the thread that is to end the waiting).
-    """
-    return {
-        bundle: name for name, report in bed.reports().items() for bundle in report["lastStats"]
-    }
 
 
 @dataclass(frozen=True)

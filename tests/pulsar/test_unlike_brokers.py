@@ -13,12 +13,19 @@ from statistics import median
 
 import pytest
 
-from lb_stream.agent.pulsar.admin import AdminError
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.pulsar import processors
-from tests.pulsar.real_cluster import SCRIPTS, agents, bring, looked_up, missing, rows
-from tests.pulsar.testbed import BASE_PORT, NAMESPACE, PULSAR_CLUSTER, Bed, started_bed
+from tests.pulsar.real_cluster import (
+    SCRIPTS,
+    agents,
+    bring,
+    looked_up,
+    missing,
+    reported_owners,
+    rows,
+)
+from tests.pulsar.testbed import BASE_PORT, Bed, started_bed
 from tests.support.topics import topics_by
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e]
@@ -129,7 +136,7 @@ class Watch:
         self._used = used
         reports = self.bed.reports()
         self.rates.append({name: report["msgRateIn"] for name, report in reports.items()})
-        owners = owned(self.bed)
+        owners = reported_owners(self.bed)
         self.moves += sum(
             1 for bundle, owner in owners.items() if self.owners.setdefault(bundle, owner) != owner
         )
@@ -161,19 +168,6 @@ class Watch:
         """Return for how long a broker was full."""
         full = sum(max(usage.values(), default=0.0) >= FULL for usage in self.usages)
         return full * LOOK_S
-
-
-def owned(bed: Bed) -> dict[str, str]:
-    """Return bundle with traffic → owner, of brokers that answer."""
-    found = {}
-    for number, name in enumerate(bed.names, 1):
-        path = f"/admin/v2/brokers/{PULSAR_CLUSTER}/{name}/ownedNamespaces"
-        try:
-            bundles = bed.admin(number).get_json(path)
-        except AdminError:
-            continue
-        found |= {bundle: name for bundle in bundles if bundle.startswith(f"{NAMESPACE}/")}
-    return found
 
 
 def share_out(bed: Bed) -> None:
@@ -218,14 +212,14 @@ class Seen:
 def played(bed: Bed, event: str, balancing: ExitStack) -> Seen:
     """An event, from an even cluster. `balancing` has begun; it ends here."""
     with balancing:
-        watch = Watch(bed, owned(bed))
+        watch = Watch(bed, reported_owners(bed))
         watch.look(STEADY_S)
         with EVENTS[event](bed):
-            watch = Watch(bed, owned(bed))
+            watch = Watch(bed, reported_owners(bed))
             watch.look(EVENT_S)
         text = ""
         if event == BACK:
-            after = Watch(bed, owned(bed))
+            after = Watch(bed, reported_owners(bed))
             after.look(AFTER_S)
             text = "; {} s after its end {:.0%} to {:.0%}, {:.3f}, {} moves".format(
                 AFTER_S, *reversed(after.ends(6)), after.busiest(6), after.moves

@@ -23,6 +23,7 @@ from lb_stream.agent.pulsar.cuts import BundleCuts, middle_of
 from lb_stream.agent.pulsar.guard import SettingsGuard
 from lb_stream.agent.pulsar.load_data import LoadDataCompleter
 from lb_stream.agent.pulsar.namespaces import bundle_boundaries, read_cluster
+from lb_stream.agent.pulsar.ownership import OwnedBundles, growing_pauses
 from lb_stream.agent.pulsar.peers import Peers, is_answering
 from lb_stream.agent.pulsar.report import LOAD_REPORT, ReportCheck
 from lb_stream.agent.pulsar.stats import BundleTraffic, read_bundles
@@ -53,7 +54,8 @@ RETURN_S = 1.0
 
 Pulsar's own placement usually gives the bundle back within a quarter of a second.
 """
-LOOK_INTERVAL_S = 0.1
+FIRST_LOOK_S, LONGEST_LOOK_S = 0.1, 1.0
+"""How long to wait before a broker is asked again what it owns; each time twice as long."""
 TAKE_INTERVAL_S = 0.01
 """How long to wait before a destination is asked again to take a bundle."""
 OUTDATED_S = 0.5
@@ -103,6 +105,7 @@ class PulsarAdapter:
         self._compared: tuple[Mapping[str, object], list[str]] = ({}, [])
         self.guard = SettingsGuard(admin, clock)
         self._peers = Peers(admin, self._broker)
+        self._owned = OwnedBundles(admin, self._broker, lambda: self.pulsar_cluster, clock)
         self._cuts = BundleCuts(admin, algorithms)
         self._report_check = ReportCheck(self._broker, clock)
         self._completer = LoadDataCompleter()
@@ -180,7 +183,7 @@ class PulsarAdapter:
                     "give PulsarAdapter a load_data"
                 )
             # Read the owned bundles first: if that fails, no load data has been taken and is lost.
-            owned = self._owned()
+            owned = self._owned.read_all()
             version = self._find_version()
             records = self._completer.complete(self._load_data.take(self.name), owned, version)
             return [
@@ -197,15 +200,14 @@ class PulsarAdapter:
                 f"{answer.reason[:80]!r}"
             )
         hold_s = self.statistics_s + STALE_S
-        report = self._report_check.check(answer.body, self._owned(), hold_s)
+        report = self._report_check.check(answer.body, self._owned.find_owned, hold_s)
         return [] if report is None else self._topic_shares.add_to(report)
 
     def owns(self, bundle: str) -> bool:
-        """Return whether the broker serves the bundle, and is not unloading it.
-
-        Raises BrokerError.
-        """
-        return bundle in self._owned()
+        """Return whether the broker serves the bundle. Raises BrokerError."""
+        if self.manager == "extensible":
+            return bundle in self._owned.read_all()
+        return self._owned.is_owned(bundle)
 
     def stats(self) -> Mapping[str, BundleStats]:
         """Return the statistics of all bundles that an extensible broker serves.
@@ -215,7 +217,7 @@ class PulsarAdapter:
         """
         if self.manager != "extensible":
             return {}
-        self._traffic, owned = read_bundles(self._admin), self._owned()
+        self._traffic, owned = read_bundles(self._admin), self._owned.read_all()
         return {
             bundle: traffic.stats for bundle, traffic in self._traffic.items() if bundle in owned
         }
@@ -325,6 +327,7 @@ class PulsarAdapter:
         parent = self._require_may_act(bundle)
         query, body = self._describe_cut(parent, list(boundaries), algorithm)
         path = self._path(parent, "split")
+        self._owned.note_gone(bundle)
         try:
             answer = self._admin.put(path, {"unload": str(unload_children).lower(), **query}, body)
         except AdminError as error:
@@ -348,15 +351,6 @@ class PulsarAdapter:
     def _runtime(self) -> dict[str, object]:
         return self.guard.runtime()
 
-    def _owned(self) -> set[str]:
-        cluster, broker = quote(self.pulsar_cluster), quote(self.name, safe=":")
-        owned = self._admin.get_json(f"/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces")
-        return {
-            bundle
-            for bundle, state in owned.items()
-            if (state or {}).get("is_active", True) and not is_system_bundle(bundle)
-        }
-
     def _find_version(self) -> str | None:
         """Return the broker's version, a minute old at most; None: it does not give it.
 
@@ -372,6 +366,7 @@ class PulsarAdapter:
     def _forget(self) -> None:
         self._version = None
         self.guard.forget()
+        self._owned.forget()
         self._is_verified = False
 
     def _require_broker(self) -> None:
@@ -402,6 +397,7 @@ class PulsarAdapter:
     def _unload(self, bundle: str, destination: str | None = None) -> None:
         path = self._path(self._require_may_act(bundle), "unload")
         query = {} if destination is None else {"destinationBroker": destination}
+        self._owned.note_gone(bundle)
         try:
             answer = self._admin.put(path, query)
         except AdminError as error:
@@ -433,10 +429,14 @@ class PulsarAdapter:
         keeps it. So the destination is asked itself, before clients come back.
         """
         parsed = parse_bundle(bundle)
-        end = self._clock() + OUTDATED_S
+        pauses = growing_pauses(FIRST_LOOK_S, LONGEST_LOOK_S)
+        end, look_at = self._clock() + OUTDATED_S, self._clock() + next(pauses)
         while True:
             owner = self._peers.ask_to_take(parsed, destination)
-            is_back = owner == holder == self.name and self.owns(bundle)
+            is_back = False
+            if owner == holder == self.name and self._clock() >= look_at:
+                is_back = self.owns(bundle)
+                look_at = self._clock() + next(pauses)
             if owner not in (None, holder) or is_back or self._clock() >= end:
                 return owner
             self._sleep(TAKE_INTERVAL_S)
@@ -534,10 +534,12 @@ class PulsarAdapter:
         )
 
     def _wait_until(self, condition: Callable[[], bool], within_s: float = SETTLE_S) -> bool:
-        """Wait for a condition; return whether it holds within the time."""
+        """Wait for a condition, with growing pauses; return whether it holds within the time."""
         end = self._clock() + within_s
+        pauses = growing_pauses(FIRST_LOOK_S, LONGEST_LOOK_S)
         while not condition():
-            if self._clock() >= end:
+            left_s = end - self._clock()
+            if left_s <= 0:
                 return False
-            self._sleep(LOOK_INTERVAL_S)
+            self._sleep(min(next(pauses), left_s))
         return True

@@ -43,6 +43,10 @@ class AdminError(BrokerError):
         self.status = status
 
 
+class AdminTimeout(AdminError):
+    """A call without an answer in time. The broker may still work on it."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdminSettings:
     """One broker's admin API and how to call it. Raises ValueError for settings that can't work.
@@ -138,19 +142,24 @@ class AdminClient:
         self._tls = _build_tls_context(settings)
 
     def get(
-        self, path: str, query: Mapping[str, str] | None = None, timeout_s: float | None = None
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+        follow: bool = True,
     ) -> AdminResponse:
         """Read something and return the last answer, whatever its status.
 
         The call is repeated, with growing pauses, while there is no answer or a transient error.
-        Raises AdminError when no answer came in time.
+        Without `follow` a redirect is an answer, too. Raises AdminError, AdminTimeout when no
+        answer came in time.
         """
         deadline = time.monotonic() + (timeout_s or self.settings.read_timeout_s)
         for attempt in range(1, self.settings.attempts + 1):
             pause_s = self.settings.back_off_s * 2 ** (attempt - 1)
             last = attempt == self.settings.attempts or time.monotonic() + pause_s >= deadline
             try:
-                answer = self._follow("GET", path, query, None, deadline)
+                answer = self._follow("GET", path, query, None, deadline, MAX_HOPS * follow)
                 if last or answer.status not in _TRANSIENT:
                     return answer
             except AdminError as error:
@@ -217,16 +226,25 @@ class AdminClient:
     # --- one call ---
 
     def _follow(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: object, deadline: float
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: object,
+        deadline: float,
+        max_hops: int = MAX_HOPS,
     ) -> AdminResponse:
-        """Call, follow redirects, and return the first answer that is none."""
+        """Call, follow redirects, and return the first answer that is none.
+
+        With `max_hops` 0 none is followed.
+        """
         target = path + ("?" + urlencode(query, safe=":") if query else "")
         address = self.settings.url.rstrip("/")
         hops: list[str] = []
         while True:
             hops.append(address)
             status, location, content = self._once(method, address, target, body, deadline)
-            if status not in _REDIRECTS or location is None:
+            if status not in _REDIRECTS or location is None or not max_hops:
                 return AdminResponse(status, content, tuple(hops))
 
             # A redirect: check where it leads.
@@ -239,9 +257,9 @@ class AdminClient:
                     status,
                 ) from None
             following = f"{parts.scheme}://{parts.netloc}"
-            if len(hops) > MAX_HOPS:
+            if len(hops) > max_hops:
                 raise AdminError(
-                    f"{method} {hops[0]}{path}: redirected more than {MAX_HOPS} times, last to "
+                    f"{method} {hops[0]}{path}: redirected more than {max_hops} times, last to "
                     f"{following}",
                     status,
                 )
@@ -283,7 +301,7 @@ class AdminClient:
                 sock.settimeout(_left(deadline, called))
             return response.status, response.getheader("Location"), bytes(content)
         except TimeoutError:
-            raise AdminError(f"{called}: no answer in time") from None
+            raise AdminTimeout(f"{called}: no answer in time") from None
         except (OSError, UnicodeError, http.client.HTTPException) as error:
             raise AdminError(
                 f"{called}: {getattr(error, 'strerror', None) or error or type(error).__name__}"
@@ -341,8 +359,8 @@ def _build_tls_context(settings: AdminSettings) -> ssl.SSLContext:
 
 
 def _left(deadline: float, called: str) -> float:
-    """Return the seconds until the deadline. Raises AdminError when none are left."""
+    """Return the seconds until the deadline. Raises AdminTimeout when none are left."""
     left = deadline - time.monotonic()
     if left <= 0:
-        raise AdminError(f"{called}: no answer in time")
+        raise AdminTimeout(f"{called}: no answer in time")
     return left

@@ -16,7 +16,7 @@ from lb_stream.core.model.names import is_system_bundle
 NAMING = ("lastStats", "bundleStats", "bundles")
 """Fields that name bundles: two with their statistics, one with a list of names."""
 
-
+FindOwned = Callable[[Set[str]], Set[str]]
 LOAD_REPORT = "/admin/v2/broker-stats/load-report"
 BROKER_ID = "brokerId"
 """The field with the broker's id. Reports of Pulsar before 5.0 lack it."""
@@ -52,13 +52,14 @@ class ReportCheck:
         """
         self._taken.add(bundle)
 
-    def check(self, report: bytes, owned: Set[str], hold_s: float) -> bytes | None:
+    def check(self, report: bytes, find_owned: FindOwned, hold_s: float) -> bytes | None:
         """Return the report if it names the owned bundles, else None, or a corrected report.
 
-        It is held back (None) for `hold_s` seconds at most: new statistics may correct it, and its
-        load then includes the change. After that its bundles are corrected here, and at once in the
-        first report: without it the balancer may not know the broker. Raises BrokerError for the
-        report of another broker.
+        `find_owned` returns those of some bundles that the broker owns. The report is held back
+        (None) for `hold_s` seconds at most: new statistics may correct it, and its load then
+        includes the change. After that its bundles are corrected here, and at once in the first
+        report: without it the balancer may not know the broker. Raises BrokerError for the report
+        of another broker.
         """
         fields = json.loads(report)
         broker = fields.get(BROKER_ID, self._broker)
@@ -73,6 +74,7 @@ class ReportCheck:
             for name in (fields.get(field) or ())
             if not is_system_bundle(name)
         }
+        owned = find_owned(named | self._taken)
         self._taken = (self._taken & owned) - named
         if named <= owned and not self._taken:
             self._held_since, self._has_reported = None, True
