@@ -13,6 +13,7 @@ REFERENCE ?= $(firstword $(wildcard ../*/reference/run.sh))
 SCENARIOS ?= $(firstword $(wildcard ../*/scenarios/public) tests/data/scenarios)
 PULSAR_CLIENT := .make/pulsar-client
 KUBERNETES := .make/kubernetes
+DOCS := .make/docs
 
 hash = $(shell cat $(1) 2>/dev/null | cksum | cut -d' ' -f1)
 UV_STAMP := .make/uv/.requirements-$(call hash,requirements-uv.lock)
@@ -21,6 +22,7 @@ PIP_STAMP := $(VENV)/.requirements-$(call hash,requirements.lock)
 DEV_STAMP := $(VENV)/.dev-$(call hash,requirements-dev.lock)
 PACKAGE_STAMP := $(VENV)/.package-$(call hash,pyproject.toml)
 KUBERNETES_STAMP := $(KUBERNETES)/.requirements-$(call hash,requirements-kubernetes.lock)
+DOCS_STAMP := $(DOCS)/.requirements-$(call hash,requirements-docs.lock)
 PULSAR_STAMP := $(PULSAR_CLIENT)/.requirements-$(call hash,requirements-pulsar.lock)
 JARS_STAMP := $(JARS)/.jars-$(call hash,conf/ivy.xml conf/jars.sha256 conf/checkpoints.scala)
 ARCHIVE_STAMP := $(VENV)/.archive-$(call hash,requirements.lock conf/ivy.xml conf/jars.sha256)
@@ -39,7 +41,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev steps java check test test-all test-long test-pulsar test-hostile test-secure test-cluster check-kubernetes differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house pictures seed-checklist release lock clean
+.PHONY: help setup setup-dev steps java check test test-all test-long test-pulsar test-hostile test-secure test-cluster check-kubernetes differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house pictures site seed-checklist release lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -129,6 +131,9 @@ house: $(PACKAGE_STAMP) ## what the project asks of its own code and pages, coun
 pictures: setup-dev ## the pictures of README.md, of a demo that runs (minutes; needs Chromium; ARGS=--recording: only that of the terminal)
 	$(BIN)/python -m docs.tools.pictures $(ARGS)
 
+site: $(DOCS_STAMP) ## the pages as a site with search, in build/site/VERSION; a broken link is an error (ARGS="--out FOLDER")
+	$(DOCS)/bin/python -m docs.tools.site $(ARGS)
+
 seed-checklist: $(PACKAGE_STAMP) ## every system that Pulsar's documentation names, and the tests that show it (ARGS=--json)
 	@$(BIN)/python -m tests.checklist $(ARGS)
 
@@ -145,7 +150,7 @@ lock: java $(PACKAGE_STAMP) ## rewrite requirements*.lock from pyproject.toml, a
 	for extra in pulsar kubernetes; do \
 	  sed -n "s/^$$extra = \[\(.*\)\]/\1/p" pyproject.toml | tr -d '"' | $(subst pyproject.toml,-,$(COMPILE)) -o requirements-$$extra.lock || exit; \
 	done
-	$(subst pyproject.toml,,$(COMPILE)) --group uv -o requirements-uv.lock
+	for group in uv docs; do $(subst pyproject.toml,,$(COMPILE)) --group $$group -o requirements-$$group.lock || exit; done
 	$(BIN)/python -m lb_stream.kit.fetch_jars --relock
 
 clean: ## remove what set-up and runs have made: .venv, .jars, .lb (the demo's broker and tables), caches
@@ -201,6 +206,13 @@ $(PULSAR_STAMP): | $(PIP_STAMP)
 $(KUBERNETES_STAMP): | $(PIP_STAMP)
 	@rm -rf $(KUBERNETES)
 	@$(INSTALL) -q --require-hashes --no-deps --target $(KUBERNETES) -r requirements-kubernetes.lock
+	@touch $@
+
+# An environment of its own: the site needs nothing of the project's.
+$(DOCS_STAMP): | $(UV_STAMP)
+	@rm -rf $(DOCS)
+	@$(UV) venv -q --python $(PYTHON) $(DOCS)
+	@$(UV) pip install -q --python $(DOCS)/bin/python --require-hashes --only-binary :all: -r requirements-docs.lock
 	@touch $@
 
 $(JARS_STAMP): | $(PACKAGE_STAMP)
