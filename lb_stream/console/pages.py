@@ -20,7 +20,12 @@ from lb_stream.query.present.proposals import (
     load_waiting_proposals,
     summarise_plans,
 )
-from lb_stream.query.rollouts import load_last_rollouts, load_rollout, load_rollout_events
+from lb_stream.query.rollouts import (
+    find_untold,
+    load_last_rollouts,
+    load_rollout,
+    load_rollout_events,
+)
 from lb_stream.query.screens import brokers, costs, feed, load_shares, over_time
 from lb_stream.query.screens.lists import ListRequest
 from lb_stream.query.screens.overview import load_overview
@@ -150,6 +155,7 @@ def rollout_page(request: Request) -> Response:
         )
     rows = () if now is None else sorted(now.rows, key=_rollout_place)
     state, forms = _find_rollout_state(now)
+    untold = () if now is None else find_untold(now.progress)
     return render_page(
         page,
         "rollout.html",
@@ -158,6 +164,7 @@ def rollout_page(request: Request) -> Response:
         state=state,
         forms=forms,
         rows=rows,
+        untold=untold,
         done=sum(row["phase"] == "done" for row in rows),
         events=events[-MAX_ROLLOUT_EVENTS:],
         past=[row for row in last if row["outcome"] is not None],
@@ -180,10 +187,10 @@ def _find_rollout_state(now: RolloutNow | None) -> tuple[str, tuple[str, ...]]:
         return "paused", ("rollout-resume", "rollout-abort")
     phases = [row["phase"] for row in now.rows]
     begun = sum(phases.count(phase) for phase in RESTARTABLE)
-    begins = "waiting" in phases and begun < now.order.at_most and now.still_ms is None
+    begins = "waiting" in phases and begun < now.order.at_most and now.progress.still_ms is None
     forms = ("rollout-next",) if begins else ()
     ways = ("rollout-pause", "rollout-abort")
-    if now.still_ms is not None:
+    if now.progress.still_ms is not None:
         return "held", ("rollout-resume", *ways)
     return "on", (*forms, *ways)
 

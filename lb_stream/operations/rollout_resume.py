@@ -52,7 +52,9 @@ class RolloutResume(StateCommand):
     continues: Annotated[
         bool,
         option("--continue"),
-        Field(description="From now on begin each broker without waiting for rollout-next."),
+        Field(
+            description="From now on begin each broker as soon as it may be begun, without a command."
+        ),
     ] = False
 
     def apply(self, context: CommandContext) -> Effect:

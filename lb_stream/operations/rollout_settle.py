@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from lb_stream.contracts.commands import BrokerName
 from lb_stream.core.commands.base import (
+    Button,
     CommandLine,
     Effect,
     StateCommand,
@@ -32,6 +33,14 @@ if TYPE_CHECKING:
     role="operator",
     effect="says that an empty broker has been restarted. Only for brokers whose reports don't "
     "tell when their process started: all others are seen to be back",
+    buttons=[
+        Button(
+            "rollout-settle",
+            "Say it has restarted",
+            "Say that {broker} has been restarted: its reports don't tell when it started.",
+            on=("broker",),
+        )
+    ],
 )
 class RolloutSettle(StateCommand):
     """Take the operator's word that a broker has been restarted: its reports show no start."""

@@ -76,7 +76,7 @@ class RolloutStart(StateCommand):
         Field(
             max_length=MOST_PATTERNS,
             description="Only brokers that this regular expression matches as a whole: their host, "
-            "or with a colon their host:port. May be given several times. Without: all that are "
+            "or with a colon their host:port. Several may be given. Without: all that are "
             "alive.",
         ),
     ] = []
@@ -106,7 +106,7 @@ class RolloutStart(StateCommand):
     continues: Annotated[
         bool,
         option("--continue"),
-        Field(description="Begin each broker without waiting for rollout-next."),
+        Field(description="Begin each broker as soon as it may be begun, without a command."),
     ] = False
     even_if_full: Annotated[
         bool,

@@ -14,7 +14,6 @@ from lb_stream.core.model.rollout import (
     RolloutOrder,
     RolloutProgress,
 )
-from lb_stream.core.rollout.progress import count_begun
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query.lake import Row, records, run
@@ -78,25 +77,20 @@ class RolloutFacts:
         return f"{self.done} of {self.brokers} brokers restarted{away}: {self.state}"
 
 
-def build_rollout_facts(memory: Memory, now_ms: int, back_within_ms: int) -> RolloutFacts | None:
-    """Return the facts about a cluster's rollout; None: none is on.
-
-    `now_ms`: of its last round. `back_within_ms`: the setting `rollout_back_within_ms`.
-    """
+def build_rollout_facts(memory: Memory) -> RolloutFacts | None:
+    """Return the facts about a cluster's rollout; None: none is on."""
     order = memory.operator_state.rollout
-    return (
-        None if order is None else describe_rollout(order, memory.rollout, now_ms, back_within_ms)
-    )
+    return None if order is None else describe_rollout(order, memory.rollout)
 
 
-def describe_rollout(
-    order: RolloutOrder, seen: RolloutProgress | None, now_ms: int, back_within_ms: int
-) -> RolloutFacts | None:
-    """Return the facts about a rollout from what memory has of it; None: it has been aborted."""
+def describe_rollout(order: RolloutOrder, seen: RolloutProgress | None) -> RolloutFacts | None:
+    """Return the facts about a rollout from what memory has of it; None: it has been aborted.
+
+    Whether it stands still is what the last round has noted.
+    """
     if order.aborted:
         return None
     progress = progress_of(order, seen)
-    still_ms = find_still_since(order, progress, now_ms, back_within_ms)
     return RolloutFacts(
         id=order.id,
         by=order.by,
@@ -108,8 +102,8 @@ def describe_rollout(
             for name in progress.in_phases(*BEGUN)
         ),
         paused=order.paused,
-        still_ms=still_ms,
-        state=describe_state(order, progress, still_ms),
+        still_ms=progress.still_ms,
+        state=describe_state(order, progress),
         advice=advise(progress),
     )
 
@@ -141,48 +135,26 @@ def progress_of(order: RolloutOrder, progress: RolloutProgress | None) -> Rollou
     )
 
 
-def find_still_since(
-    order: RolloutOrder, progress: RolloutProgress, now_ms: int, back_within_ms: int
-) -> int | None:
-    """Return since when a rollout stands still; None: it goes on, is paused, or waits for a person.
-
-    It stands still where a broker isn't back in time, and where nothing has happened for as long
-    although a broker is begun, or may be.
-    """
-    if order.paused or progress.levelling_ms is not None:
-        return None
-    if progress.still_ms is not None:
-        return progress.still_ms
-    phases = [broker.phase for broker in progress.brokers.values()]
-    others = sum(phase != "waiting" for phase in phases)
-    is_due = "waiting" in phases and order.wanted > others
-    if not is_due and not count_begun(order, progress):
-        return None
-    last_ms = max(
-        [progress.begun_ms, order.resumed_ms]
-        + [broker.since_ms for broker in progress.brokers.values()]
-    )
-    return last_ms if now_ms - last_ms > back_within_ms else None
-
-
-def describe_state(order: RolloutOrder, progress: RolloutProgress, still_ms: int | None) -> str:
+def describe_state(order: RolloutOrder, progress: RolloutProgress) -> str:
     """Describe what a rollout does, or waits for."""
     phases = {name: broker.phase for name, broker in progress.brokers.items()}
-    if order.paused:
-        return "paused: lbctl rollout resume lets it go on"
-    if still_ms is not None:
+    if progress.still_ms is not None:
         held = [
             name
             for name in progress.in_phases(*BEGUN)
             if not order.leaves_out(name, progress.brokers[name])
         ]
         begun = ", ".join(f"{name} is {phases[name]}" for name in held)
-        return f"stands still since {clock(still_ms)}: {begun or 'no other broker can be begun'}"
+        paused = "is paused, and " if order.paused else ""
+        why = begun or "no other broker can be begun"
+        return f"{paused}stands still since {clock(progress.still_ms)}: {why}"
+    if order.paused:
+        return "paused: lbctl rollout resume lets it go on"
     if progress.levelling_ms is not None:
         return "all are back, and loads are evened out"
     if empty := progress.in_phases("empty"):
         text = f"restart {', '.join(empty)} now"
-        if untold := [name for name in empty if not progress.brokers[name].start_ms]:
+        if untold := [name for name in find_untold(progress) if name in empty]:
             names = ", ".join(untold)
             text += f"; then lbctl rollout settle says so of {names}, whose reports have no start"
         return text
@@ -200,6 +172,12 @@ def describe_state(order: RolloutOrder, progress: RolloutProgress, still_ms: int
     return "it goes on"
 
 
+def find_untold(progress: RolloutProgress) -> tuple[str, ...]:
+    """Return the empty brokers, and those that are down, whose reports have shown no start."""
+    away = progress.in_phases("empty", "down")
+    return tuple(name for name in away if not progress.brokers[name].start_ms)
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutNow:
     """The rollout that is on, for a screen.
@@ -213,7 +191,6 @@ class RolloutNow:
     cluster: str
     order: RolloutOrder
     progress: RolloutProgress
-    still_ms: int | None
     rows: tuple[Row, ...]
     lines: tuple[str, ...]
 
@@ -225,7 +202,7 @@ class RolloutNow:
             "rollout": asdict(self.order),
             "brokers": list(self.rows),
             "state": list(self.lines),
-            "still_ms": self.still_ms,
+            "still_ms": progress.still_ms,
             "begun_ms": progress.begun_ms,
             "peak_usage": progress.peak_usage or None,
             "expected_usage": progress.expected_usage or None,
@@ -239,8 +216,6 @@ def load_rollout(lake: Lake, state: ClusterState) -> RolloutNow | None:
     if order is None or order.aborted:
         return None
     progress = progress_of(order, state.memory.rollout)
-    back_within_ms = state.limits.rollout_back_within_ms
-    still_ms = find_still_since(order, progress, state.now_ms, back_within_ms)
     bundles = _count_bundles(lake, state.cluster, progress)
     rows = tuple(
         {"broker": name}
@@ -251,7 +226,7 @@ def load_rollout(lake: Lake, state: ClusterState) -> RolloutNow | None:
         }
         for name, broker in progress.brokers.items()
     )
-    lines = [f"{describe_state(order, progress, still_ms)}."]
+    lines = [f"{describe_state(order, progress)}."]
     if progress.peak_usage or progress.expected_usage:
         peak = figure(progress.peak_usage, "ratio")
         expected = ""
@@ -261,14 +236,14 @@ def load_rollout(lake: Lake, state: ClusterState) -> RolloutNow | None:
         lines.append(f"Max usage: {peak} so far{expected}.")
     refused = [row for row in state.refusals if str(row["rule"]).startswith("rollout")]
     lines += [f"{explain_refusal(row['rule'])}." for row in refused]
-    if still_ms is not None:
+    if progress.still_ms is not None:
         first = f"{advice}; " if (advice := advise(progress)) else ""
         lines.append(
             f"What to do: {first}lbctl rollout resume goes on without brokers that are missing, "
             "lbctl rollout abort ends the rollout."
         )
     return RolloutNow(
-        state.cluster, order, progress, still_ms, rows, tuple(_capitalise(line) for line in lines)
+        state.cluster, order, progress, rows, tuple(_capitalise(line) for line in lines)
     )
 
 

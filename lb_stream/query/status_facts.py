@@ -276,7 +276,7 @@ def _build_cluster_facts(
     suspensions = _list_suspensions(state)
     known = {row["broker"] for row in brokers}
     silent, gone = _split_missing(state, brokers, suspensions)
-    rollout = build_rollout_facts(memory, state.now_ms, limits.rollout_back_within_ms)
+    rollout = build_rollout_facts(memory)
     restarting = _find_restarting(memory, silent) if rollout and rollout.still_ms is None else set()
     silent -= restarting
     alive = known - silent - gone - restarting

@@ -20,8 +20,9 @@ class Operator:
     run: Pipeline
     cluster: SimCluster
 
-    def ctl(self, *arguments: str, stdin: bytes = b"") -> Result:
-        """One call of lbctl."""
+    @property
+    def options(self) -> list[str]:
+        """The options with which lbctl finds the pipeline."""
         topics = self.run.topics
         given = {
             "kafka.bootstrap_servers": self.run.bootstrap,
@@ -32,8 +33,11 @@ class Operator:
             f"topics.{name}": getattr(topics, name)
             for name in ("reports", "commands", "results", "decisions", "ownership")
         }
-        more = (part for name, value in given.items() for part in ("--set", f"{name}={value}"))
-        return lbctl(*arguments, *more, cwd=self.run.folder, stdin=stdin)
+        return [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
+
+    def ctl(self, *arguments: str, stdin: bytes = b"") -> Result:
+        """One call of lbctl."""
+        return lbctl(*arguments, *self.options, cwd=self.run.folder, stdin=stdin)
 
     def done(self, *arguments: str) -> str:
         """What is said to a command that is done."""

@@ -72,7 +72,7 @@ class Stubs:
             for broker in given.brokers
         )
         progress = RolloutProgress("r1", 1, {broker: BrokerProgress() for broker in BROKERS})
-        emit_json(RolloutNow("eu-1", given, progress, None, rows, ("It goes on.",)).to_dict())
+        emit_json(RolloutNow("eu-1", given, progress, rows, ("It goes on.",)).to_dict())
         return self.capsys.readouterr().out
 
     def run(self, script: str, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":

@@ -212,7 +212,7 @@ def status(
         raise typer.Exit(NONE_LEFT)
     if not json:
         _show(now)
-    if now.still_ms is not None:
+    if now.progress.still_ms is not None:
         raise typer.Exit(1)
 
 

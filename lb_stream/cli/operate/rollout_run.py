@@ -245,8 +245,7 @@ class RolloutRunner:
         if phases != {name: broker.phase for name, broker in self._phases.items()}:
             self._next_s, self._in_vain = 0.0, 0
         self._phases = dict(brokers)
-        limit_ms = state.limits.rollout_back_within_ms
-        facts = build_rollout_facts(state.memory, state.now_ms, limit_ms)
+        facts = build_rollout_facts(state.memory)
         if facts is not None and facts.still_ms is not None and not self._is_restarting():
             raise CommandError(
                 f"{facts.text}. Repair it, then run this again; lbctl rollout resume has it go on "

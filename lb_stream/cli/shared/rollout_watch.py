@@ -110,7 +110,7 @@ def describe_progress(lake: Lake, state: ClusterState) -> str:
 
     Empty: none is on.
     """
-    facts = build_rollout_facts(state.memory, state.now_ms, state.limits.rollout_back_within_ms)
+    facts = build_rollout_facts(state.memory)
     if facts is None or state.memory.rollout is None:
         return ""
     draining = state.memory.rollout.in_phases("draining")

@@ -171,6 +171,22 @@ def find_overdue(
     return {name: waited_ms for name, waited_ms in waits.items() if waited_ms >= back_within_ms}
 
 
+def find_stuck_ms(
+    order: RolloutOrder, progress: RolloutProgress, now_ms: int, back_within_ms: int
+) -> int | None:
+    """Return how long no broker could be begun although one is due (ms); None: that isn't so.
+
+    It is so once nothing has happened for as long as a broker may be away. Only a rollout that goes
+    on by itself has a broker due for so long: a command for one broker fails at once.
+    """
+    is_due = order.continues and bool(progress.in_phases("waiting"))
+    if order.paused or not is_due or count_begun(order, progress):
+        return None
+    since = [broker.since_ms for broker in progress.brokers.values()]
+    still_ms = now_ms - max(progress.begun_ms, order.resumed_ms, *since)
+    return still_ms if still_ms >= back_within_ms else None
+
+
 def count_begun(order: RolloutOrder, progress: RolloutProgress) -> int:
     """Return how many brokers count in `at_most`."""
     return sum(

@@ -43,6 +43,7 @@ from lb_stream.core.rollout.progress import (
     count_moves,
     find_open,
     find_overdue,
+    find_stuck_ms,
     follow,
     may_begin_another,
 )
@@ -126,6 +127,8 @@ def _note_standstill(
         state.refuse_next([refusal(rule, None, overdue, saw=waits, limit=within_ms)])
         what = ", ".join(f"{name} is {progress.brokers[name].phase}" for name in overdue)
         why = f"{what} for {max(overdue.values()) / 60_000:.0f} min"
+    elif stuck_ms := find_stuck_ms(order, progress, now_ms, within_ms):
+        why = f"no broker can be begun for {stuck_ms / 60_000:.0f} min"
     if bool(why) == (progress.still_ms is not None):
         return progress
     if why:
@@ -143,6 +146,7 @@ def begin_brokers(state: RoundState) -> None:
     if order is None or balancer.dry_run:
         return
     within_ms = balancer.rollout_back_within_ms
+    facts: dict[str, BrokerFacts] = {}  # the same for all brokers of this round
     while (progress := state.memory.rollout) is not None and may_begin_another(
         order, progress, state.now_ms, within_ms
     ):
@@ -161,7 +165,8 @@ def begin_brokers(state: RoundState) -> None:
         state.refusals += refusals
         # One that has no bundle is empty at once.
         begun = _begin(state, order, progress, turn)
-        begun, more = follow(order, begun, _find_facts(state), state.now_ms)
+        facts = facts or _find_facts(state)
+        begun, more = follow(order, begun, facts, state.now_ms)
         state.rollout_news += more
         state.set_rollout(begun)
 

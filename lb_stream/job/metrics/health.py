@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 
@@ -137,10 +136,7 @@ class Health:
             drained=tuple(known.operator_state.drained),
             gone=tuple(known.dead),
             pending=len(known.pending),
-            # The last round has noted whether it stands still: the cluster's settings aren't here.
-            rollout=None
-            if order is None
-            else describe_rollout(order, known.rollout, self._last_ms.get(name, 0), sys.maxsize),
+            rollout=None if order is None else describe_rollout(order, known.rollout),
         )
 
 

@@ -101,12 +101,19 @@ def add_rollout(
 ) -> None:
     """A rollout of eu-1 that is on since NOW - 300 s, and one that ended the day before.
 
-    `brokers`: the progress of each; `planned`: those that wait, in their order.
+    `brokers`: the progress of each; `planned`: those that wait, in their order. `still_ms`: since
+    when it stands still.
     """
-    start_ms = order.pop("at_ms", NOW - 300_000)
+    start_ms, still_ms = NOW - 300_000, order.pop("still_ms", None)
     given = RolloutOrder("roll-2", "alice", start_ms, tuple(brokers), wanted=2, **order)
     progress = RolloutProgress(
-        "roll-2", start_ms, brokers, planned, peak_usage=0.712, expected_usage=0.734
+        "roll-2",
+        start_ms,
+        brokers,
+        planned,
+        peak_usage=0.712,
+        expected_usage=0.734,
+        still_ms=still_ms,
     )
     memory = Memory(operator_state=OperatorState(rollout=given), rollout=progress)
     now = {"cluster": "eu-1", "seq": 2, "log_seq": 2, "now_ms": NOW, "epoch": 1, "batch_id": 2}

@@ -77,8 +77,16 @@ def test_brokers_are_in_their_order_done_now_and_next(tmp_path: Path) -> None:
         ({"b-3:80": DONE, "b-2:80": DRAINING}, {}, ["rollout-pause", "rollout-abort"]),
         (
             {"b-1:80": BrokerProgress(), "b-2:80": BrokerProgress("down", NOW - 3_600_000)},
-            {"at_ms": NOW - 4_000_000},
-            ["rollout-resume", "rollout-pause", "rollout-abort"],
+            {"still_ms": NOW - 9_000},
+            ["rollout-resume", "rollout-pause", "rollout-abort", "rollout-settle"],
+        ),
+        (
+            {
+                "b-1:80": BrokerProgress("empty", NOW - 9_000),
+                "b-2:80": BrokerProgress("empty", NOW - 9_000, start_ms=5),
+            },
+            {},
+            ["rollout-pause", "rollout-abort", "rollout-settle"],
         ),
         (None, {}, ["rollout-start"]),
     ],

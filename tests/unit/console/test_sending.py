@@ -284,6 +284,7 @@ def test_a_token_of_another_session_sends_nothing_and_a_huge_form_is_not_read(
         ("drain", {"broker": BROKER}, {}, "drain-broker", {"broker": BROKER}),
         ("undrain", {"broker": BROKER}, {}, "undrain-broker", {"broker": BROKER}),
         ("declare-dead", {"broker": BROKER}, {}, "declare-dead", {"broker": BROKER}),
+        ("rollout-settle", {"broker": BROKER}, {}, "rollout-settle", {"broker": BROKER}),
         (
             "unload",
             {"bundle": BUNDLE},
@@ -401,6 +402,7 @@ def test_every_form_has_a_test() -> None:
         "drain",
         "undrain",
         "declare-dead",
+        "rollout-settle",
         "unload",
         "split",
         "pin",

@@ -26,7 +26,6 @@ NO_BUTTON = {
     "dry-run",  # the buttons of a mode send set-config
     "import-namespaces",  # it takes a file
     "merge",  # it takes two bundles
-    "rollout-settle",  # where reports have no start, which lbctl's messages tell
     "set-capacity",  # it takes several values
     "set-policies",  # it takes lists of expressions
 }

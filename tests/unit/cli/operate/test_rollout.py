@@ -283,9 +283,31 @@ def test_a_broker_whose_reports_have_no_start_is_to_be_settled_by_an_operator(
     assert ["lbctl rollout settle" in text for text in (status, back)] == [not start_ms] * 2
 
 
-@pytest.mark.parametrize(("left_out", "code"), [((A,), 0), ((), 1)])
-def test_a_broker_that_is_left_out_holds_up_no_rollout(
-    ask: Callable[..., Result], left_out: tuple[str, ...], code: int
+@pytest.mark.parametrize("still_ms", [None, START_MS])
+def test_rollout_status_and_lbctl_status_say_what_the_last_round_has_noted(
+    ask: Callable[..., Result], still_ms: int | None
+) -> None:
+    """So does the metric: however long ago the last event is, the round has judged it."""
+    hour_ago_ms = START_MS - 3_600_000
+    old = replace(progress(), begun_ms=hour_ago_ms, still_ms=still_ms)
+    order = replace(ORDER, at_ms=hour_ago_ms, wanted=3, continues=True)
+    result = ask("rollout", "status", rollout=(order, old))
+    assert result.code == (0 if still_ms is None else 1)
+    text = "stands still since 2026-01-01 00:00:00: no other broker can be begun"
+    for shown in (result.out, ask("status").out):
+        assert (text in " ".join(shown.lower().split())) == (still_ms is not None)
+
+
+def test_a_paused_rollout_that_stands_still_says_both(ask: Callable[..., Result]) -> None:
+    held = replace(progress(a="down"), still_ms=START_MS)
+    result = ask("rollout", "status", rollout=(replace(ORDER, paused=True), held))
+    assert result.code == 1
+    check_wording(result.out)
+
+
+@pytest.mark.parametrize("left_out", [(A,), ()])
+def test_a_broker_that_is_left_out_is_named(
+    ask: Callable[..., Result], left_out: tuple[str, ...]
 ) -> None:
     hour_ago_ms = START_MS - 3_600_000
     down = progress(a="down")
@@ -293,7 +315,7 @@ def test_a_broker_that_is_left_out_holds_up_no_rollout(
     now = replace(down, begun_ms=hour_ago_ms, brokers=brokers)
     resumed_ms = hour_ago_ms + 60_000
     order = replace(ORDER, wanted=1, at_ms=hour_ago_ms, resumed_ms=resumed_ms, left_out=left_out)
-    assert ask("rollout", "status", rollout=(order, now)).code == code
+    assert ask("rollout", "status", rollout=(order, now)).code == 0
     assert ("left out" in ask("status").out) == bool(left_out)
 
 

@@ -15,6 +15,7 @@ from lb_stream.core.rollout.progress import (
     count_moves,
     find_open,
     find_overdue,
+    find_stuck_ms,
     follow,
     may_begin_another,
 )
@@ -146,6 +147,29 @@ def test_a_broker_that_is_not_left_out_has_its_time_again_and_counts_on() -> Non
     assert not find_overdue(replace(order, paused=True), missing, 9_000 + WITHIN_MS, WITHIN_MS)
     late = replace(order, at_most=1, resumed_ms=2 * WITHIN_MS)
     assert not may_begin_another(late, missing, 2 * WITHIN_MS + 1, WITHIN_MS)
+
+
+@pytest.mark.parametrize(
+    ("order", "phases", "stuck"),
+    [
+        ({}, {}, True),
+        ({}, {"a": "done"}, True),
+        ({"continues": False}, {}, False),  # a command fails at once
+        ({"paused": True}, {}, False),
+        ({}, {"a": "down"}, False),  # that one is late, or not
+        ({}, dict.fromkeys("abc", "done"), False),
+        ({"resumed_ms": 3_000}, {}, False),
+    ],
+)
+def test_a_rollout_that_goes_on_by_itself_is_stuck_if_nothing_happens_for_too_long(
+    order: dict[str, object], phases: dict[str, str], stuck: bool
+) -> None:
+    given = replace(ORDER, **{"continues": True} | order)  # type: ignore[arg-type]
+    progress = in_phases(phases)
+    last_ms = max(broker.since_ms for broker in progress.brokers.values())
+    assert find_stuck_ms(given, progress, last_ms + WITHIN_MS - 1, WITHIN_MS) is None
+    found = find_stuck_ms(given, progress, last_ms + WITHIN_MS, WITHIN_MS)
+    assert found == (WITHIN_MS if stuck else None)
 
 
 def test_a_broker_is_left_out_only_as_long_as_nothing_happens_to_it() -> None:
