@@ -52,6 +52,7 @@ _PLACES: dict[str, dict[str, tuple[str, ...]]] = {
         "cli.operate.config_group": ("config",),
     },
     "Try first": {
+        "cli.assess.command": ("assess",),
         "cli.simulate.sim": ("sim",),
         "cli.simulate.what_if": ("what-if",),
         "cli.inspect.shadow": ("shadow",),

@@ -71,7 +71,7 @@ def compare_settings(
     """
     ours = _explain(own, origins, cluster)
     chosen_here = {name for name in own if _is_chosen(ours.get(name))}
-    running, unusable = _read_runtime(runtime, chosen_here)
+    running, unusable = read_runtime(runtime, EXPECTED | chosen_here)
     while True:
         try:
             theirs = _explain({**own, **running}, {}, cluster)
@@ -106,10 +106,13 @@ def _is_chosen(setting: ExplainedSetting | None) -> bool:
     return name not in list_pulsar_names()
 
 
-def _read_runtime(
-    runtime: Mapping[str, object], chosen_here: Set[str]
+def read_runtime(
+    runtime: Mapping[str, object], left_out: Set[str]
 ) -> tuple[dict[str, object], tuple[str, ...]]:
-    """Return the broker's settings that count here, by our names; lines about unusable ones."""
+    """Return the broker's settings that count here, by our names; lines about unusable ones.
+
+    `left_out`: keys that are passed over, by our names.
+    """
     ours = list_known_names()
     texts = {
         name: text
@@ -120,7 +123,7 @@ def _read_runtime(
     unusable: list[str] = []
     for name, text in sorted(choose_spellings(texts).items()):
         key, _ = ours[name]
-        if key in EXPECTED or key in chosen_here:
+        if key in left_out:
             continue
         try:
             _require_known_class(name, text)

@@ -17,14 +17,16 @@ PARTS = 2
 """Parts of a namespace's name. System namespaces have three: their names hold a cluster."""
 
 
-def read_cluster(admin: AdminClient, cluster: str) -> ClusterNamespaces:
+def read_cluster(
+    admin: AdminClient, cluster: str, with_namespaces: bool = True
+) -> ClusterNamespaces:
     """Return a cluster's namespaces and their policies, sorted by name. Raises BrokerError.
 
-    Makes two calls for each namespace.
+    Makes two calls for each namespace; without `with_namespaces` two calls in all.
     """
     names = (
         name
-        for tenant in sorted(admin.get_json("/admin/v2/tenants"))
+        for tenant in sorted(admin.get_json("/admin/v2/tenants") if with_namespaces else ())
         for name in sorted(admin.get_json(f"{NAMESPACES}/{quote(tenant)}"))
         if len(name.split("/")) == PARTS
     )

@@ -74,6 +74,13 @@ td.short, td.number { min-width: 0; } td.short, th { white-space: nowrap; overfl
   border: 1px solid var(--rule); border-radius: 6px; padding: 6px 10px;
   font-size: 12px; white-space: pre; box-shadow: 0 2px 10px rgb(0 0 0 / 20%);
   font-variant-numeric: tabular-nums; }
+pre { margin: 10px 0 2px; padding: 8px 12px; background: var(--card); border-radius: 6px;
+  font-size: 13px; white-space: pre-wrap; overflow-wrap: anywhere; }
+summary { margin: 10px 0; cursor: pointer; }
+@media print { body { max-width: none; padding: 0; } svg, td { min-width: 0; }
+  th { white-space: normal; }
+  .scroll, .timed { overflow: visible; } h1, h2, h3 { break-after: avoid; }
+  tr, svg, .tile, li { break-inside: avoid; } }
 """
 _COLOURS = "".join(
     f".c{at} polyline {{ stroke: var(--c{at}); }} .c{at} circle {{ fill: var(--c{at}); }} svg "

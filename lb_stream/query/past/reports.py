@@ -137,7 +137,21 @@ def build_history(
     A slot has what was reported until its end. `from_ms` None: from the first slot on. `to_ms`
     None: until the last slot. Raises QueryError, and SettingError for a setting.
     """
-    reports = sorted(read_reports(path, broker), key=lambda report: report.at_ms or 0)
+    reports = read_reports(path, broker)
+    return fold_history(path, cluster, reports, resolution_ms, from_ms, to_ms, settings)[0]
+
+
+def fold_history(
+    path: Path,
+    cluster: str,
+    given: Sequence[Report],
+    resolution_ms: int = 60_000,
+    from_ms: int | None = None,
+    to_ms: int | None = None,
+    settings: Mapping[str, object] = {},
+) -> tuple[Row, Shard]:
+    """Return the same of reports that `read_reports` has read, and the averages at their end."""
+    reports = sorted(given, key=lambda report: report.at_ms or 0)
     if any(report.at_ms is None for report in reports):
         raise QueryError(
             f"{path}: a report has no time: expected capturedAtMs, lastUpdate or timestamp in each",
@@ -161,7 +175,7 @@ def build_history(
     if not bundles:
         raise QueryError(f"{path} has no report from before the end, {utc(to_ms or 0)}", 2)
     slots = [rows["slot_ms"][0].as_py() for rows in brokers]
-    return {
+    history = {
         "cluster": cluster,
         "from_ms": slots[0] if from_ms is None else from_ms,
         "to_ms": slots[-1] + resolution_ms if to_ms is None else to_ms,
@@ -173,6 +187,7 @@ def build_history(
         "settings": settings,
         "report_interval_s": _find_interval_s(reports),
     }
+    return history, shard
 
 
 def _find_interval_s(reports: list[Report]) -> float | None:

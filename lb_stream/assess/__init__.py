@@ -1,0 +1,1 @@
+"""Assesses a cluster from its load reports alone: evenness, doubts, settings, possible moves."""
