@@ -15,9 +15,10 @@ from tests.pulsar.testbed import Bed
 
 GROUPS = Path("/sys/fs/cgroup")
 PERIOD_US = 100_000
-FAVOURED = 8192
-"""Weight of a test's groups against each other process on the machine (1024): brokers get their
-shares of the processor, and producers keep their rates, however busy it is."""
+FAVOURED, MOST_FAVOURED = 8192, 65536
+"""Weight of a test's processes and of its brokers against each other process on the machine
+(1024): brokers get their shares of the processor, and producers keep their rates, however busy it
+is. The job and its Kafka would run on other machines, so brokers go before them."""
 _BURN = """
 import sys, time
 part = float(sys.argv[1])
@@ -64,13 +65,19 @@ def favoured(base_port: int) -> Iterator[None]:
     own = before / f"pulsar-tests-{os.getpid()}"
     own.mkdir()
     try:
-        for group in (of_brokers, own):
-            (group / "cpu.shares").write_text(str(FAVOURED))
+        for group, weight in ((of_brokers, MOST_FAVOURED), (own, FAVOURED)):
+            (group / "cpu.shares").write_text(str(weight))
         _move([os.getpid(), *_descendants(os.getpid())], own)
         yield
     finally:
         _move([int(pid) for pid in (own / "cgroup.procs").read_text().split()], before)
         own.rmdir()
+
+
+def favour_like_brokers(bed: Bed, *pids: int) -> None:
+    """Favour ZooKeeper, the bookie and these processes like the brokers."""
+    stores = [int((bed.folder / "pids" / name).read_text()) for name in ("zookeeper", "bookie")]
+    _move([*stores, *pids], _group(bed, "cpu"))
 
 
 def _move(pids: Iterable[int], group: Path) -> None:

@@ -23,6 +23,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """How long a broker that has not answered is not asked again; each time twice as long."""
 _ELSEWHERE = {204, 307, 308, 404, 412}
 """Not owned; owned by another broker (two); no such namespace; no such bundle."""
+_BEING_UNLOADED = "is being unloaded"
+"""Part of the reason with which 5.0.1 answers 500 for a bundle that is leaving its broker."""
 
 
 def growing_pauses(first_s: float, longest_s: float) -> Iterator[float]:
@@ -66,15 +68,16 @@ class OwnedBundles:
         }
 
     def is_owned(self, bundle: str) -> bool:
-        """Return whether the broker owns a bundle now. For modular and simple brokers.
+        """Return whether the broker owns a bundle now, and is not unloading it.
 
-        The question lists the bundle's non-persistent topics, of which there are few. It places no
+        For modular and simple brokers. The question lists the bundle's non-persistent topics, of which there are few. It places no
         bundle. Raises AdminError.
         """
         parsed = parse_bundle(bundle)
         path = f"/admin/v2/non-persistent/{quote(parsed.namespace)}/{bundle.rpartition('/')[2]}"
         answer = self._ask(path, follow=False)
-        if answer.status in _ELSEWHERE:
+        is_leaving = answer.status == 500 and _BEING_UNLOADED in answer.reason
+        if is_leaving or answer.status in _ELSEWHERE:
             return False
         if answer.status != 200:
             raise self._admin.refusal("GET", path, answer)

@@ -280,6 +280,7 @@ class _Hosts(NamedTuple):
     last: Floats
     was: Floats
     was_ms: Floats
+    usage: Floats
 
 
 def _columns(memory: LeastMovesMemory, names: Sequence[str]) -> _Hosts:
@@ -352,10 +353,14 @@ def _learn_hosts(memory: LeastMovesMemory, reports: CpuReports, now_ms: int) -> 
     off = _log(usage, highest, usage > highest) + _log(usage, lowest, usage < lowest)
     beyond = np.maximum(usage - highest, 0.0) + np.maximum(lowest - usage, 0.0)
 
-    # Reports in a row that are too far off in one direction.
+    # Reports in a row that are too far off in one direction. Usage that stays the same to the last
+    # digit while load changes has been measured once: it is no second sign that a broker, which
+    # has much room, is unlike its kind.
     limit = jump_limit(memory)
     sign = np.sign(off) * ((np.abs(off) > limit) & (beyond > NOTICED))
     odd = np.where(sign == 0, 0.0, np.where(sign == np.sign(hosts.odd), hosts.odd, 0.0) + sign)
+    is_same = (np.round(usage, DIGITS) == hosts.usage) & (np.round(load, DIGITS) != hosts.last)
+    odd = np.where(is_same & (usage < BUSY), hosts.odd, odd)
     level = _log(usage, load, load > 0)
     faster = (sign < 0) & (level < -limit)
     enough = np.where(faster, REPORTS_TO_SPEED_UP, REPORTS_TO_JUMP)
@@ -372,7 +377,7 @@ def _learn_hosts(memory: LeastMovesMemory, reports: CpuReports, now_ms: int) -> 
     slope = np.where(jumped & ~moved, _guess(load, usage), hosts.slope)
     slope = np.where(as_kind | _is_settled(folded, slope), 0.0, slope)
     known = [np.where(counts, new, old) for new, old in zip(folded, hosts[:6], strict=True)]
-    result = [*known, slope, np.where(jumped, 0.0, odd), load, was, was_ms]
+    result = [*known, slope, np.where(jumped, 0.0, odd), load, was, was_ms, usage]
     rows = np.round(np.stack(result, axis=1), DIGITS).tolist()
     found = {name: Host(*row) for name, row in zip(reports.names, rows, strict=True)}
     return replace(

@@ -76,6 +76,7 @@ class Host(NamedTuple):
     last: float = 0.0  # load of the last report
     was: float = 0.0  # load before its last change
     was_ms: float = 0.0  # when that was; 0: never
+    usage: float = 0.0  # usage of the last report
 
 
 class Ceiling(NamedTuple):

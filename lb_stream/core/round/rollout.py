@@ -58,6 +58,9 @@ STRATEGY, REASON = "rollout", "Admin"
 FIRST_ALONE_MS = 2_000
 """For so long the first bundle of a broker that has none is alone on its way there. With Pulsar
 5.0.1 and a core for each broker it takes 2.4 to 2.9 s, and the next ones a tenth of a second."""
+AGAIN_AFTER_MS = 20_000
+"""For so long after loads have begun to be evened out no broker is relieved again. Producers send at
+once what they held back during a move, so the first rates of a bundle at its new broker are high."""
 
 
 # --- the stages before placing: how far it is, and who is next ---
@@ -417,6 +420,11 @@ def _level(
         return
     # The first bundle of each broker that has none is decided before the others.
     trigger = NEAR if progress.levelling_moves <= order.at_most else AGAIN
+    levelled_for_ms = state.now_ms - (progress.levelling_ms or state.now_ms)
+    if trigger == AGAIN and levelled_for_ms < AGAIN_AFTER_MS:
+        even = loads.levels(view.active)
+        if (loads.usage > trigger * even)[view.active].any():
+            return
     moves = _decide_levelling(state, loads, view, trigger, cold)
     if moves:
         count = progress.levelling_moves + moves

@@ -190,6 +190,18 @@ def test_noise_of_reports_is_no_jump() -> None:
     assert not any(brokers.report().own.any() for _ in range(200))
 
 
+def test_a_low_usage_that_was_measured_once_and_is_reported_often_is_no_jump() -> None:
+    """Pulsar's brokers measure usage once a minute, and report it with each change of load."""
+    brokers = Reporters(count=3, load=0.05)
+    brokers.report(5)
+    brokers.usage = np.array([0.05, 0.05, 0.17])
+    for load in (0.05, 0.051, 0.049, 0.052):
+        brokers.loads[2] = load
+        assert not brokers.report().own.any()
+    brokers.usage = np.array([0.05, 0.05, 0.18])
+    assert brokers.report().own.tolist() == [False, False, True], "two measurements are a jump"
+
+
 @pytest.mark.parametrize(("before", "after"), [(0.8, 0.4), (0.2, 0.6)])
 def test_usage_that_follows_a_change_of_load_a_minute_late_is_no_jump(
     before: float, after: float
