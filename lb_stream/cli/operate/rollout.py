@@ -115,7 +115,7 @@ def plan(
     from lb_stream.query.lake import open_lake
     from lb_stream.query.past.tables import build_lake_query, load_recent_history
     from lb_stream.sim.scenario.from_history import LoadHistory
-    from lb_stream.sim.simulation.rollout_prediction import predict_rollout
+    from lb_stream.sim.simulation.rollout_prediction import BrokersNotRecorded, predict_rollout
 
     names = [] if in_order is None else [name.strip() for name in in_order.split(",")]
     fields: dict[str, object] = {
@@ -133,13 +133,16 @@ def plan(
     assert isinstance(command, RolloutStart)
     with open_lake(given.tables, require_columns=False) as lake:
         history = LoadHistory(**load_recent_history(build_lake_query(lake), cluster))
-    with progress("simulating", every=25) as advance:
-        found = predict_rollout(
-            history,
-            command,
-            restart_s,
-            lambda part: advance(history.cluster, int(part * 100), 100),
-        )
+    try:
+        with progress("simulating", every=25) as advance:
+            found = predict_rollout(
+                history,
+                command,
+                restart_s,
+                lambda part: advance(history.cluster, int(part * 100), 100),
+            )
+    except BrokersNotRecorded as error:
+        raise CommandError(str(error)) from None
     if found.answer.outcome == "refused":
         raise CommandError(f"it would be refused ({found.answer.rule}): {found.answer.text}")
     if json:

@@ -87,8 +87,12 @@ class ScenarioWithNotes:
     notes: tuple[str, ...]
 
 
-def build_from_history(history: LoadHistory, tick_s: float = 10.0) -> ScenarioWithNotes:
+def build_from_history(
+    history: LoadHistory, tick_s: float = 10.0, from_end: bool = False
+) -> ScenarioWithNotes:
     """Build the scenario of what a cluster carried, in ticks of `tick_s` seconds.
+
+    `from_end`: its brokers are from the beginning as they are at the history's end.
 
     Raises ScenarioError for a history without rows, and where the history's resolution is no
     multiple of the tick.
@@ -118,7 +122,10 @@ def build_from_history(history: LoadHistory, tick_s: float = 10.0) -> ScenarioWi
             where, "bundles", 0, "at least one that is not of the brokers' own namespaces"
         )
     operator_state, pinned = _load_operator_state(history)
-    up, events, up_notes = _events(history, names, operator_state, tick_s, tick_s * ticks)
+    end_s = math.inf if from_end else tick_s * ticks
+    up, events, up_notes = _events(history, names, operator_state, tick_s, end_s)
+    if from_end:
+        up, events = _settle(up, events)
     brokers, inferred = _brokers(history, names, up, tick_s)
     owner = np.where(np.append(up, False)[loads.owner], loads.owner, -1)
     move, interval_s, assumed = _times(history, tick_s)
@@ -296,6 +303,19 @@ def _events(
         else ["no round says which brokers were alive: all brokers are up all the time"]
     )
     return up, tuple(_possible(sorted(found), up.tolist())), notes
+
+
+def _settle(up: Bools, events: Sequence[Event]) -> tuple[Bools, tuple[Event, ...]]:
+    """Return which brokers are up after these events, and the drains that are in force then."""
+    after, drained = up.copy(), set[int]()
+    for event in events:
+        if event.kind in ("up", "crash"):
+            after[event.broker] = event.kind == "up"
+        elif event.kind == "drain":
+            drained.add(event.broker)
+        else:
+            drained.discard(event.broker)
+    return after, tuple(Event(0.0, broker, "drain") for broker in sorted(drained))
 
 
 def _possible(found: Sequence[tuple[float, int, EventKind]], up: list[bool]) -> list[Event]:

@@ -39,11 +39,11 @@ def build_present_scenario(
     undrain that isn't drained.
     """
     tick_s = math.gcd(round(TICK_S * 1000), history.resolution_ms) / 1000
-    made = build_from_history(history, tick_s)
+    made = build_from_history(history, tick_s, from_end=True)
     now, ticks = made.scenario, max(round(minutes * 60 / tick_s), 1)
     names, where = now.brokers.names, f"history of {history.cluster}"
-    already = [event for event in now.events if event.t_s == 0.0]
-    drained = [names[event.broker] for event in already if event.kind == "drain"]
+    already = now.events
+    drained = [names[event.broker] for event in already]
     for broker in (*events.drained, *events.undrained, *events.silent, *events.dead):
         if broker not in names:
             raise ScenarioError(where, "broker", broker, f"one of {', '.join(names)}")
@@ -55,11 +55,7 @@ def build_present_scenario(
                 broker,
                 f"one that is being drained: {', '.join(drained) or 'none is'}",
             )
-    already = [
-        event
-        for event in already
-        if event.kind != "drain" or names[event.broker] not in events.undrained
-    ]
+    already = tuple(event for event in already if names[event.broker] not in events.undrained)
     begun = [event for event in _events(events, names, tick_s) if event not in already]
     scenario = replace(
         now,

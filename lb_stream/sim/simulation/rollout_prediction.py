@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
+from lb_stream.core.commands.base import named
 from lb_stream.core.commands.responder import CommandAnswer
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.rollout import RolloutNews
 from lb_stream.core.round.decide import Round
+from lb_stream.io.messages.times import utc
 from lb_stream.operations.rollout_start import RolloutStart
 from lb_stream.query.wording import explain_refusal
 from lb_stream.sim.measures import measure_trace
@@ -29,6 +31,10 @@ EMPTYING_S = 300.0
 """So long, at most, a broker is given to become empty, and loads to be evened out at the end."""
 STEP_S = 60.0
 COMMAND_ID = "rollout-plan"
+
+
+class BrokersNotRecorded(Exception):
+    """The history lacks brokers that have reported. The text says until when to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +151,11 @@ def predict_rollout(
 
     `history` begins at its last slot. `restart_s`: how long each broker is away. The simulated
     balancer begins without memory, publishes its decisions whatever the mode, and begins each
-    broker by itself. Raises SettingError and ScenarioError.
+    broker by itself. Raises SettingError, ScenarioError, and BrokersNotRecorded.
     """
     made = build_present_scenario(history, minutes=1.0)
     names = made.scenario.brokers.names
+    _require_all_brokers(history, names)
     up = [row for row in range(len(names)) if made.scenario.brokers.up[row]]
     minutes = (len(up) * (restart_s + EMPTYING_S) + 2 * EMPTYING_S) / 60.0
     made = build_present_scenario(history, minutes)
@@ -176,6 +183,25 @@ def predict_rollout(
         figures,
         made.notes,
     )
+
+
+def _require_all_brokers(history: LoadHistory, names: Sequence[str]) -> None:
+    """Raise BrokersNotRecorded if a live broker is not in the history yet.
+
+    A slot has the brokers that had reported when it began. So the first one may lack some, and
+    others would get their load.
+    """
+    alive: dict[str, bool] = {}
+    for row in sorted(history.alive.to_pylist(), key=lambda row: int(row["now_ms"])):
+        alive[row["broker"]] = row["alive"]
+    reported = [broker for broker in alive if alive[broker]]
+    missing = sorted(set(reported) - set(names))
+    if missing:
+        count = f"{len(reported) - len(missing)} of {len(reported)} brokers"
+        raise BrokersNotRecorded(
+            f"{history.cluster}: the history has {count} so far, not {named(missing)}: wait until "
+            f"{utc(history.to_ms)}, then plan again"
+        )
 
 
 def _run(

@@ -15,7 +15,7 @@ from lb_stream.cli.operate.rollout_run import HookFailed, RestartHook, RolloutRu
 from lb_stream.cli.shared.options import load_cli_settings
 from lb_stream.cli.shared.output import CommandError
 from lb_stream.cli.shared.sending import SendOptions
-from lb_stream.contracts.tables import COMMANDS, ROLLOUTS
+from lb_stream.contracts.tables import BROKER_LOADS, COMMANDS, ROLLOUTS
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.rollout import BrokerProgress, RolloutOrder, RolloutProgress
@@ -23,7 +23,7 @@ from lb_stream.io.tables.rebuild import rebuild
 from lb_stream.query.cluster_state import ClusterState
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result
-from tests.support.present_tables import BROKERS, START_MS, write_present
+from tests.support.present_tables import BROKERS, MINUTE_MS, START_MS, write_present
 from tests.support.recorded_proposals import say
 from tests.support.recorded_tables import record
 from tests.support.scripted_kafka import Broker
@@ -534,6 +534,20 @@ def test_a_plan_that_would_be_refused_or_is_wrong_usage_says_so(
     wrong = ask("rollout", "plan", "--of", "a", "--in-order", "b")
     assert (wrong.code, wrong.out) == (2, "")
     check_wording(refused.err.splitlines()[-1] + "\n" + wrong.err)
+
+
+def test_a_plan_waits_for_brokers_that_are_not_in_the_history_yet(
+    ask: Callable[..., Result], tmp_path: Path
+) -> None:
+    """Just after the job's cold start: the others would seem to have all load."""
+    assert ask("rollout", "plan", "--restart-s", "30").code == 0
+    late_ms = START_MS + 9 * MINUTE_MS + 2_000  # after the last slot has begun
+    seen = {"cluster": "eu", "seq": 1, "now_ms": late_ms, "log_seq": 1}
+    seen |= {"broker": "d:8080", "alive": True, "seen_ms": late_ms}
+    fill(tmp_path / "tables", BROKER_LOADS, [seen])
+    result = ask("rollout", "plan", "--restart-s", "30")
+    assert (result.code, result.out) == (1, "")
+    check_wording(result.err.splitlines()[-1])
 
 
 # --- beside a balancer that plays it ---

@@ -219,6 +219,25 @@ def test_drains_are_events_and_those_that_change_nothing_are_none() -> None:
     )
 
 
+def test_the_present_has_brokers_as_they_are_at_the_end_of_the_history() -> None:
+    """One that came, went or was drained within the last slot is there, gone or drained."""
+    alive = lives(
+        (5_000, A, True, 5_000), (235_000, A, False, 205_000), (5_000, B, False, 1_000),
+        (6_000, C, True, 6_000), (70_000, B, True, 70_000),
+    )  # fmt: skip
+    drains = pa.table(
+        {
+            "at_ms": [15_000, 20_000, 239_000],
+            "kind": ["drain-broker", "undrain-broker", "drain-broker"],
+            "broker": [B, B, C],
+        }
+    )
+    scenario = build_from_history(of(alive=alive, drains=drains), from_end=True).scenario
+    assert scenario.brokers.up.tolist() == [False, True, True]
+    assert scenario.events == (Event(0.0, 2, "drain"),)
+    assert scenario.bundles.start_owner.tolist()[0] == -1
+
+
 def test_rules_of_operators_are_told_in_names() -> None:
     isolation = {
         "name": "carts",
