@@ -41,7 +41,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev steps java check test test-all test-long test-pulsar test-hostile test-secure test-cluster check-kubernetes differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house pictures site seed-checklist release lock clean
+.PHONY: help setup setup-dev steps java check test test-all test-long test-pulsar test-hostile test-secure test-cluster check-kubernetes check-chart manifest differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house pictures site seed-checklist release lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -90,6 +90,14 @@ test-cluster: setup-dev ## a Spark cluster on machines made of namespaces while 
 
 check-kubernetes: $(KUBERNETES_STAMP) ## the manifests of conf/deploy against the published schemas of Kubernetes (ARGS="--version 1.34" for an older one)
 	PYTHONPATH=$(KUBERNETES) $(BIN)/python -m kubernetes_validate --strict conf/deploy/*.yaml $(ARGS)
+
+check-chart: setup-dev ## the Helm chart: lint, templates, refusals, and real API servers of two Kubernetes releases (needs Go and openssl; half an hour at first, of which all but two minutes builds helm, kube-apiserver and etcd into .make)
+	nice $(BIN)/python -m tests.chart.programs
+	$(PYTEST) -q -m long tests/chart $(ARGS)
+
+manifest: setup-dev ## conf/deploy/kubernetes.yaml from the Helm chart (needs Go, which builds helm into .make)
+	nice $(BIN)/python -m tests.chart.programs helm
+	$(BIN)/python -m tests.chart.manifest
 
 differential: setup-dev ## generated cases to the core and to Pulsar's own classes, by the command REFERENCE (ARGS="--cases 2000 --seed 1"; of another release: ARGS="--profile pulsar-5.0", and its classes behind REFERENCE); last line JSON
 	@command -v "$(firstword $(REFERENCE))" >/dev/null || { echo "differential: no command $(REFERENCE): give it, make differential REFERENCE=COMMAND" >&2; exit 2; }
@@ -144,7 +152,7 @@ release: setup-dev ## wheel and sdist into dist, checked in empty environments, 
 lock: java $(PACKAGE_STAMP) ## rewrite requirements*.lock from pyproject.toml, and conf/jars.sha256 from conf/ivy.xml
 	$(COMPILE) --extra all --group build --group dev -o requirements-dev.lock
 	cp requirements-dev.lock requirements.lock
-	$(COMPILE) --extra job --extra console --group build -o requirements.lock
+	$(COMPILE) --extra job --extra console --extra notify --group build -o requirements.lock
 	cp requirements-dev.lock requirements-base.lock
 	$(COMPILE) -o requirements-base.lock
 	for extra in pulsar kubernetes; do \

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from docs.tools import configuration_page, rules_page
+from docs.tools import chart_page, configuration_page, rules_page
 from docs.tools.parts import DOCS, PARTS, with_parts
 
 
@@ -15,6 +15,7 @@ def build_pages() -> dict[str, str]:
     """Build every page that is generated: page → its text."""
     pages = {page: with_parts(page, (DOCS / page).read_text()) for page in PARTS}
     pages |= configuration_page.pages()
+    pages |= chart_page.pages()
     pages[rules_page.PAGE.name] = rules_page.page()
     return pages
 
@@ -35,7 +36,8 @@ def main(arguments: list[str]) -> int:
         if not arguments:
             (DOCS / page).write_text(pages[page])
     done = "differs: run `python -m docs.tools`" if arguments else "written"
-    print("\n".join(f"docs/{page} {done}" for page in differing) or "all pages are up to date")
+    lines = [f"{(DOCS / page).resolve().relative_to(DOCS.parent)} {done}" for page in differing]
+    print("\n".join(lines) or "all pages are up to date")
     return int(bool(arguments and differing))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from docs.tools import chart_page
 from docs.tools.commands_tables import commands_table
 from docs.tools.metrics_tables import (
     alerts_table,
@@ -104,6 +105,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
         "brokers": broker_metrics_table,
         "alerts": alerts_table,
     },
+    **chart_page.PARTS,
 }
 """Page → part → the function that writes it."""
 

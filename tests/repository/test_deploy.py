@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import lb_stream
+from lb_stream.console.address import LOCAL_NAMES
 from lb_stream.settings.load import load_settings
 from tests.e2e.cluster.standalone import documented_lines
 
@@ -32,9 +33,15 @@ def find_document(kind: str, name: str = "lb-stream") -> dict[str, Any]:
     return found
 
 
-def pods() -> list[dict[str, Any]]:
-    upkeep = find_document("CronJob", "lb-stream-upkeep")["spec"]["jobTemplate"]["spec"]
-    return [spec["template"]["spec"] for spec in (find_document("Deployment")["spec"], upkeep)]
+def pods() -> dict[str, dict[str, Any]]:
+    """Return each pod's spec by the name of what makes it."""
+    specs = {
+        document["metadata"]["name"]: document["spec"]
+        for document in MANIFEST
+        if document["kind"] in ("Deployment", "CronJob")
+    }
+    specs["lb-stream-upkeep"] = specs["lb-stream-upkeep"]["jobTemplate"]["spec"]
+    return {name: spec["template"]["spec"] for name, spec in specs.items()}
 
 
 # --- images ---
@@ -56,80 +63,57 @@ def test_every_image_that_a_file_or_a_page_names_has_this_version_as_its_tag() -
 
 
 def test_the_manifest_holds_what_the_job_needs_each_once() -> None:
-    kinds = [document["kind"] for document in MANIFEST]
-    assert kinds == [
-        "ServiceAccount",
-        "Role",
-        "RoleBinding",
-        "PersistentVolumeClaim",
-        "ConfigMap",
-        "Service",
-        "Deployment",
-        "CronJob",
+    names = [(document["kind"], document["metadata"]["name"]) for document in MANIFEST]
+    assert sorted(names) == [
+        ("ConfigMap", "lb-stream"),
+        ("CronJob", "lb-stream-upkeep"),
+        ("Deployment", "lb-stream"),
+        ("Deployment", "lb-stream-console"),
+        ("PersistentVolumeClaim", "lb-stream"),
+        ("PodDisruptionBudget", "lb-stream"),
+        ("Service", "lb-stream"),
+        ("Service", "lb-stream-console"),
+        ("ServiceAccount", "lb-stream"),
     ]
     versions = {document["kind"]: document["apiVersion"] for document in MANIFEST}
-    assert (
-        versions["Deployment"] == "apps/v1"
-        and versions["CronJob"] == "batch/v1"
-        and versions["Role"] == "rbac.authorization.k8s.io/v1"
+    assert (versions["Deployment"], versions["CronJob"], versions["PodDisruptionBudget"]) == (
+        "apps/v1",
+        "batch/v1",
+        "policy/v1",
     )
 
 
-@pytest.mark.parametrize("pod", pods(), ids=["driver", "upkeep"])
-def test_every_mount_has_its_volume_and_every_volume_its_claim_or_configuration(
-    pod: dict[str, Any],
-) -> None:
+@pytest.mark.parametrize("name", pods())
+def test_every_mount_has_its_volume_and_every_volume_its_claim_or_configuration(name: str) -> None:
+    pod = pods()[name]
     (container,) = pod["containers"]
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]} == {
         "data": "/data",
-        "config": "/etc/lb-stream",
+        "settings": "/etc/lb-stream",
+        "tmp": "/tmp",
     }
     assert find_document(
         "PersistentVolumeClaim", volumes["data"]["persistentVolumeClaim"]["claimName"]
     )["spec"]["accessModes"] == ["ReadWriteMany"]
-    assert "lb.toml" in find_document("ConfigMap", volumes["config"]["configMap"]["name"])["data"]
+    assert "lb.toml" in find_document("ConfigMap", volumes["settings"]["configMap"]["name"])["data"]
     assert container["image"] == f"lb-stream:{VERSION}"
     assert "--config=/etc/lb-stream/lb.toml" in container["args"]
-    assert (PROJECT / next(part for part in container["args"] if part.startswith("jobs/"))).exists()
+    for path in (part for part in container["args"] if part.startswith("jobs/")):
+        assert (PROJECT / path).exists()
+    assert pod["serviceAccountName"] == find_document("ServiceAccount")["metadata"]["name"]
+    assert not pod["automountServiceAccountToken"]
+    assert pod["securityContext"]["runAsUser"] == 10001 and pod["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
 
 
-def test_the_drivers_options_fit_the_rest_of_the_manifest() -> None:
-    pod = find_document("Deployment")["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    arguments = container["args"]
-    conf = dict(
-        part.removeprefix("--conf=").split("=", 1)
-        for part in arguments
-        if part.startswith("--conf=")
-    )
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert (int(conf["spark.driver.port"]), int(conf["spark.blockManager.port"])) == (
-        ports["driver"],
-        ports["blocks"],
-    )
-    assert conf["spark.kubernetes.container.image"] == container["image"]
-    volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.data"
-    assert (
-        conf[f"{volume}.options.claimName"] == "lb-stream"
-        and conf[f"{volume}.mount.path"] == "/data"
-    )
-    variables = {
-        variable["name"]: variable["valueFrom"]["fieldRef"]["fieldPath"]
-        for variable in container["env"]
-    }
-    assert set(re.findall(r"\$\((\w+)\)", " ".join(arguments))) == set(variables)
-    assert arguments[0] == "submit" and "--deploy-mode=client" in arguments
-    assert find_document("Deployment")["spec"]["replicas"] == 1 and find_document("Deployment")[
-        "spec"
-    ]["strategy"] == {"type": "Recreate"}
-    assert (
-        pod["serviceAccountName"]
-        == find_document("RoleBinding")["subjects"][0]["name"]
-        == "lb-stream"
-    )
-    cores = int(conf["spark.executor.instances"]) * int(conf["spark.executor.cores"])
-    assert settings_of_the_manifest().stream.shuffle_partitions == cores
+def test_two_pods_of_the_job_share_its_work() -> None:
+    deployment = find_document("Deployment")["spec"]
+    (container,) = deployment["template"]["spec"]["containers"]
+    assert deployment["replicas"] == 2 and "--standby" in container["args"]
+    assert container["args"][0] == "balance"
+    assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    assert find_document("PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
 
 
 def settings_of_the_manifest() -> Any:
@@ -154,15 +138,26 @@ def test_the_manifests_settings_are_settings_and_lie_on_the_volume() -> None:
         == probes["livenessProbe"]["httpGet"]
         == {"path": "/health", "port": "metrics"}
     )
+    assert probes["readinessProbe"]["httpGet"] == {"path": "/ready", "port": "metrics"}
 
 
-def test_labels_select_the_drivers_pod() -> None:
-    deployment = find_document("Deployment")["spec"]
+@pytest.mark.parametrize("name", ["lb-stream", "lb-stream-console"])
+def test_labels_select_the_pods_of_a_service(name: str) -> None:
+    deployment = find_document("Deployment", name)["spec"]
     assert (
-        find_document("Service")["spec"]["selector"]
+        find_document("Service", name)["spec"]["selector"]
         == deployment["selector"]["matchLabels"]
         == deployment["template"]["metadata"]["labels"]
     )
+
+
+def test_the_probes_of_the_console_name_a_host_that_it_answers_to() -> None:
+    (container,) = pods()["lb-stream-console"]["containers"]
+    for probe in (container["readinessProbe"], container["livenessProbe"]):
+        (header,) = probe["httpGet"]["httpHeaders"]
+        assert header["name"] == "Host" and header["value"] in LOCAL_NAMES
+        page = probe["httpGet"]["path"].removeprefix("/static/")
+        assert (PROJECT / "lb_stream" / "console" / "static" / page).exists()
 
 
 # --- the image ---

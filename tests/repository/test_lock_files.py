@@ -48,7 +48,7 @@ def test_no_line_names_an_index_or_a_path() -> None:
     ("lock", "needed"),
     [
         ("base", requirements()),
-        ("", requirements("job", "console") + GROUPS["build"]),
+        ("", requirements("job", "console", "notify") + GROUPS["build"]),
         ("dev", requirements("all") + GROUPS["build"] + GROUPS["dev"]),
         ("pulsar", EXTRAS["pulsar"]),
         ("kubernetes", EXTRAS["kubernetes"]),

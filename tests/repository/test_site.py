@@ -24,7 +24,10 @@ PAGES = [
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
     *(
         str(page.relative_to(PROJECT))
-        for folder in ("docs", "schemas", "notebooks", "tests/data", "tests/conformance")
+        for folder in (
+            *("docs", "schemas", "notebooks", "tests/data", "tests/conformance"),
+            "conf/deploy/chart",
+        )
         for page in (PROJECT / folder).rglob("*.md")
     ),
 ]
