@@ -120,8 +120,8 @@ def assess(
     from lb_stream.io.local.progress import progress
     from lb_stream.settings.load import load
 
-    url = _find_url(source, reports)
     given = load(config, broker_conf, set_ or ())
+    url = _find_url(source, reports)
     with progress("assessing", every=PARTS // 5) as show_progress:
 
         def on_progress(text: str, share: float) -> None:
