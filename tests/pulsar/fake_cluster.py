@@ -110,6 +110,14 @@ class FakeCluster:
         self.servers[broker].shutdown()
         self.servers[broker].server_close()
 
+    def start(self, broker: int) -> None:
+        """Start a stopped broker at its former address."""
+        server = _Quiet(self.servers[broker].server_address[:2], _handler(self, broker))
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        ).start()
+        self.servers[broker] = server
+
     # --- what a broker answers ---
 
     def answer(self, call: Call) -> Reply:

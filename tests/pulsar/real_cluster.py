@@ -129,16 +129,18 @@ def owners(pipeline: Pipeline) -> dict[str, str | None]:
 
 
 def reported_owners(bed: Bed) -> dict[str, str]:
-    """Bundle with topics of the traffic's namespace → broker, by the statistics in the reports of
-    brokers that answer.
+    """Bundle with topics of the traffic's namespace → broker, of brokers that answer.
 
-    `ownedNamespaces` isn't asked for: while a broker acquires bundles, that can block it for good
-    (5.0.1: `getOwnedNameSpacesStatusAsync` waits, in the thread that is to end the waiting).
+    Under the modular manager by the statistics in their reports. `ownedNamespaces` isn't asked for:
+    while a broker acquires bundles, that can block it for good (5.0.1:
+    `getOwnedNameSpacesStatusAsync` waits, in the thread that is to end the waiting). An extensible
+    broker has no such report, and answers that otherwise.
     """
+    found = bed.listed() if bed.manager == "extensible" else bed.reported()
     return {
         bundle: name
-        for name, report in bed.reports().items()
-        for bundle in report["lastStats"]
+        for name, bundles in found.items()
+        for bundle in bundles
         if bundle.startswith(f"{NAMESPACE}/")
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -188,6 +189,33 @@ def test_a_version_is_read_again_after_the_broker_did_not_answer_and_after_a_min
     assert not adapter.alive()
     extensible.before = lambda call: None
     assert version() == "5.1.0"
+
+
+def test_an_extensible_broker_that_was_down_reports_when_it_was_seen_again(
+    extensible: FakeCluster,
+) -> None:
+    waiting = Waiting()
+    adapter = extensible.adapter(0, load_data=waiting)
+
+    def start_ms() -> object:
+        waiting.records.append(LOAD)
+        (load,) = adapter.report()
+        return json.loads(load).get("startTimestamp")
+
+    assert adapter.alive() and start_ms() is None, "the agent has not seen it start"
+    extensible.before = lambda call: (503, b"", {}) if call.path.endswith("/ready") else None
+    assert not adapter.alive()
+    extensible.before = lambda call: None
+    assert adapter.alive() and start_ms() is None, "a broker that is not ready has not stopped"
+
+    extensible.stop(0)
+    assert not adapter.alive()
+    stopped_ms = time.time() * 1_000
+    extensible.start(0)
+    assert adapter.alive()
+    started_ms = start_ms()
+    assert isinstance(started_ms, int) and stopped_ms - 1 <= started_ms <= time.time() * 1_000
+    assert adapter.alive() and start_ms() == started_ms
 
 
 def test_top_bundles_that_have_gone_are_not_told(extensible: FakeCluster) -> None:

@@ -279,7 +279,7 @@ def restarted(pipeline: Pipeline) -> set[str]:
     return {row["broker"] for row in rows(pipeline, "rollouts") if row["phase"] == "done"}
 
 
-@pytest.fixture(params=["modular"])
+@pytest.fixture(params=["modular", "extensible"])
 def bed(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Bed]:
     """A cluster in which each broker has, and reports, a processor of its own."""
     if reason := missing() or processors.missing():

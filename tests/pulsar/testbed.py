@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -167,12 +167,21 @@ class Bed:
 
     def reports(self) -> dict[str, dict[str, Any]]:
         """Broker → its load report now, of those that answer."""
+        return self._ask_all("/admin/v2/broker-stats/load-report")
+
+    def reported(self) -> dict[str, dict[str, Any]]:
+        """Broker → the bundles that its report has statistics of, of those that answer."""
+        return {name: report["lastStats"] for name, report in self.reports().items()}
+
+    def listed(self) -> dict[str, dict[str, Any]]:
+        """Broker → the bundles that it owns, of those that answer."""
+        return self._ask_all(f"/admin/v2/brokers/{PULSAR_CLUSTER}/{{broker}}/ownedNamespaces")
+
+    def _ask_all(self, path: str) -> dict[str, dict[str, Any]]:
         found = {}
         for number, name in enumerate(self.names, 1):
-            try:
-                found[name] = self.admin(number).get_json("/admin/v2/broker-stats/load-report")
-            except AdminError:
-                continue
+            with suppress(AdminError):
+                found[name] = self.admin(number).get_json(path.format(broker=name))
         return found
 
     def post(self, path: str, body: Any = b"") -> None:

@@ -18,13 +18,13 @@ from typing import Protocol
 from urllib.parse import quote
 
 from lb_stream.agent.adapter import BrokerError, Refused
-from lb_stream.agent.pulsar.admin import AdminClient, AdminError, AdminResponse
+from lb_stream.agent.pulsar.admin import AdminClient, AdminError, AdminRefused, AdminResponse
 from lb_stream.agent.pulsar.cuts import BundleCuts, middle_of
 from lb_stream.agent.pulsar.guard import SettingsGuard
 from lb_stream.agent.pulsar.load_data import LoadDataCompleter
 from lb_stream.agent.pulsar.namespaces import bundle_boundaries, read_cluster
 from lb_stream.agent.pulsar.ownership import OwnedBundles, growing_pauses
-from lb_stream.agent.pulsar.peers import Peers, is_answering
+from lb_stream.agent.pulsar.peers import Peers, probe
 from lb_stream.agent.pulsar.report import LOAD_REPORT, ReportCheck
 from lb_stream.agent.pulsar.stats import BundleTraffic, read_bundles
 from lb_stream.agent.pulsar.topic_shares import TopicShareReader
@@ -113,6 +113,8 @@ class PulsarAdapter:
         self._version: str | None = None  # None: not read yet; empty: the broker gives none
         self._version_read_at = 0.0
         self._is_verified = False  # whether the address is that of this broker
+        self._is_stopped = False  # whether no process has listened at it since the last answer
+        self._start_ms: int | None = None  # when the process there was first seen; None: not known
         self._traffic: dict[str, BundleTraffic] = {}  # by bundle, as `stats` last read it
 
     @property
@@ -162,9 +164,16 @@ class PulsarAdapter:
 
     def alive(self) -> bool:
         """Return whether the broker answers; an answer that asks for a token counts too."""
-        alive = is_answering(self._admin)
+        try:
+            alive = probe(self._admin)
+        except AdminRefused:
+            alive, self._is_stopped = False, True
+        except AdminError:
+            alive = False
         if not alive:
             self._forget()
+        elif self._is_stopped:
+            self._is_stopped, self._start_ms = False, round(time.time() * 1_000)
         return alive
 
     def report(self) -> bytes | list[bytes]:
@@ -185,7 +194,8 @@ class PulsarAdapter:
             # Read the owned bundles first: if that fails, no load data has been taken and is lost.
             owned = self._owned.read_all()
             version = self._find_version()
-            records = self._completer.complete(self._load_data.take(self.name), owned, version)
+            written = self._load_data.take(self.name)
+            records = self._completer.complete(written, owned, version, self._start_ms)
             return [
                 self._topic_shares.add_to(record) if b'"weightedMaxEMA"' in record else record
                 for record in records

@@ -47,6 +47,10 @@ class AdminTimeout(AdminError):
     """A call without an answer in time. The broker may still work on it."""
 
 
+class AdminRefused(AdminError):
+    """A call to an address at which no process listens."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdminSettings:
     """One broker's admin API and how to call it. Raises ValueError for settings that can't work.
@@ -151,8 +155,8 @@ class AdminClient:
         """Read something and return the last answer, whatever its status.
 
         The call is repeated, with growing pauses, while there is no answer or a transient error.
-        Without `follow` a redirect is an answer, too. Raises AdminError, AdminTimeout when no
-        answer came in time.
+        Without `follow` a redirect is an answer, too. Raises AdminError: AdminTimeout when no
+        answer came in time, AdminRefused when no process listens.
         """
         deadline = time.monotonic() + (timeout_s or self.settings.read_timeout_s)
         for attempt in range(1, self.settings.attempts + 1):
@@ -302,6 +306,8 @@ class AdminClient:
             return response.status, response.getheader("Location"), bytes(content)
         except TimeoutError:
             raise AdminTimeout(f"{called}: no answer in time") from None
+        except ConnectionRefusedError as error:
+            raise AdminRefused(f"{called}: {error.strerror or error}") from error
         except (OSError, UnicodeError, http.client.HTTPException) as error:
             raise AdminError(
                 f"{called}: {getattr(error, 'strerror', None) or error or type(error).__name__}"

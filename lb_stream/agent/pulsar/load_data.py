@@ -1,6 +1,6 @@
-"""An extensible Pulsar broker's load data, completed with its version and all its bundles.
+"""An extensible Pulsar broker's load data, completed with what its own records lack.
 
-Its own records have no version, name ten bundles at most, none of namespaces with policies, and for
+They have no version and no start of its process, name ten bundles at most, none of namespaces with policies, and for
 a while bundles that it has given up.
 """
 
@@ -18,22 +18,27 @@ LEFT_OUT = f"{SYSTEM_NAMESPACE}/"
 
 
 class LoadDataCompleter:
-    """Adds the names of all bundles, and the version, to one broker's load data."""
+    """Adds the names of all bundles, version and start to one broker's load data."""
 
     def __init__(self) -> None:
         self._load: dict[str, object] | None = None  # the last load data
         self._bundles: list[str] = []  # the bundles that were sent with it
-        self._version: str | None = None
+        self._process: dict[str, object] = {}  # its version and start, where they are known
 
     def complete(
-        self, written: Iterable[bytes], owned: Set[str], version: str | None = None
+        self,
+        written: Iterable[bytes],
+        owned: Set[str],
+        version: str | None = None,
+        start_ms: int | None = None,
     ) -> list[bytes]:
         """Return what to send for the records that the broker has written.
 
         If it owns other bundles than were sent last, its last load data is sent again first.
-        `version`: the broker's; None: not known.
+        `version`: the broker's, `start_ms`: when its process was first seen; None: not known.
         """
-        self._version = version
+        process = {"brokerVersionString": version, "startTimestamp": start_ms}
+        self._process = {key: value for key, value in process.items() if value is not None}
         bundles = sorted(bundle for bundle in owned if not bundle.startswith(LEFT_OUT))
         completed: list[bytes] = []
         if self._load is not None and bundles != self._bundles:
@@ -52,8 +57,7 @@ class LoadDataCompleter:
 
     def _with_bundles(self, load: dict[str, object], bundles: list[str]) -> bytes:
         self._bundles = bundles
-        version = {} if self._version is None else {"brokerVersionString": self._version}
-        return canonical_json({**load, **version, "bundles": bundles}).encode()
+        return canonical_json({**load, **self._process, "bundles": bundles}).encode()
 
 
 def _keep_owned(record: bytes, fields: dict[str, object], owned: Set[str]) -> bytes:

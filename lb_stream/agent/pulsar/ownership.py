@@ -70,8 +70,8 @@ class OwnedBundles:
     def is_owned(self, bundle: str) -> bool:
         """Return whether the broker owns a bundle now, and is not unloading it.
 
-        For modular and simple brokers. The question lists the bundle's non-persistent topics, of which there are few. It places no
-        bundle. Raises AdminError.
+        For modular and simple brokers. The question lists the bundle's non-persistent topics, of
+        which there are few. It places no bundle. Raises AdminError.
         """
         parsed = parse_bundle(bundle)
         path = f"/admin/v2/non-persistent/{quote(parsed.namespace)}/{bundle.rpartition('/')[2]}"

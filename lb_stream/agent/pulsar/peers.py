@@ -20,10 +20,18 @@ For a bundle with a ten-thousandth of the hash range the search fails once in 22
 """
 
 
+def probe(admin: AdminClient) -> bool:
+    """Return whether a broker is ready; an answer that asks for a token counts too.
+
+    Raises AdminError when there is no answer.
+    """
+    return admin.get(READY, timeout_s=PROBE_S).status in (200, 401, 403)
+
+
 def is_answering(admin: AdminClient) -> bool:
-    """Return whether a broker answers; an answer that asks for a token counts too."""
+    """Return whether a broker answers, as `probe`; False also without an answer."""
     try:
-        return admin.get(READY, timeout_s=PROBE_S).status in (200, 401, 403)
+        return probe(admin)
     except AdminError:
         return False
 
