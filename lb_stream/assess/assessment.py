@@ -225,8 +225,8 @@ def assess(
     ahead, moves = play(present, policies[-1], progress)
     bound = find_bound(present)
     alive = int(basis.view.brokers.alive.sum())
-    reported = observed.hot[0].usage if observed.hot else None
-    verdict = give_verdict(bound, ahead, alive, len(recording.silent), reported)
+    hottest = observed.hot[0] if observed.hot else None
+    verdict = give_verdict(bound, ahead, alive, len(recording.silent), hottest)
     return Assessment(
         source=str(recording.path) if url is None else url,
         verdict=verdict.sentence,

@@ -211,11 +211,12 @@ def _find_unknown_cpu(brokers: Brokers) -> Iterator[Doubt]:
 
 
 def _find_unseen_traffic(brokers: Brokers) -> Iterator[Doubt]:
-    """Yield brokers whose network seems to carry less than their bundles do."""
+    """Yield brokers whose network, by its stated use, carries less than their bundles do."""
     carried = brokers.latest.throughput_in, brokers.latest.throughput_out
     for name, traffic in zip(("bandwidth_in", "bandwidth_out"), carried, strict=True):
-        used = brokers.resources[name][USAGE] * BYTES_PER_KBIT
-        rows = np.flatnonzero((traffic > 0) & (used < UNSEEN * traffic)).tolist()
+        used, limit = brokers.resources[name]
+        unseen = (traffic > 0) & (limit > 0) & (used * BYTES_PER_KBIT < UNSEEN * traffic)
+        rows = np.flatnonzero(unseen).tolist()
         names = tuple(brokers.names[row] for row in rows)
         if names:
             yield Doubt(

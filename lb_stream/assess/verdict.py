@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from lb_stream.assess.hot_brokers import HotBroker
 from lb_stream.assess.plays import Bound, Play
 from lb_stream.sim.measures.series import BALANCED
 
@@ -11,7 +12,6 @@ UNEXPLAINED = 0.15
 """What brokers report and what their bundles' load explains may differ by this much usage."""
 LITTLE = 0.1
 """Below this usage of the fullest broker nothing is at stake."""
-
 WORTH_IT = 0.97
 """Moves are worth it that bring max usage below this part of it."""
 
@@ -25,13 +25,15 @@ class Verdict:
 
 
 def give_verdict(
-    bound: Bound, ahead: Play, brokers: int, silent: int, reported: float | None = None
+    bound: Bound, ahead: Play, brokers: int, silent: int, hottest: HotBroker | None = None
 ) -> Verdict:
     """Judge a cluster's present.
 
-    `ahead`: what LeastMoves makes of it. `reported`: usage of the fullest broker by its report.
+    `ahead`: what LeastMoves makes of it. `hottest`: the hottest broker by its report; its usage is
+    None only if no limit of any broker is known.
     """
-    found = _judge(bound, ahead, brokers)
+    reported = None if hottest is None else hottest.usage
+    found = _judge(bound, ahead, brokers, hottest)
     if reported is not None and abs(reported - bound.max_usage) > UNEXPLAINED:
         doubt = (
             f" But the fullest broker reports {reported:.0%}: judge with care what the load of "
@@ -44,11 +46,17 @@ def give_verdict(
     return found
 
 
-def _judge(bound: Bound, ahead: Play, brokers: int) -> Verdict:
+def _judge(bound: Bound, ahead: Play, brokers: int, hottest: HotBroker | None) -> Verdict:
     if brokers < 2:
         return Verdict("One broker: there is nowhere to move a bundle to.", False)
     if bound.max_usage <= 0 or bound.mean_usage <= 0:
         return Verdict("No load: no bundle carries anything, so nothing can be uneven.", False)
+    if hottest is not None and hottest.usage is None:
+        return Verdict(
+            "How full brokers are is not known: none states a limit that can be believed. The "
+            f"busiest carries {hottest.over_mean:.2g} times the mean traffic.",
+            hottest.over_mean > BALANCED,
+        )
     over, times = bound.max_usage / max(bound.bound, 1e-12), bound.max_usage / bound.mean_usage
     fullest = f"the fullest broker is at {bound.max_usage:.0%}, {times:.2g} times the mean"
     if over <= BALANCED:

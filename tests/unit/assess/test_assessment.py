@@ -129,7 +129,21 @@ def test_a_verdict_says_when_there_is_nothing_to_judge(uneven: Assessment) -> No
 
 
 def test_a_verdict_doubts_what_the_load_does_not_explain(uneven: Assessment) -> None:
-    explained = give_verdict(uneven.bound, uneven.present, 3, 0, 0.7)
+    hottest = uneven.observed.hot[0]
+    explained, doubtful = (
+        give_verdict(uneven.bound, uneven.present, 3, 0, replace(hottest, usage=usage))
+        for usage in (0.7, 0.9)
+    )
     assert explained.sentence == uneven.verdict
-    doubtful = give_verdict(uneven.bound, uneven.present, 3, 0, 0.9)
     assert "But the fullest broker reports 90%" in doubtful.sentence
+
+
+def test_without_any_limit_a_verdict_is_about_traffic(tmp_path: Path) -> None:
+    absent = dict.fromkeys(("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut"))
+    lines = [
+        report(name, own, minute, **absent) for minute in (0, 1) for name, own in UNEVEN.items()
+    ]
+    found = assessed(tmp_path, lines)
+    assert found.observed.hot[0].usage is None and found.is_uneven
+    assert "carries 2 times the mean traffic" in found.verdict
+    assert not any(doubt.kind == "traffic_unseen" for doubt in found.observed.doubts)
