@@ -191,6 +191,19 @@ def test_a_slow_cluster_is_one_line_that_says_what_to_raise(
     check_wording(done.err.splitlines()[-1])
 
 
+def test_a_cluster_that_is_down_leaves_an_earlier_recording_and_the_line_says_what_to_give(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    recording = tmp_path / "assessment.jsonl"
+    recording.write_text("an earlier one")
+    cluster.stop(0)
+    done = assess(cluster, tmp_path)
+    cluster.start(0)  # for the fixture's end
+    assert done.code == 1
+    assert (recording.read_text(), list(tmp_path.iterdir())) == ("an earlier one", [recording])
+    check_wording(done.err.splitlines()[-1])
+
+
 def test_brokers_that_answer_only_to_a_balancer_are_one_line(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:

@@ -24,7 +24,6 @@ class LoadDataCompleter:
         self._load: dict[str, object] | None = None  # the last load data
         self._bundles: list[str] = []  # the bundles that were sent with it
         self._process: dict[str, object] = {}  # its version and start, where they are known
-        self._start_ms: int | None = None  # the start that was last known
 
     def complete(
         self,
@@ -39,13 +38,12 @@ class LoadDataCompleter:
         sent again first: a broker that has started may write none for a minute.
         `version`: the broker's, `start_ms`: when its process was first seen; None: not known.
         """
+        is_started_anew = start_ms != self._process.get("startTimestamp")
         process = {"brokerVersionString": version, "startTimestamp": start_ms}
         self._process = {key: value for key, value in process.items() if value is not None}
         bundles = sorted(bundle for bundle in owned if not bundle.startswith(LEFT_OUT))
         completed: list[bytes] = []
-        is_outdated = bundles != self._bundles or start_ms != self._start_ms
-        self._start_ms = start_ms
-        if self._load is not None and is_outdated:
+        if self._load is not None and (bundles != self._bundles or is_started_anew):
             completed.append(self._with_bundles(self._load, bundles))
         for record in written:
             fields = _parse_fields(record)

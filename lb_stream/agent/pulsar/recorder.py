@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from lb_stream.agent.adapter import BrokerError
+from lb_stream.agent.pulsar.adapter import VERSION
 from lb_stream.agent.pulsar.admin import AdminClient, AdminError, AdminSettings
 from lb_stream.agent.pulsar.guard import RUNTIME
 from lb_stream.agent.pulsar.namespaces import NAMESPACES, read_cluster
@@ -185,7 +186,7 @@ def _make_report(client: ReadOnlyClient) -> bytes:
 
     It gives its usages to Pulsar's own clients only: cpu, memory and bandwidth are missing.
     """
-    version = client.get("/admin/v2/brokers/version")
+    version = client.get(VERSION)
     stats = {
         name: traffic.stats.model_dump(mode="json", by_alias=True)
         for name, traffic in read_bundles(client).items()

@@ -171,11 +171,13 @@ def _record(
 
     minutes, every_s, per_s = limits
     client = ReadOnlyClient(access.connect(url).settings, Pace(per_s))
+    part = path.with_name(f"{path.name}.part")  # an earlier recording stays until this one is whole
     try:
-        with path.open("w", encoding="utf-8") as file, StopRequest() as stop:
+        with part.open("w", encoding="utf-8") as file, StopRequest() as stop:
             recorded = record(client, minutes, every_s, file.write, on_progress, lambda: bool(stop))
+        part.replace(path)
     except BrokerError as error:
-        path.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise CommandError(f"{error}{_advise(str(error), client)}") from None
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}") from None
@@ -188,7 +190,9 @@ def _advise(text: str, client: ReadOnlyClient) -> str:
     """Return what to do about an error, after its text; empty where the text says it."""
     if "no answer in time" in text:
         return f" ({client.settings.read_timeout_s:g} s): raise --read-timeout"
-    if "expected JSON" in text or "expected a JSON" in text or "answers 404" in text:
+    other = ("expected JSON", "expected a JSON", "answers 404")
+    unreached = text.startswith("GET ") and ("refused" in text or "closed connection" in text)
+    if unreached or any(sign in text for sign in other):
         return ": give the admin API of a broker, which is at port 8080 as a rule"
     return ""
 
