@@ -1,7 +1,7 @@
 """An extensible Pulsar broker's load data, completed with what its own records lack.
 
-They have no version and no start of its process, name ten bundles at most, none of namespaces with policies, and for
-a while bundles that it has given up.
+They have no version and no start of its process. They name ten bundles at most, none of namespaces
+with policies, and for a while bundles that it has given up.
 """
 
 from __future__ import annotations

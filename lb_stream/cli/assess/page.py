@@ -35,16 +35,17 @@ KINDS = {
 
 def page(found: Assessment) -> str:
     """Return the page."""
-    title = f"Assessment of {found.observed.cluster}"
+    seen = found.observed
     kind = "failed" if found.is_uneven else "confirmed"
-    span = f"{utc(found.observed.from_ms)} to {utc(found.observed.to_ms)}"
-    versions = describe_versions(found.observed.versions)
+    span = f"{utc(seen.from_ms)} to {utc(seen.to_ms)}"
+    versions = describe_versions(seen.versions)
+    of_versions = f" ({versions})" if versions else ""
     what = (
-        f"{found.observed.cluster}: {found.observed.brokers} brokers{f' ({versions})' if versions else ''}, "
-        f"{found.observed.bundles:,} bundles, {found.observed.reports:,} load reports of {span}, times in UTC; from "
-        f"{found.source}. Nothing was written to the cluster."
+        f"{seen.cluster}: {seen.brokers} brokers{of_versions}, {seen.bundles:,} bundles, "
+        f"{seen.reports:,} load reports of {span}, times in UTC; from {found.source}. Nothing was "
+        "written to the cluster."
     )
-    name = in_html(found.observed.cluster)
+    name = in_html(seen.cluster)
     body = [
         f'<h1 class="{kind}">{in_html(found.verdict)}</h1><p class="soft">{in_html(what)}</p>\n',
         tiles(_build_tiles(found)),
@@ -59,7 +60,11 @@ def page(found: Assessment) -> str:
         _build_next(found),
         _build_notes(found),
     ]
-    return document(title, "lbctl assess", [*body, pointer_script(_build_pointer(found))])
+    return document(
+        f"Assessment of {seen.cluster}",
+        "lbctl assess",
+        [*body, pointer_script(_build_pointer(found))],
+    )
 
 
 def _build_tiles(found: Assessment) -> list[tuple[str, str]]:

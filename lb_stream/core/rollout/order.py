@@ -1,8 +1,9 @@
 """Which broker of a rollout is begun next, and what keeps a broker from being begun.
 
-Brokers that a command names come first. Then in the order that was given, or the canary and then the broker that costs fewest second moves:
-the first one has few bundles, as all of them move again, and none too heavy for the others; a later
-one fits into the brokers that have been restarted.
+Brokers that a command names come first. The others follow in the order that was given, or the
+canary and then the broker that costs fewest second moves: the first one has few bundles, as all of
+them move again, and none too heavy for the others; a later one fits into the brokers that have been
+restarted.
 """
 
 from __future__ import annotations

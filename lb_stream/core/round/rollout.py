@@ -59,8 +59,8 @@ FIRST_ALONE_MS = 2_000
 """For so long the first bundle of a broker that has none is alone on its way there. With Pulsar
 5.0.1 and a core for each broker it takes 2.4 to 2.9 s, and the next ones a tenth of a second."""
 AGAIN_AFTER_MS = 20_000
-"""For so long after loads have begun to be evened out no broker is relieved again. Producers send at
-once what they held back during a move, so the first rates of a bundle at its new broker are high."""
+"""For so long after loads have begun to be evened out no broker is relieved again. Producers send
+at once what they held back during a move, so a bundle's first rates at its new broker are high."""
 
 
 # --- the stages before placing: how far it is, and who is next ---
