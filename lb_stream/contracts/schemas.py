@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from lb_stream.contracts.reports import (
 )
 from lb_stream.contracts.table_spec import table_ddl, view_ddl
 from lb_stream.contracts.tables import TABLES
+from lb_stream.contracts.topics import TOPICS
 
 FOLDER = Path(__file__).resolve().parents[2] / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -44,12 +46,18 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 @dataclass(frozen=True, slots=True)
 class RecordSchema:
-    """One kind of record: its topic, model and example. `name`: of its files."""
+    """One kind of record: its topic, model and example. `name`: of its files.
+
+    `topic`: its key in the settings. `headers`: name → value; empty: any. `senders`: the roles of
+    its senders in Kafka; empty: all that may write to the topic.
+    """
 
     name: str
     topic: str
     model: type[BaseModel]
     example: Mapping[str, object]
+    headers: Mapping[str, str] = field(default_factory=dict)
+    senders: tuple[str, ...] = ()
 
 
 def _resource(usage: float, limit: float) -> dict[str, float]:
@@ -228,43 +236,61 @@ _LEADER = {
 }
 _STANDBY = _LEADER | {"host": "lb-2", "pid": 733}
 
+_REPORT = {"kind": "report"}
 RECORDS = (
-    RecordSchema("modular-report", "lb-load-reports", ModularLoadReport, _MODULAR),
-    RecordSchema("simple-report", "lb-load-reports", SimpleLoadReport, _SIMPLE),
-    RecordSchema("broker-load", "lb-load-reports", BrokerLoadReport, _BROKER_LOAD),
-    RecordSchema("top-bundles", "lb-load-reports", TopBundlesReport, _TOP_BUNDLES),
-    RecordSchema("heartbeat", "lb-load-reports", Heartbeat, {"sent_ms": 1_767_225_620_000}),
-    RecordSchema("ack", "lb-load-reports", Ack, _ACK),
-    RecordSchema("ask", "lb-load-reports", SplitAsk, _ASK),
-    RecordSchema("goodbye", "lb-load-reports", Goodbye, {"sent_ms": 1_767_229_200_000}),
+    RecordSchema("modular-report", "reports", ModularLoadReport, _MODULAR, _REPORT),
+    RecordSchema("simple-report", "reports", SimpleLoadReport, _SIMPLE, _REPORT),
+    RecordSchema("broker-load", "reports", BrokerLoadReport, _BROKER_LOAD, _REPORT),
+    RecordSchema("top-bundles", "reports", TopBundlesReport, _TOP_BUNDLES, _REPORT),
+    RecordSchema(
+        "heartbeat", "reports", Heartbeat, {"sent_ms": 1_767_225_620_000}, {"kind": "heartbeat"}
+    ),
+    RecordSchema("ack", "reports", Ack, _ACK, {"kind": "ack"}),
+    RecordSchema("ask", "reports", SplitAsk, _ASK, {"kind": "ask"}),
+    RecordSchema(
+        "goodbye", "reports", Goodbye, {"sent_ms": 1_767_229_200_000}, {"kind": "goodbye"}
+    ),
     RecordSchema(
         "tick",
-        "lb-commands",
+        "commands",
         Tick,
         {"id": "tick:4:17", "kind": "tick", **_LEADER, "ends": False, "to": ""},
+        senders=("job",),
     ),
     RecordSchema(
         "standby",
-        "lb-commands",
+        "commands",
         Standby,
         {"id": "3f0a", "kind": "standby", **_STANDBY, "warm": True},
+        senders=("job",),
     ),
     RecordSchema(
-        "claim", "lb-commands", Claim, {"id": "9c41", "kind": "claim", **_STANDBY, "forced": False}
+        "claim",
+        "commands",
+        Claim,
+        {"id": "9c41", "kind": "claim", **_STANDBY, "forced": False},
+        senders=("job",),
     ),
     RecordSchema(
         "hand-over",
-        "lb-commands",
+        "commands",
         HandOver,
         {"id": "77d2", "kind": "hand-over", **_STANDBY, "to": "lb-2:733", "by": "User:ann"},
+        senders=("operator",),
     ),
-    RecordSchema("command", "lb-commands", command_union(), _COMMAND),
+    RecordSchema("command", "commands", command_union(), _COMMAND, senders=("operator", "lookup")),
+    RecordSchema("command-result", "results", CommandResult, _RESULT.model_dump(mode="json")),
     RecordSchema(
-        "command-result", "lb-command-results", CommandResult, _RESULT.model_dump(mode="json")
+        "decision",
+        "decisions",
+        Decision,
+        example_decision().model_dump(mode="json"),
+        {"decision_id": "", "epoch": "", "schema": ""},
     ),
-    RecordSchema("decision", "lb-decisions", Decision, example_decision().model_dump(mode="json")),
-    RecordSchema("ownership", "lb-ownership", Ownership, _OWNERSHIP.model_dump(mode="json")),
+    RecordSchema("ownership", "ownership", Ownership, _OWNERSHIP.model_dump(mode="json")),
 )
+OTHER_FILES = {"asyncapi.json": "lb_stream.access.asyncapi"}
+"""Files that a module of a higher floor builds, with its function `build_document`."""
 
 _README = """\
 # The contract, for programs in any language
@@ -275,6 +301,9 @@ A test fails when it is out of date.
 | record | topic | key | headers | schema | example |
 |---|---|---|---|---|---|
 {rows}
+
+[asyncapi.json](asyncapi.json) describes the topics for programs (AsyncAPI 3.0.0): keys, headers,
+who sends and who receives each record, which topics are compacted. It refers to the schemas.
 
 `tables.sql` describes the Delta tables and each of their columns. `views.sql` has a view beside
 each table (`decisions_at`), in which times are timestamps. Times are ms since the epoch, rates
@@ -316,21 +345,6 @@ The sender chooses a command's `id`; the same `id` sent again is answered again 
 A command that takes time has two results: `accepted`, then `done` or `failed`. Each addressed
 cluster answers for itself. `by` names the sender, because a Kafka record does not.
 """
-_HEADERS = {
-    "modular-report": "`kind` = report, or none",
-    "simple-report": "`kind` = report, or none",
-    "heartbeat": "`kind` = heartbeat",
-    "ack": "`kind` = ack",
-    "goodbye": "`kind` = goodbye",
-    "decision": "`decision_id`, `epoch`, `schema`",
-}
-_KEYS = {
-    "lb-load-reports": "<cluster>/<host:port>",
-    "lb-commands": "<cluster>, empty: all",
-    "lb-command-results": "the command's id",
-    "lb-decisions": "<cluster>/<bundle>",
-    "lb-ownership": "<cluster>/<bundle>",
-}
 
 
 def record_schema(record: RecordSchema) -> dict[str, Any]:
@@ -352,6 +366,8 @@ def build_files() -> dict[str, str]:
     for record in RECORDS:
         built[f"{record.name}.schema.json"] = _json(record_schema(record))
         built[f"examples/{record.name}.json"] = _json(record.example)
+    for name, module in OTHER_FILES.items():
+        built[name] = _json(import_module(module).build_document())
     return built
 
 
@@ -360,13 +376,22 @@ def _json(value: object) -> str:
 
 
 def _readme() -> str:
+    topics = {topic.setting: topic for topic in TOPICS}
     rows = "\n".join(
-        f"| {record.name} | `{record.topic}` | `{_KEYS[record.topic]}` | "
-        f"{_HEADERS.get(record.name, '–')} "
+        f"| {record.name} | `{topics[record.topic].name}` | `{topics[record.topic].key}` | "
+        f"{_describe_headers(record)} "
         f"| [schema]({record.name}.schema.json) | [example](examples/{record.name}.json) |"
         for record in RECORDS
     )
     return _README.format(rows=rows)
+
+
+def _describe_headers(record: RecordSchema) -> str:
+    headers = (
+        f"`{name}`" + (f" = {value}" if value else "") for name, value in record.headers.items()
+    )
+    text = ", ".join(headers) or "–"
+    return f"{text}, or none" if record.headers == _REPORT else text
 
 
 def find_differing() -> list[str]:

@@ -19,6 +19,7 @@ from lb_stream.access.refusals import build_rights_refusal
 from lb_stream.access.roles import Right
 from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 from lb_stream.contracts.settings import TopicSettings
+from lb_stream.contracts.topics import TOPICS
 from lb_stream.io.kafka.clients import kafka_python_options
 
 READY_MS = 60_000
@@ -88,17 +89,17 @@ class TopicState:
 def topic_specs(
     names: TopicSettings | None = None, *, reports: int = 4, decisions: int = 4, ownership: int = 4
 ) -> list[TopicSpec]:
-    """Return the specs of all topics; the arguments are partition counts.
-
-    Commands and their results have one partition each: they are read in order.
-    """
+    """Return the specs of all topics; the arguments are partition counts."""
     names = names or TopicSettings()
+    counts = {"reports": reports, "decisions": decisions, "ownership": ownership}
     return [
-        TopicSpec(names.reports, reports),
-        TopicSpec(names.commands, 1, exact_partitions=True),
-        TopicSpec(names.results, 1),
-        TopicSpec(names.decisions, decisions),
-        TopicSpec(names.ownership, ownership, cleanup_policy="compact"),
+        TopicSpec(
+            getattr(names, topic.setting),
+            counts.get(topic.setting, topic.partitions),
+            topic.cleanup_policy,
+            topic.exact_partitions,
+        )
+        for topic in TOPICS
     ]
 
 
