@@ -145,7 +145,7 @@ site: $(DOCS_STAMP) ## the pages as a site with search, in build/site/VERSION; a
 seed-checklist: $(PACKAGE_STAMP) ## every system that Pulsar's documentation names, and the tests that show it (ARGS=--json)
 	@$(BIN)/python -m tests.checklist $(ARGS)
 
-release: setup-dev ## wheel and sdist into dist, checked in empty environments, with their SHA-256 sums; last line JSON
+release: setup-dev ## what a release consists of, of the commit that is checked out, into dist: wheel, sdist, Helm chart, schemas, bill of materials, notes, SHA-256 sums (needs Go, which builds helm); last line JSON
 	$(BIN)/python -m tests.release $(ARGS)
 
 # requirements-dev.lock comes first. The others are parts of it: its pins are where they begin.

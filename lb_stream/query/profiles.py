@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.core.model.followed_profile import UNKNOWN, describe_doubts
+from lb_stream.io.messages.missing_packages import MODULES
 from lb_stream.settings.move_limits import find_set_profile
 
 if TYPE_CHECKING:
@@ -60,7 +62,12 @@ class ProfileFacts:
 
 
 def load_states_if_any(tables: Store, cluster: str | None = None) -> list[ClusterState]:
-    """Return the clusters of the tables, or the named one; none where there are no tables."""
+    """Return the clusters of the tables, or the named one.
+
+    None where there are no tables, or where the packages that read them are not installed.
+    """
+    if any(find_spec(module) is None for module in MODULES["cli"]):
+        return []
     from lb_stream.query import QueryError
     from lb_stream.query.cluster_state import load_cluster_states
 

@@ -12,7 +12,6 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-import lb_stream
 from docs.tools.chart_page import chart_values
 from tests.chart.charts import CASES, CHART, chart_sum
 
@@ -39,16 +38,6 @@ def faults(values: dict[str, Any]) -> list[str]:
 def test_the_plain_manifest_is_made_of_this_chart() -> None:
     (named,) = re.findall(r"^# Chart: SHA-256 (\w+)$", MANIFEST.read_text(), re.MULTILINE)
     assert named == chart_sum(), "run `make manifest`, and look at the diff"
-
-
-def test_the_charts_version_is_the_projects() -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert chart["appVersion"] == lb_stream.__version__
-    text = (CHART / "files" / "pulsar-values.yaml").read_text()
-    assert f"image: lb-stream-agent:{lb_stream.__version__}\n" in text
-    assert set(re.findall(r"/lb-stream(?:-agent)?:(\S+)", (CHART / "README.md").read_text())) == {
-        lb_stream.__version__
-    }
 
 
 def test_the_schema_is_one_and_takes_the_defaults() -> None:

@@ -44,21 +44,6 @@ def pods() -> dict[str, dict[str, Any]]:
     return {name: spec["template"]["spec"] for name, spec in specs.items()}
 
 
-# --- images ---
-
-IMAGE = re.compile(r"\blb-stream(?:-agent)?:([\w.-]+)")
-WITH_IMAGES = sorted(
-    path for path in (*DEPLOY.iterdir(), *(PROJECT / "docs").glob("*.md")) if path.is_file()
-)
-
-
-def test_every_image_that_a_file_or_a_page_names_has_this_version_as_its_tag() -> None:
-    tags = {path.name: set(IMAGE.findall(path.read_text())) for path in WITH_IMAGES}
-    named = {name: found for name, found in tags.items() if found}
-    assert {"Dockerfile", "Dockerfile.agent", "kubernetes.yaml", "deploy.md"} <= named.keys()
-    assert set().union(*named.values()) == {VERSION}
-
-
 # --- Kubernetes ---
 
 

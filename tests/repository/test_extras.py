@@ -83,6 +83,11 @@ def test_the_base_asks_strategies_and_simulates(base: Environment) -> None:
     assert json.loads(simulated.splitlines()[-1])
 
 
+def test_the_base_shows_and_explains_settings(base: Environment) -> None:
+    assert json.loads(base.run("lbctl", "config", "show", "--json"))["stream"]["tables"]
+    assert "threshold_percent" in base.run("lbctl", "config", "explain", "threshold_percent")
+
+
 def test_the_base_says_which_extra_a_command_needs(base: Environment) -> None:
     assert "pip install 'lb_stream[cli]'" in refusal(base, "sql", "select 1")
     assert "pip install 'lb_stream[job]'" in refusal(base, "balance", "--print")

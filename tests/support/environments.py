@@ -46,7 +46,7 @@ def copy_sources(folder: Path) -> None:
             shutil.copy(PROJECT / name, folder)
 
 
-def build(source: Path, out: Path, *kinds: str) -> list[Path]:
+def build(source: Path, out: Path, *kinds: str, **environment: str) -> list[Path]:
     """Build `--wheel` or `--sdist` from a folder, with the build tools of this environment."""
     run(
         (
@@ -55,6 +55,7 @@ def build(source: Path, out: Path, *kinds: str) -> list[Path]:
             *("--out-dir", out, source),
         ),
         source,
+        **environment,
     )
     return sorted(path for path in out.iterdir() if path.suffix in (".whl", ".gz"))
 
