@@ -109,6 +109,8 @@ class Assessment:
     source: str  # the file or the address
     verdict: str
     is_uneven: bool
+    can_tell: bool  # simulated usages explain reported ones well enough for a verdict on moves
+    model_error: float | None  # by how much they miss them (root mean square, a ratio)
     observed: Observation
     bound: Bound
     moves: tuple[Move, ...]  # from now on, by LeastMoves
@@ -226,11 +228,13 @@ def assess(
     bound = find_bound(present)
     alive = int(basis.view.brokers.alive.sum())
     hottest = observed.hot[0] if observed.hot else None
-    verdict = give_verdict(bound, ahead, alive, len(recording.silent), hottest)
+    verdict = give_verdict(bound, ahead, alive, len(recording.silent), hottest, span.error)
     return Assessment(
         source=str(recording.path) if url is None else url,
         verdict=verdict.sentence,
         is_uneven=verdict.is_uneven,
+        can_tell=verdict.can_tell,
+        model_error=span.error,
         observed=observed,
         bound=bound,
         moves=moves,

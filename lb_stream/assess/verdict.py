@@ -14,27 +14,39 @@ LITTLE = 0.1
 """Below this usage of the fullest broker nothing is at stake."""
 WORTH_IT = 0.97
 """Moves are worth it that bring max usage below this part of it."""
+LEAST_ERROR = 0.02
+"""Usages that are explained to this part of a broker are explained well enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The sentence. `is_uneven`: moves would make the cluster more even."""
+    """The sentence. `is_uneven`: moves would make the cluster more even.
+
+    `can_tell`: the simulated usages explain the reported ones well enough to say so.
+    """
 
     sentence: str
     is_uneven: bool
+    can_tell: bool = True
 
 
 def give_verdict(
-    bound: Bound, ahead: Play, brokers: int, silent: int, hottest: HotBroker | None = None
+    bound: Bound,
+    ahead: Play,
+    brokers: int,
+    silent: int,
+    hottest: HotBroker | None = None,
+    error: float | None = None,
 ) -> Verdict:
     """Judge a cluster's present.
 
     `ahead`: what LeastMoves makes of it. `hottest`: the hottest broker by its report; its usage is
-    None only if no limit of any broker is known.
+    None only if no limit of any broker is known. `error`: by how much simulated usages miss
+    reported ones, a ratio; None: no report shows it.
     """
     reported = None if hottest is None else hottest.usage
-    found = _judge(bound, ahead, brokers, hottest)
-    if reported is not None and abs(reported - bound.max_usage) > UNEXPLAINED:
+    found = _judge(bound, ahead, brokers, hottest, error)
+    if found.can_tell and reported is not None and abs(reported - bound.max_usage) > UNEXPLAINED:
         doubt = (
             f" But the fullest broker reports {reported:.0%}: judge with care what the load of "
             "bundles does not explain."
@@ -42,11 +54,13 @@ def give_verdict(
         found = replace(found, sentence=found.sentence + doubt)
     if silent:
         part = f"Of the {brokers} of {brokers + silent} brokers that reported: "
-        return Verdict(part + found.sentence[0].lower() + found.sentence[1:], found.is_uneven)
+        return replace(found, sentence=part + found.sentence[0].lower() + found.sentence[1:])
     return found
 
 
-def _judge(bound: Bound, ahead: Play, brokers: int, hottest: HotBroker | None) -> Verdict:
+def _judge(
+    bound: Bound, ahead: Play, brokers: int, hottest: HotBroker | None, error: float | None
+) -> Verdict:
     if brokers < 2:
         return Verdict("One broker: there is nowhere to move a bundle to.", False)
     if bound.max_usage <= 0 or bound.mean_usage <= 0:
@@ -56,6 +70,22 @@ def _judge(bound: Bound, ahead: Play, brokers: int, hottest: HotBroker | None) -
             "How full brokers are is not known: none states a limit that can be believed. The "
             f"busiest carries {hottest.over_mean:.2g} times the mean traffic.",
             hottest.over_mean > BALANCED,
+        )
+    gain = max(bound.max_usage - ahead.max_usage_end, 0.0)
+    hidden = max(gain, (BALANCED - 1.0) * bound.max_usage, LEAST_ERROR)
+    if error is not None and error > hidden:
+        reported = (
+            "no broker is above the mean"
+            if hottest is None
+            else f"the fullest broker reports {hottest.usage:.0%}, {hottest.over_mean:.2g} times "
+            "the mean"
+        )
+        return Verdict(
+            f"The simulation can't tell whether moves would help: {reported}, but the load of "
+            f"bundles explains reported usages only to ± {error:.0%} of a broker, and moves would "
+            f"gain {gain:.0%}. Record for longer, at times with more load.",
+            is_uneven=False,
+            can_tell=False,
         )
     over, times = bound.max_usage / max(bound.bound, 1e-12), bound.max_usage / bound.mean_usage
     fullest = f"the fullest broker is at {bound.max_usage:.0%}, {times:.2g} times the mean"

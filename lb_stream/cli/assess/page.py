@@ -18,6 +18,8 @@ from lb_stream.sim.measures.series import BALANCED
 
 MOST_MOVES = 100
 MOST_NOTES = 30
+SMALL_ERROR = 0.02
+"""Errors below this are shown with a decimal."""
 FEWEST_SLOTS = 3
 """With fewer slots nothing is drawn over time."""
 KINDS = {
@@ -36,7 +38,7 @@ KINDS = {
 def page(found: Assessment) -> str:
     """Return the page."""
     seen = found.observed
-    kind = "failed" if found.is_uneven else "confirmed"
+    kind = "failed" if found.is_uneven else "confirmed" if found.can_tell else "pending"
     span = f"{utc(seen.from_ms)} to {utc(seen.to_ms)}"
     versions = describe_versions(seen.versions)
     of_versions = f" ({versions})" if versions else ""
@@ -72,11 +74,19 @@ def _build_tiles(found: Assessment) -> list[tuple[str, str]]:
     mean = bound.mean_usage or 1.0
     least = bound.bound / mean
     wrong = [finding for finding in found.observed.setting_findings if finding.kind in _GRAVE]
-    return [
+    usages = [
         (f"{bound.max_usage / mean:.2f}", "max ÷ mean usage now"),
         (f"{max(least, 1.0):.2f}", "max ÷ mean of the best assignment there can be"),
+        (f"{ahead.max_usage_end:.0%}", f"max usage after moves, {bound.max_usage:.0%} now"),
+    ]
+    return [
+        *(usages if found.can_tell else []),
+        *(
+            [(_error(found.model_error), "of a broker: error of simulated usages")]
+            if found.model_error is not None
+            else []
+        ),
         (f"{ahead.moves:,}", "moves that LeastMoves would make"),
-        (f"{ahead.max_usage_end:.0%}", f"max usage after them, {bound.max_usage:.0%} now"),
         (f"{ahead.client_seconds_lost:,.0f} s", f"lost by {ahead.clients_disturbed:,} clients"),
         (f"{len(found.observed.doubts)}", "doubts about the reports"),
         (f"{len(wrong)}", "settings that are off, wrong or without effect"),
@@ -205,14 +215,21 @@ def _build_moves(found: Assessment) -> str:
         f"No assignment of whole bundles has a max usage below {bound.bound:.1%}, "
         f"{max(bound.bound / mean, 1.0):.2f} times the mean ({bound.mean_usage:.1%}). Usage is what "
         "bundles ask of a broker's scarcest resource, by capacities inferred from the reports; it "
-        "may exceed what a broker reports.",
+        "may exceed what a broker reports."
+        if found.can_tell
+        else "Which usages an assignment would have is not known, as reports hardly show how usage "
+        "follows load. The moves even out what bundles carry."
     ]
-    if bound.bound > BALANCED * mean and bound.largest_usage >= bound.bound / BALANCED:
+    if (
+        found.can_tell
+        and bound.bound > BALANCED * mean
+        and bound.largest_usage >= bound.bound / BALANCED
+    ):
         lines.append(
             f"The largest bundle, {bound.largest_bundle}, alone takes {bound.largest_usage:.1%} of "
             "the broker that suits it best: only a split can lower that."
         )
-    if bound.bound_without_exclusions * BALANCED < bound.bound:
+    if found.can_tell and bound.bound_without_exclusions * BALANCED < bound.bound:
         lines.append(
             "Without the namespaces that are excluded from shedding it would be "
             f"{bound.bound_without_exclusions:.1%}."
@@ -221,8 +238,8 @@ def _build_moves(found: Assessment) -> str:
         f"If the present load went on for {found.ahead_min:.0f} minutes, LeastMoves would make "
         f"{ahead.moves:,} moves of {describe_traffic(ahead.moved_bytes_per_s)} in all. They would "
         f"disturb {ahead.clients_disturbed:,} clients, which would lose "
-        f"{ahead.client_seconds_lost:,.0f} seconds, summed; max usage would be "
-        f"{ahead.max_usage_end:.1%}."
+        f"{ahead.client_seconds_lost:,.0f} seconds, summed"
+        + (f"; max usage would be {ahead.max_usage_end:.1%}." if found.can_tell else ".")
     )
     if ahead.reasons and not ahead.moves:
         lines.append(f"Why none is made: {'; '.join(ahead.reasons)}.")
@@ -253,36 +270,23 @@ def _build_plays(found: Assessment) -> str:
     rows = [
         [
             played.policy,
-            _ratio(played.over_bound_median),
-            "–" if played.balanced_share is None else f"{played.balanced_share:.0%}",
-            f"{played.max_usage_end:.0%}",
+            *(_list_usages(played) if found.can_tell else []),
             played.moves,
             played.clients_disturbed,
             f"{played.client_seconds_lost:,.0f} s",
-            f"{played.overload_s:,.0f} s",
             played.rules_broken,
         ]
         for played in found.plays
     ]
-    heads = [
-        "policy",
-        "max ÷ bound",
-        "time even",
-        "max usage",
-        "moves",
-        "clients",
-        "their time",
-        "above 85 %",
-        "rules broken",
-    ]
+    usages = ["max ÷ bound", "time even", "max usage", "above 85 %"] if found.can_tell else []
+    heads = ["policy", *usages, "moves", "clients", "their time", "rules broken"]
     begin, end = (utc(at_ms) for at_ms in found.span_ms)
     beyond = ""
     if found.span_ms[1] > found.observed.to_ms:
         beyond = f" From {utc(found.observed.to_ms)[11:]} on the last loads go on."
     text = (
-        f"{begin} to {end}, played in the simulator from the owners of that begin.{beyond} Max ÷ "
-        "bound is the median of the last quarter; even is a max usage of at most "
-        f"{BALANCED:g} times the bound; max usage is that of the end."
+        f"{begin} to {end}, played in the simulator from the owners of that begin.{beyond} "
+        + _describe_usages(found)
     )
     times = [found.span_ms[0] + round(t_s * 1000) for t_s in found.plays[0].t_s]
     lines = {played.policy: played.over_bound for played in found.plays}
@@ -305,7 +309,11 @@ def _build_plays(found: Assessment) -> str:
         f'<section data-cluster="{key}"><h2>The same span with three policies</h2><p '
         f'class="soft">{in_html(text)}</p>'
         + table("plays", "", heads, rows, "")
-        + chart("Max usage ÷ the least possible", "1 is the best that is possible.", drawn)
+        + (
+            chart("Max usage ÷ the least possible", "1 is the best that is possible.", drawn)
+            if found.can_tell
+            else ""
+        )
         + (
             table("reasons", "Why rounds moved nothing", ["policy", "why"], reasons, "")
             if reasons
@@ -313,6 +321,39 @@ def _build_plays(found: Assessment) -> str:
         )
         + "</section>\n"
     )
+
+
+def _list_usages(played: Play) -> list[str]:
+    return [
+        _ratio(played.over_bound_median),
+        "–" if played.balanced_share is None else f"{played.balanced_share:.0%}",
+        f"{played.max_usage_end:.0%}",
+        f"{played.overload_s:,.0f} s",
+    ]
+
+
+def _describe_usages(found: Assessment) -> str:
+    """Say what the usages of plays are, and how far they can be relied on."""
+    error = found.model_error
+    if not found.can_tell and error is not None:
+        return (
+            f"Simulated usages miss the reported ones by {_error(error)} of a broker (root mean "
+            "square), which is more than the policies differ by: they are left out."
+        )
+    text = (
+        "Max ÷ bound is the median of the last quarter; even is a max usage of at most "
+        f"{BALANCED:g} times the bound; max usage is that of the end."
+    )
+    if error is None:
+        return text
+    return (
+        f"{text} Simulated usages miss the reported ones by {_error(error)} of a broker (root mean "
+        "square): smaller differences say nothing."
+    )
+
+
+def _error(error: float) -> str:
+    return f"± {error:.1%}" if error < SMALL_ERROR else f"± {error:.0%}"
 
 
 def _list_reasons(played: Play, strategy: str) -> Sequence[str]:

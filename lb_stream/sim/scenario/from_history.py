@@ -81,10 +81,14 @@ class LoadHistory:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioWithNotes:
-    """A scenario, and notes on what was inferred or assumed for it."""
+    """A scenario, and notes on what was inferred or assumed for it.
+
+    `error`: by how much its usages miss those of reports, a ratio; None: no report shows it.
+    """
 
     scenario: Scenario
     notes: tuple[str, ...]
+    error: float | None = None
 
 
 def build_from_history(
@@ -126,7 +130,7 @@ def build_from_history(
     up, events, up_notes = _events(history, names, operator_state, tick_s, end_s)
     if from_end:
         up, events = _settle(up, events)
-    brokers, inferred = _brokers(history, names, up, tick_s)
+    brokers, inferred, error = _brokers(history, names, up, tick_s)
     owner = np.where(np.append(up, False)[loads.owner], loads.owner, -1)
     move, interval_s, assumed = _times(history, tick_s)
     counts, topics, splits, topic_notes = _topics(history, loads)
@@ -156,12 +160,12 @@ def build_from_history(
         faults=(),
         policies=policies,
         loads=loads.loads,
-        format=2 if brokers.stated or topics is not None else 1,
+        format=2 if brokers.stated or brokers.cpu_base is not None or topics is not None else 1,
         topics=topics,
         splits=splits,
     )
     notes = (*inferred, *assumed, *loads.notes, *topic_notes, *up_notes, *left_out)
-    return ScenarioWithNotes(scenario, notes)
+    return ScenarioWithNotes(scenario, notes, error)
 
 
 def _topics(
@@ -218,7 +222,8 @@ def _load_operator_state(history: LoadHistory) -> tuple[OperatorState, tuple[str
 
 def _brokers(
     history: LoadHistory, names: Sequence[str], up: Bools, tick_s: float
-) -> tuple[ScenarioBrokers, tuple[str, ...]]:
+) -> tuple[ScenarioBrokers, tuple[str, ...], float | None]:
+    """Return the brokers, notes, and by how much their usages miss those of reports."""
     reports = deduplicate_reports(history.brokers)
     row_of = {name: row for row, name in enumerate(names)}
     broker = np.array([row_of[name] for name in reports["broker"].to_pylist()], np.int64)
@@ -232,10 +237,10 @@ def _brokers(
         up,
         **found.columns,
         report_phase_s=phase_s,
-        cpu_base=None,
+        cpu_base=found.cpu_base,
         stated=found.stated,
     )
-    return brokers, found.notes
+    return brokers, found.notes, found.error
 
 
 def _times(history: LoadHistory, tick_s: float) -> tuple[MoveTimes, float, list[str]]:

@@ -67,7 +67,7 @@ def build_present_scenario(
         loads=now.loads[:, :, -1:],
         events=(*already, *begun),
     )
-    return ScenarioWithNotes(scenario, made.notes)
+    return replace(made, scenario=scenario)
 
 
 def _events(events: PresentEvents, names: Sequence[str], tick_s: float) -> Iterator[Event]:

@@ -19,6 +19,7 @@ from tests.support.assessed_cluster import (
     observed,
     report,
 )
+from tests.support.wordings import check_wording
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +137,27 @@ def test_a_verdict_doubts_what_the_load_does_not_explain(uneven: Assessment) -> 
     )
     assert explained.sentence == uneven.verdict
     assert "But the fullest broker reports 90%" in doubtful.sentence
+
+
+def test_a_verdict_says_when_the_simulation_cannot_tell(uneven: Assessment) -> None:
+    hottest = uneven.observed.hot[0]
+    gain = uneven.bound.max_usage - uneven.present.max_usage_end
+    known, unknown = (
+        give_verdict(uneven.bound, uneven.present, 3, 0, hottest, error)
+        for error in (gain - 0.01, gain + 0.01)
+    )
+    assert known.can_tell and known.is_uneven and known.sentence == uneven.verdict
+    assert not unknown.can_tell and not unknown.is_uneven
+    check_wording(unknown.sentence)
+    # an even cluster has nothing to gain, and a small error hides nothing
+    even = replace(uneven.bound, max_usage=uneven.bound.bound)
+    assert give_verdict(even, uneven.present, 3, 0, None, 0.03).can_tell
+    assert not give_verdict(even, uneven.present, 3, 0, None, 0.1).can_tell
+
+
+def test_what_explains_the_reports_exactly_has_no_error(uneven: Assessment) -> None:
+    assert uneven.model_error == pytest.approx(0.0, abs=1e-6)
+    assert uneven.can_tell
 
 
 def test_without_any_limit_a_verdict_is_about_traffic(tmp_path: Path) -> None:

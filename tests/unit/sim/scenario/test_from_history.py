@@ -284,6 +284,64 @@ def test_cpu_follows_messages_and_bytes_and_a_slower_broker_is_found() -> None:
     np.testing.assert_allclose(made.cpu_msgs_per_s / made.cpu_msgs_per_s[0], [1, 2, 0.5], rtol=1e-6)
 
 
+def noisy(errors: Any, base: float = 0.0, rates: Any = (500.0, 1000.0, 1500.0)) -> pa.Table:
+    """Reports of three equal brokers, whose cpu has these errors, in hundredths of a core.
+
+    `base`: cpu without load. Each broker has one of the rates, by turns.
+    """
+    rows = [
+        (minute, broker, rates[(minute + row) % len(rates)])
+        for minute in range(len(errors) // 3)
+        for row, broker in enumerate((A, B, C))
+    ]
+    reports = [report(minute, broker, rate, 1.0, cores=1.0) for (minute, broker, rate) in rows]
+    used = [row["cpu_usage"] + base + error for row, error in zip(reports, errors, strict=True)]
+    return brokers(*(row | {"cpu_usage": cpu} for row, cpu in zip(reports, used, strict=True)))
+
+
+def test_noise_of_a_few_reports_makes_no_broker_unlike_the_others() -> None:
+    errors = [9.0, -4.0, 0.0, 6.0, 0.0, -5.0, 7.0, -6.0, 1.0]
+    made = build_from_history(of(brokers=noisy(errors, rates=(3000.0, 4000.0, 5000.0))))
+    speeds = made.scenario.brokers.cpu_msgs_per_s
+    assert speeds.tolist() == [speeds[0]] * 3
+    assert made.scenario.brokers.cpu_base is None
+    assert made.error is not None and 0.03 < made.error < 0.06
+
+
+def test_cpu_without_load_is_found_and_is_no_reason_to_move_a_bundle(tmp_path: Any) -> None:
+    errors = [0.5, -0.5, 0.2, -0.2, 0.4, -0.4, 0.1, -0.1, 0.0]
+    made = build_from_history(of(brokers=noisy(errors, 30.0)))
+    assert made.scenario.brokers.cpu_base == pytest.approx([0.3] * 3, abs=0.01)
+    usage = 1000 / made.scenario.brokers.cpu_msgs_per_s
+    usage += 1000 / made.scenario.brokers.cpu_bytes_per_s
+    assert usage == pytest.approx([0.101] * 3, abs=0.01)
+    assert made.error == pytest.approx(0.003, abs=0.001)
+    write_scenario(made.scenario, tmp_path)
+    assert same(read_scenario(tmp_path), made.scenario)
+
+
+@pytest.mark.parametrize(
+    ("errors", "rates"),
+    [
+        pytest.param([0.0] * 9, (500.0, 1000.0, 1500.0), id="nothing is missed"),
+        pytest.param(
+            [1.0, 0.5, 0.0, 1.0, 0.5, 0.0, 1.0, 0.5, 0.0],
+            (950.0, 1000.0, 1050.0),
+            id="load jitters",
+        ),
+    ],
+)
+def test_cpu_without_load_is_not_made_of_noise(errors: list[float], rates: Any) -> None:
+    made = build_from_history(of(brokers=noisy(errors, rates=rates)))
+    assert made.scenario.brokers.cpu_base is None
+    assert made.scenario.format == 1
+
+
+def test_usages_of_which_no_report_shows_anything_have_no_error() -> None:
+    mute = [report(0, broker, 100.0) | {"cpu_usage": 0.0} for broker in (A, B, C)]
+    assert build_from_history(of(brokers=brokers(*mute))).error is None
+
+
 def test_bandwidth_is_what_is_left_beside_other_traffic_and_memory_is_as_reported() -> None:
     made = build_from_history(CALM)
     assert made.scenario.brokers.bandwidth_in_bytes_per_s.tolist() == [125e6] * 3
