@@ -1,6 +1,7 @@
 """Turns a recording of a cluster, and its settings, into one assessment.
 
-It only computes: `recording` and `agent.pulsar.recorder` read, `cli.assess` shows.
+It only computes. The recording is written by `agent.pulsar.recorder`, `record_topic` and
+`record_tables`, and read by `recording`; `cli.assess` shows what is found.
 """
 
 from __future__ import annotations
@@ -192,8 +193,12 @@ def assess(
     settings: ClusterSettings,
     on_progress: OnProgress,
     url: str | None = None,
+    source: str | None = None,
 ) -> Assessment:
-    """Assess a cluster. `url`: the address that was asked; None: the recording is all there is.
+    """Assess a cluster.
+
+    `url`: the address of a broker that was asked; None: no broker was. `source`: what was read,
+    for people; None: the recording.
 
     Raises QueryError (exit code 2) for reports that can't be used.
     """
@@ -230,7 +235,7 @@ def assess(
     hottest = observed.hot[0] if observed.hot else None
     verdict = give_verdict(bound, ahead, alive, len(recording.silent), hottest, span.error)
     return Assessment(
-        source=str(recording.path) if url is None else url,
+        source=source or str(recording.path),
         verdict=verdict.sentence,
         is_uneven=verdict.is_uneven,
         can_tell=verdict.can_tell,

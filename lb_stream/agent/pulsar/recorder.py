@@ -24,6 +24,7 @@ from lb_stream.agent.pulsar.namespaces import NAMESPACES, read_cluster
 from lb_stream.agent.pulsar.report import LOAD_REPORT
 from lb_stream.agent.pulsar.stats import read_bundles
 from lb_stream.contracts.balancer import MANAGER_CLASSES
+from lb_stream.io.local.report_lines import format_line
 
 BROKERS = "/admin/v2/brokers"
 """Path of the line with the brokers that gave no report, each with the reason."""
@@ -122,7 +123,7 @@ def record(
             for name, answer in zip(clients, pool.map(_read_report, clients.values()), strict=True):
                 if isinstance(answer, bytes):
                     reported.add(name)
-                    write(_format_report(name, answer))
+                    write(format_line(name, answer, _now_ms()))
                 else:
                     why[name] = answer
             if not reported:
@@ -206,12 +207,6 @@ def _make_report(client: ReadOnlyClient) -> bytes:
     if version.status == 200:
         fields["brokerVersionString"] = version.body[:100].decode("utf-8", "replace").strip()
     return json.dumps(fields).encode()
-
-
-def _format_report(broker: str, report: bytes) -> str:
-    """Return a line with a report, byte for byte; a report's own line feeds are spaces."""
-    text = " ".join(report.decode("utf-8", "replace").splitlines())
-    return f'{{"capturedAtMs":{_now_ms()},"broker":{json.dumps(broker)},"report":{text}}}\n'
 
 
 def _get(client: ReadOnlyClient, path: str, kind: type) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -24,7 +23,6 @@ from lb_stream.contracts.reports import ModularLoadReport, SimpleLoadReport
 from lb_stream.io.messages.shown import shown
 
 if TYPE_CHECKING:
-    from kafka import KafkaConsumer, TopicPartition
     from kafka.consumer.fetcher import ConsumerRecord
 
 OVERVIEW_INTERVAL_S = 60.0
@@ -198,28 +196,13 @@ def read_reports(
 
     None is yielded when there is nothing new.
     """
-    from kafka import KafkaConsumer, TopicPartition
+    from lb_stream.io.kafka.reading import POLL_MS, open_topic, seek_since
 
-    from lb_stream.contracts.base import LARGEST_RECORD_BYTES
-
-    fetch = {
-        "max_partition_fetch_bytes": LARGEST_RECORD_BYTES,
-        "fetch_max_bytes": 5 * LARGEST_RECORD_BYTES,
-    }
-    with closing(
-        KafkaConsumer(
-            **fetch | dict(options), isolation_level="read_committed", enable_auto_commit=False
-        )
-    ) as consumer:
-        partitions = [
-            TopicPartition(topic, number)
-            for number in sorted(consumer.partitions_for_topic(topic) or ())
-        ]
-        consumer.assign(partitions)
-        ends = _seek(consumer, partitions, since_ms)
+    with open_topic(options, topic) as (consumer, partitions):
+        ends = seek_since(consumer, partitions, since_ms)
         caught_up = False
         while True:
-            for polled in consumer.poll(timeout_ms=500).values():
+            for polled in consumer.poll(timeout_ms=POLL_MS).values():
                 for record in polled:
                     parsed = _parse_record(record, default_cluster, caught_up)
                     if parsed is not None and cluster in (None, parsed.key[0]):
@@ -229,18 +212,6 @@ def read_reports(
             )
             if caught_up:
                 yield None
-
-
-def _seek(
-    consumer: KafkaConsumer, partitions: list[TopicPartition], since_ms: int
-) -> dict[TopicPartition, int]:
-    """Go to each partition's first record at or after a time. Returns their end offsets."""
-    ends: dict[TopicPartition, int] = consumer.end_offsets(partitions)
-    found = consumer.offsets_for_times(dict.fromkeys(partitions, since_ms))
-    for partition in partitions:
-        first = found.get(partition)
-        consumer.seek(partition, first.offset if first else ends[partition])
-    return ends
 
 
 def _parse_record(

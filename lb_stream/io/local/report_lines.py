@@ -83,6 +83,13 @@ def read_line(text: bytes, broker: str | None = None) -> Report | None:
     return Report(own, text, _time(line.last_update) or _time(line.timestamp))
 
 
+def format_line(broker: str, report: bytes, at_ms: int) -> str:
+    """Return the line of a captured report, byte for byte; its own line feeds are spaces."""
+    text = " ".join(report.decode("utf-8", "replace").splitlines())
+    named = msgspec.json.encode(broker).decode()
+    return f'{{"capturedAtMs":{at_ms},"broker":{named},"report":{text}}}\n'
+
+
 def _parse_metadata(line: _Line) -> Report | None:
     if (
         not isinstance(line.path, str)

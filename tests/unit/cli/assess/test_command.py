@@ -76,7 +76,7 @@ def test_names_that_hold_markup_are_text(tmp_path: Path) -> None:
 def test_wrong_usage_says_what_is_expected(tmp_path: Path, arguments: list[str]) -> None:
     done = lbctl("assess", *arguments, cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
-    assert "expected either pulsar URL" in done.err
+    assert "expected one of: pulsar URL" in done.err
 
 
 def test_settings_come_from_a_broker_conf_and_its_misspelt_keys_are_shown(tmp_path: Path) -> None:
