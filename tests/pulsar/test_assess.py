@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import ssl
+import subprocess
 import time
 from collections.abc import Iterator
 from itertools import cycle
@@ -11,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.agent.adapter import BrokerError
+from lb_stream.agent.pulsar import admin
 from lb_stream.agent.pulsar.admin import AdminSettings
 from lb_stream.agent.pulsar.guard import RUNTIME
 from lb_stream.agent.pulsar.recorder import Pace, ReadOnlyClient, record
@@ -164,13 +168,33 @@ def test_an_extensible_cluster_is_assessed_by_its_topics_and_its_cpu_is_unknown(
         (404, b"<html>Not Found</html>"),
         (200, b"<html><title>Welcome to nginx!</title></html>"),
         (200, []),
+        (302, b"", {"Location": "https://login.example.org/"}),
+        (307, b"", {"Location": "/admin/v2/brokers/configuration/runtime"}),
+        (407, b"<html>Proxy Authentication Required</html>"),
+        (503, b"upstream connect error"),
+        (200, b"[" + b" " * (2 << 20)),
     ],
-    ids=["401", "403", "404", "HTML", "a list"],
+    ids=[
+        "401",
+        "403",
+        "404",
+        "HTML",
+        "a list",
+        "a login page",
+        "a loop",
+        "a proxy",
+        "busy",
+        "huge",
+    ],
 )
 def test_an_answer_that_cannot_be_used_is_one_line_and_exit_code_1(
-    cluster: FakeCluster, tmp_path: Path, answer: tuple[int, object]
+    cluster: FakeCluster,
+    tmp_path: Path,
+    answer: tuple[int, object] | tuple[int, object, dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cluster.before = lambda _call: (*answer, {})
+    monkeypatch.setattr(admin, "LARGEST_ANSWER_BYTES", 1 << 20)
+    cluster.before = lambda _call: answer if len(answer) == 3 else (*answer, {})
     done = assess(cluster, tmp_path)
     assert (done.code, done.out) == (1, "")
     line = done.err.splitlines()[-1]
@@ -215,6 +239,80 @@ def test_brokers_that_answer_only_to_a_balancer_are_one_line(
     assert done.code == 1
     line = done.err.splitlines()[-1]
     assert "none of the 2 brokers gives a load report at its own address" in line
+    assert line.endswith("run this where brokers' own names lead to them")
+
+
+def test_brokers_that_hang_delay_no_other_and_not_the_end(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def hang(call: Call) -> Reply | None:
+        asked.append(call.path)
+        if call.broker == 2:
+            time.sleep(0.5)
+        return uneven_report(cluster, call)
+
+    cluster.before = hang
+    done = assess(cluster, tmp_path, "--minutes", "0.01", "--every", "1", "--read-timeout", "0.2")
+    assert done.code == 3, done.err
+    assert f"{cluster.names[2]} gave no load report" in done.out
+    # the settings of those that answer alone are asked for, and the cluster's of the first
+    assert asked.count(RUNTIME) == 1 + 2
+
+
+def test_a_recording_that_is_stopped_ends_with_what_there_is(cluster: FakeCluster) -> None:
+    lines: list[str] = []
+    found = record(client(cluster), 60.0, 1.0, lines.append, is_stopped=lambda: True)
+    assert sum('"report":' in line for line in lines) == 1
+    assert found.silent == {}
+
+
+# --- connections ---
+
+
+def test_a_name_that_is_not_known_is_one_line(tmp_path: Path) -> None:
+    done = lbctl("assess", "pulsar", "http://broker.invalid:8080", cwd=tmp_path)
+    assert done.code == 1
+    assert done.err.endswith(": give a name that this machine knows\n")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is needed to make a certificate")
+    path = tmp_path_factory.mktemp("certificate") / "broker.pem"
+    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    out = ["-subj", "/CN=broker", "-keyout", str(path), "-out", f"{path}.crt"]
+    subprocess.run([*request, *out], check=True, capture_output=True)
+    path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("scheme", "has_tls", "advice"),
+    [
+        ("http", True, "with TLS, https://"),
+        ("https", True, "--ca-file"),
+        ("https", False, "http://"),
+    ],
+)
+def test_a_connection_of_another_kind_is_one_line(
+    cluster: FakeCluster,
+    tmp_path: Path,
+    certificate: Path,
+    scheme: str,
+    has_tls: bool,
+    advice: str,
+) -> None:
+    server = cluster.servers[0]
+    if has_tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    done = lbctl("assess", "pulsar", f"{scheme}://{cluster.names[0]}", cwd=tmp_path)
+    assert (done.code, done.out) == (1, "")
+    assert advice in done.err.splitlines()[-1].rpartition(": ")[2]
 
 
 def test_an_address_that_is_none_is_wrong_usage(tmp_path: Path) -> None:

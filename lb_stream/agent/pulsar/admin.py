@@ -24,7 +24,7 @@ LONGEST_REASON = 300
 """How many characters of a broker's own explanation are kept."""
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
-_REDIRECTS = {307, 308}
+REDIRECTS = {307, 308}
 """Redirects that keep method and body. Pulsar sends 307."""
 _TRANSIENT = {429, 502, 503, 504}
 """Status codes after which a read is repeated. Pulsar also sends 500 for permanent errors."""
@@ -45,6 +45,10 @@ class AdminError(BrokerError):
 
 class AdminTimeout(AdminError):
     """A call without an answer in time. The broker may still work on it."""
+
+
+class UnusableAnswer(AdminError):
+    """A call whose answer is none of Pulsar's: no JSON, JSON of another kind, or far too large."""
 
 
 class AdminRefused(AdminError):
@@ -188,7 +192,7 @@ class AdminClient:
         try:
             return json.loads(answer.body)
         except (ValueError, RecursionError):
-            raise AdminError(
+            raise UnusableAnswer(
                 f"GET {answer.hops[-1]}{path}: expected JSON, got {answer.reason[:80]!r}",
                 answer.status,
             ) from None
@@ -248,7 +252,7 @@ class AdminClient:
         while True:
             hops.append(address)
             status, location, content = self._once(method, address, target, body, deadline)
-            if status not in _REDIRECTS or location is None or not max_hops:
+            if status not in REDIRECTS or location is None or not max_hops:
                 return AdminResponse(status, content, tuple(hops))
 
             # A redirect: check where it leads.
@@ -298,8 +302,8 @@ class AdminClient:
             while chunk := response.read1(_CHUNK_BYTES):
                 content += chunk
                 if len(content) > LARGEST_ANSWER_BYTES:
-                    raise AdminError(
-                        f"{called}: the answer is larger than {LARGEST_ANSWER_BYTES} bytes",
+                    raise UnusableAnswer(
+                        f"{called}: the answer is larger than {LARGEST_ANSWER_BYTES >> 20} MiB",
                         response.status,
                     )
                 sock.settimeout(_left(deadline, called))

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from lb_stream.agent.adapter import BrokerError
 from lb_stream.agent.pulsar.adapter import VERSION
-from lb_stream.agent.pulsar.admin import AdminClient, AdminError, AdminSettings
+from lb_stream.agent.pulsar.admin import AdminClient, AdminSettings, UnusableAnswer
 from lb_stream.agent.pulsar.guard import RUNTIME
 from lb_stream.agent.pulsar.namespaces import NAMESPACES, read_cluster
 from lb_stream.agent.pulsar.report import LOAD_REPORT
@@ -110,14 +110,14 @@ def record(
     clients = {name: client.at_broker(name) for name in sorted(names)}
     if not clients:
         raise BrokerError(f"{client.settings.url} names no broker of the cluster {cluster!r}")
-    on_progress("reading settings", 0.0)
-    notes = list(_record_settings(client, clients, cluster, write))
-
-    # their reports, round after round
+    # their reports, round after round, and after the first one the settings of those that answer
     spacing_s = max(interval_s, len(clients) / client.pace.per_s)
     rounds = 1 + math.floor(minutes * 60 / spacing_s + TOLERANCE)
-    begin, reported, why = time.monotonic(), set[str](), dict[str, str]()
-    with ThreadPoolExecutor(WORKERS) as pool:
+    begin, reported, why = time.monotonic(), set[str](), dict[str, BrokerError]()
+    end = begin + minutes * 60  # many brokers that hang delay a round, but not the end
+    notes: list[str] = []
+    pool = ThreadPoolExecutor(WORKERS)
+    try:
         for number in range(rounds):
             on_progress("reading reports", number / rounds)
             for name, answer in zip(clients, pool.map(_read_report, clients.values()), strict=True):
@@ -126,12 +126,20 @@ def record(
                     write(format_line(name, answer, _now_ms()))
                 else:
                     why[name] = answer
+                if is_stopped():
+                    break
             if not reported:
-                raise BrokerError(_describe_none(clients, why))
-            if number + 1 == rounds or is_stopped():
+                raise _build_none(clients, why)
+            if number == 0:
+                answering = {name: own for name, own in clients.items() if name in reported}
+                notes += _record_settings(client, answering, cluster, write)
+            if number + 1 == rounds or is_stopped() or time.monotonic() >= end:
                 break
             _wait_until(begin + minutes * 60 * (number + 1) / (rounds - 1), is_stopped)
-    silent = {name: why[name] for name in clients if name not in reported}
+    finally:
+        pool.shutdown(cancel_futures=True)
+    asked = [name for name in clients if name in why and name not in reported]
+    silent = {name: str(why[name]) for name in asked}
     write(line_aside(BROKERS, silent))
     return Recorded(cluster, tuple(clients), silent, tuple(notes))
 
@@ -162,19 +170,19 @@ def _record_settings(
         yield f"policies were not read: {error}"
 
 
-def _read_report(client: ReadOnlyClient) -> bytes | str:
+def _read_report(client: ReadOnlyClient) -> bytes | BrokerError:
     """Return a broker's report, or why there is none."""
     try:
         answer = client.get(LOAD_REPORT)
         if answer.status == 500 and _is_extensible(client):
             return _make_report(client)
         if answer.status != 200:
-            return str(client.refusal("GET", LOAD_REPORT, answer))
+            return client.refusal("GET", LOAD_REPORT, answer)
         if not isinstance(client.parse(LOAD_REPORT, answer), dict):
-            return f"GET {answer.hops[-1]}{LOAD_REPORT}: expected a JSON object"
+            return UnusableAnswer(f"GET {answer.hops[-1]}{LOAD_REPORT}: expected a JSON object")
         return answer.body
     except BrokerError as error:
-        return str(error)
+        return error
 
 
 def _is_extensible(client: ReadOnlyClient) -> bool:
@@ -213,16 +221,19 @@ def _get(client: ReadOnlyClient, path: str, kind: type) -> Any:
     value = client.get_json(path)
     if not isinstance(value, kind):
         what = "a JSON object" if kind is dict else "a JSON list"
-        raise AdminError(f"GET {client.settings.url}{path}: expected {what}")
+        raise UnusableAnswer(f"GET {client.settings.url}{path}: expected {what}")
     return value
 
 
-def _describe_none(clients: Iterable[str], why: Mapping[str, str]) -> str:
-    count, first = len(why), next(iter(clients))
-    return (
-        f"none of the {count} brokers gives a load report at its own address, such as {first}: "
+def _build_none(clients: Iterable[str], why: Mapping[str, BrokerError]) -> BrokerError:
+    """Return the error for a cluster of which no broker answers; its cause is the first one's."""
+    first = next(name for name in clients if name in why)
+    error = BrokerError(
+        f"none of the {len(why)} brokers gives a load report at its own address, such as {first}: "
         f"{why[first]}"
     )
+    error.__cause__ = why[first]
+    return error
 
 
 def _wait_until(at: float, is_stopped: Callable[[], bool]) -> None:

@@ -17,7 +17,6 @@ from lb_stream.cli.shared.output import CommandError, note
 from lb_stream.cli.shared.spans import parse_duration
 
 if TYPE_CHECKING:
-    from lb_stream.agent.pulsar.recorder import ReadOnlyClient
     from lb_stream.cli.shared.admin_access import AdminAccess
 
 PULSAR, KAFKA, TABLES = "pulsar", "kafka", "tables"
@@ -99,6 +98,7 @@ def record_pulsar(
     """
     from lb_stream.agent.adapter import BrokerError
     from lb_stream.agent.pulsar.recorder import Pace, ReadOnlyClient, record
+    from lb_stream.cli.assess.advice import advise
     from lb_stream.io.local.signals import StopRequest
 
     url = options.words[1]
@@ -110,21 +110,10 @@ def record_pulsar(
                 client, minutes, options.every or 30.0, write, on_progress, lambda: bool(stop)
             )
     except BrokerError as error:
-        raise CommandError(f"{error}{_advise(str(error), client)}") from None
+        raise CommandError(f"{error}{advise(error, client.settings)}") from None
     for line in recorded.notes:
         note(line)
     return url
-
-
-def _advise(text: str, client: ReadOnlyClient) -> str:
-    """Return what to do about an error, after its text; empty where the text says it."""
-    if "no answer in time" in text:
-        return f" ({client.settings.read_timeout_s:g} s): raise --read-timeout"
-    other = ("expected JSON", "expected a JSON", "answers 404")
-    unreached = text.startswith("GET ") and ("refused" in text or "closed connection" in text)
-    if unreached or any(sign in text for sign in other):
-        return ": give the admin API of a broker, which is at port 8080 as a rule"
-    return ""
 
 
 def record_kafka(
