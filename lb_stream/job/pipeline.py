@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from lb_stream.contracts.settings import Settings
+from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.kafka.batch_size import limit_batch_size
 from lb_stream.io.kafka.checkpoint import (
     StartBacklog,
@@ -26,6 +27,8 @@ from lb_stream.io.kafka.poison_file import RecoveryState
 from lb_stream.io.kafka.poison_records import BatchGuard, plan_recovery
 from lb_stream.io.leadership.leader import announce_leader
 from lb_stream.io.leadership.membership import Member
+from lb_stream.io.tables.delta import existing_table
+from lb_stream.io.tables.formats import require_format
 from lb_stream.io.tables.log import LogError, RoundLog
 from lb_stream.io.tables.projections import Projections
 from lb_stream.job.metrics.monitor import Monitor
@@ -43,8 +46,14 @@ logger = logging.getLogger(__name__)
 
 
 def _open(settings: Settings, outbox: Outbox, fenced: bool) -> tuple[RoundLog, Projections]:
-    """Return log and tables. Raises LogError if log, tables and Kafka don't belong together."""
+    """Return log and tables.
+
+    Raises LogError if log, tables and Kafka don't belong together, OtherFormat if this version
+    can't read them.
+    """
     stream = settings.stream
+    if (written := existing_table(tables_of(stream), ROUNDS)) is not None:
+        require_format(written)  # before anything is read or written
     tables = Projections(tables_of(stream), stream.pipeline_id)
     outbox.read_watermark(default=0 if tables.newest is None else tables.newest + 1, fenced=fenced)
     # The log is opened last, as a job that still runs logs each batch before it publishes it.

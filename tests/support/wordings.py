@@ -9,6 +9,8 @@ import os
 import re
 from pathlib import Path
 
+from lb_stream import __version__
+
 PROJECT = Path(__file__).parents[2]
 REWRITE = os.environ.get("REWRITE") == "1"
 HEADING = "## "
@@ -53,9 +55,10 @@ def check_wording(said: object) -> None:
 
 
 def _without_places(text: str) -> str:
-    """Return the text without what differs between runs: folders, ports, ends of topics' names."""
+    """Return the text without what differs between runs: folders, ports, ends of topics' names,
+    this version."""
     text = _TEMPORARY.sub("TMP", text).replace(str(PROJECT), "PROJECT")
-    text = _PORT.sub("PORT", text)
+    text = _PORT.sub("PORT", text).replace(f"lb_stream {__version__}", "lb_stream VERSION")
     text = _TOPIC.sub("-RUN", text)
     return "\n".join(line.rstrip() for line in text.strip("\n").split("\n"))
 

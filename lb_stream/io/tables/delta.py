@@ -23,6 +23,7 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 from pyarrow.dataset import Dataset, FileSystemDataset, InMemoryDataset, UnionDataset
 
+from lb_stream import __version__
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import (
     BROKER_LOADS,
@@ -38,6 +39,7 @@ from lb_stream.io.tables.commits import (
     Marks,
     Table,
 )
+from lb_stream.io.tables.formats import describe_writer, require_format
 from lb_stream.store import Store
 from lb_stream.stream.ports import FatalError
 
@@ -89,9 +91,10 @@ def _columns_with_bounds(spec: TableSpec) -> list[str]:
 def open_table(root: Store, spec: TableSpec) -> Table:
     """Open a table, or create it with its columns if it doesn't exist.
 
-    Raises TableMismatch if it has other columns.
+    Raises OtherFormat, and TableMismatch if it has other columns.
     """
     if (table := existing_table(root, spec)) is not None:
+        require_format(table)
         require_columns(table, spec)
         apply_properties(table, spec)
         return table
@@ -153,8 +156,8 @@ def require_columns(table: Table, spec: TableSpec) -> None:
         )
     if differences:
         raise TableMismatch(
-            f"the table {spec.name} at {table.table_uri} was written by another version: "
-            f"{'; '.join(differences)}. {_advice(spec)}"
+            f"the table {spec.name} at {table.table_uri} was written by {describe_writer(table)}, "
+            f"this is lb_stream {__version__}: {'; '.join(differences)}. {_advice(spec)}"
         )
 
 

@@ -19,6 +19,7 @@ from lb_stream.io.kafka.checkpoint import checkpoint_uuid
 from lb_stream.io.tables.commits import COMMIT_ATTEMPTS, COMMIT_TROUBLES, Mark, Table
 from lb_stream.io.tables.compaction import COMPACT_EVERY, compact_small_files
 from lb_stream.io.tables.delta import add_files, numeric_dataset, open_table, read_mark, write_rows
+from lb_stream.io.tables.formats import stamp
 from lb_stream.store import Store
 from lb_stream.stream.ports import FatalError, Logged
 
@@ -45,6 +46,7 @@ class RoundLog:
 
     def __init__(self, root: Store, pipeline: str, checkpoint: Store) -> None:
         self._table = open_table(root, ROUNDS)
+        stamp(self._table)
         self._pipeline, self._checkpoint = pipeline, checkpoint
         self._appended = 0  # batches since the last compaction
         newest = self._table.mark(pipeline)
