@@ -248,7 +248,7 @@ def assess(
         span_ms=(begin_ms, begin_ms + round(scenario.end_s * 1000)),
         plays=tuple(plays),
         notes=(*basis.notes, *span.notes),
-        next_steps=list_next_steps(cluster, url, verdict.is_uneven),
+        next_steps=list_next_steps(url, verdict.is_uneven),
     )
 
 

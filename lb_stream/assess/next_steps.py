@@ -15,29 +15,27 @@ class Step:
     description: str
 
 
-def list_next_steps(cluster: str, url: str | None, is_uneven: bool) -> tuple[Step, ...]:
-    """Return three commands: two that change nothing, and one that begins to observe."""
+def list_next_steps(url: str | None, is_uneven: bool) -> tuple[Step, ...]:
+    """Return three commands that change nothing in the cluster. `url`: the one that was asked."""
     address = url or ANY_URL
-    check = Step(
-        f"lbctl agent pulsar --check --cluster {cluster} --admin-url {address}",
-        "says what must be changed before this balancer may act, and changes nothing; give "
-        "--admin-url once for each broker",
+    install = Step(
+        "pip install 'lb_stream[job,console]'",
+        "adds what the balancer itself needs, beside Java 17 or newer",
     )
-    balance = Step(
-        f"lbctl balance --set kafka.bootstrap_servers=KAFKA:9092 "
-        f"--set cluster.{cluster}.assign_unowned=on_lookup",
-        "starts the balancer in mode observe: it logs what it would do, and publishes nothing. It "
-        "needs Kafka, Java and pip install 'lb_stream[all]'",
-    )
-    agent = Step(
-        f"lbctl agent pulsar --cluster {cluster} --admin-url {address} --kafka KAFKA:9092",
-        "brings the brokers' reports to it. Then lbctl decisions shows moves, lbctl explain why; "
-        "docs/pulsar.md tells how to switch over, and back",
+    run = Step(
+        f"lbctl run pulsar {address}",
+        "runs it for this cluster in mode observe, with a Kafka of its own or with yours "
+        "(--kafka): it logs what it would do, and changes nothing",
     )
     if is_uneven:
-        return check, balance, agent
+        look = Step(
+            "lbctl console",
+            "shows in a browser what it would move, and why; lbctl run prints how to let it act, "
+            "and docs/tutorial.md goes through it, and back",
+        )
+        return install, run, look
     again = Step(
         f"lbctl assess pulsar {address} --minutes 60",
         "looks again, at the hour with the most load: the cluster is not uneven now",
     )
-    return again, check, balance
+    return again, install, run

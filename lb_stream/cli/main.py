@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     "Run": {
         "kit.demo.command": ("demo",),
+        "kit.run.command": ("run",),
         "cli.run.balance": ("balance",),
         "cli.run.lookup_server": ("lookup-server",),
         "cli.run.console": ("console",),
@@ -26,6 +28,7 @@ _PLACES: dict[str, dict[str, tuple[str, ...]]] = {
         "cli.run.reports": ("reports",),
         "kit.kafka_command": ("kafka",),
         "kit.jars_command": ("jars",),
+        "cli.operate.context": ("context",),
     },
     "Look": {
         "cli.inspect.status": ("status",),
@@ -73,6 +76,7 @@ def build_app(wanted: str | None = None) -> typer.Typer:
     """Return lbctl with all its commands, or with only the command `wanted`, if there is one."""
     import typer
 
+    from lb_stream.cli.shared.contexts import CHOICE
     from lb_stream.cli.shared.output import emit
 
     app = typer.Typer(
@@ -95,8 +99,16 @@ def build_app(wanted: str | None = None) -> typer.Typer:
         version: bool = typer.Option(
             False, "--version", callback=print_version, is_eager=True, help="Print the version."
         ),
+        context: str | None = typer.Option(
+            None,
+            "--context",
+            metavar="NAME",
+            help="The context whose files of settings count. Default: lbctl context use.",
+        ),
     ) -> None:
         """Run and watch lb_stream, the load balancer for message-broker clusters."""
+        if context is not None:
+            os.environ[CHOICE] = context
 
     only = {
         place for modules in _PLACES.values() for place, names in modules.items() if wanted in names

@@ -113,13 +113,21 @@ def read_runtime(
 
     `left_out`: keys that are passed over, by our names.
     """
+    texts, unusable = read_runtime_texts(runtime, left_out)
+    return normalise_names(texts), unusable
+
+
+def read_runtime_texts(
+    runtime: Mapping[str, object], left_out: Set[str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the same as `read_runtime`, as a broker.conf has it: Pulsar's names → texts."""
     ours = list_known_names()
     texts = {
         name: text
         for name in list_pulsar_names() & runtime.keys()
         if name not in WHY and (text := parse_java_text(runtime[name])) is not None
     }
-    found: dict[str, object] = {}
+    found: dict[str, str] = {}
     unusable: list[str] = []
     for name, text in sorted(choose_spellings(texts).items()):
         key, _ = ours[name]
@@ -127,7 +135,8 @@ def read_runtime(
             continue
         try:
             _require_known_class(name, text)
-            found |= normalise_names({name: text})
+            normalise_names({name: text})
+            found[name] = text
         except SettingError as error:
             unusable.append(_describe_unusable(error))
     return found, tuple(unusable)

@@ -12,6 +12,7 @@ from lb_stream.agent.pulsar.admin import AdminClient, AdminError
 
 RUNTIME = "/admin/v2/brokers/configuration/runtime"
 DYNAMIC_VALUES = "/admin/v2/brokers/configuration/values"
+DYNAMIC = "/admin/v2/brokers/configuration"
 LEADER = "/admin/v2/brokers/leaderBroker"
 
 OWN_BALANCING = {
@@ -22,6 +23,8 @@ OWN_BALANCING = {
 
 MAX_AGE_S = 10.0
 """How long settings that were read are used."""
+SETTLE_S, STEP_S = 10.0, 0.2
+"""How long a broker may take to learn a dynamic setting; the pause between two looks."""
 
 
 def find_active_balancers(runtime: Mapping[str, object]) -> list[str]:
@@ -35,9 +38,34 @@ def _is(runtime: Mapping[str, object], key: str, value: bool) -> bool:
     return str(runtime.get(key, True)).strip().lower() == str(value).lower()
 
 
-def describe_turn_off(key: str) -> str:
-    """Return the command that turns off one of Pulsar's balancers, in all brokers, at once."""
-    return f"pulsar-admin brokers update-dynamic-config --config {key} --value false"
+def read_own_balancing(admin: AdminClient) -> tuple[str, dict[str, bool]]:
+    """Return the cluster, and the keys of Pulsar's own balancing with their values in force.
+
+    Raises AdminError.
+    """
+    runtime = _get_object(admin, RUNTIME)
+    values = {key: not _is(runtime, key, False) for key in OWN_BALANCING}
+    return str(runtime.get("clusterName", "")), values
+
+
+def turn_own_balancing(admin: AdminClient, on: bool) -> None:
+    """Turn Pulsar's own balancing on or off in all brokers, and wait until this one knows it.
+
+    Raises AdminError, also when it doesn't know it in time.
+    """
+    for key in OWN_BALANCING:
+        path = f"{DYNAMIC}/{key}/{str(on).lower()}"
+        answer = admin.post(path)
+        if answer.status not in (200, 204):
+            raise admin.refusal("POST", path, answer)
+    deadline = time.monotonic() + SETTLE_S
+    while set(read_own_balancing(admin)[1].values()) != {on}:
+        if time.monotonic() > deadline:
+            raise AdminError(
+                f"{admin.settings.broker} accepted {', '.join(OWN_BALANCING)} = {str(on).lower()}, but "
+                f"has another value after {SETTLE_S:.0f} s"
+            )
+        time.sleep(STEP_S)
 
 
 class SettingsGuard:
@@ -96,7 +124,7 @@ class SettingsGuard:
         """
         return [
             f"Pulsar's own {OWN_BALANCING[key]} is on at {where} ({key} = true): turn it off: "
-            f"{describe_turn_off(key)}"
+            f"lbctl agent own-balancing off --admin-url {self._admin.settings.url}"
             for key, where in self.active_balancers().items()
         ]
 

@@ -90,6 +90,28 @@ class Recorded:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class FoundCluster:
+    """A cluster as one of its brokers knows it.
+
+    `runtime`: that broker's settings in force. `clients`: broker → a client of it, sorted.
+    """
+
+    name: str
+    runtime: Mapping[str, object]
+    clients: Mapping[str, ReadOnlyClient]
+
+
+def find_cluster(client: ReadOnlyClient) -> FoundCluster:
+    """Return the cluster of any broker. Raises BrokerError if it doesn't answer."""
+    runtime = _get(client, RUNTIME, dict)
+    cluster = str(runtime.get("clusterName", ""))
+    names = [str(name) for name in _get(client, f"{BROKERS}/{quote(cluster)}", list)]
+    if not names:
+        raise BrokerError(f"{client.settings.url} names no broker of the cluster {cluster!r}")
+    return FoundCluster(cluster, runtime, {name: client.at_broker(name) for name in sorted(names)})
+
+
 def record(
     client: ReadOnlyClient,
     minutes: float,
@@ -104,12 +126,8 @@ def record(
     allows. Raises BrokerError if the broker doesn't answer, or no broker gives a report.
     """
     # the cluster, its brokers and their settings
-    runtime = _get(client, RUNTIME, dict)
-    cluster = str(runtime.get("clusterName", ""))
-    names = [str(name) for name in _get(client, f"{BROKERS}/{quote(cluster)}", list)]
-    clients = {name: client.at_broker(name) for name in sorted(names)}
-    if not clients:
-        raise BrokerError(f"{client.settings.url} names no broker of the cluster {cluster!r}")
+    found = find_cluster(client)
+    cluster, clients = found.name, found.clients
     # their reports, round after round, and after the first one the settings of those that answer
     spacing_s = max(interval_s, len(clients) / client.pace.per_s)
     rounds = 1 + math.floor(minutes * 60 / spacing_s + TOLERANCE)

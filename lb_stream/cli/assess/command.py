@@ -226,4 +226,6 @@ def _show(found: Assessment, html: Path, json: bool) -> None:
     emit_line(found.verdict)
     for doubt in found.observed.doubts:
         emit_line(f"  doubt: {doubt.description}")
-    emit_line(f"wrote {html}")
+    emit_line(f"wrote {html}; next:")
+    for step in found.next_steps:
+        emit_line(f"  {step.command}")

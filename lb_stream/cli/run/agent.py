@@ -18,6 +18,7 @@ from lb_stream.cli.run.agent_options import (
     ServiceUrl,
     TopicSharesInterval,
 )
+from lb_stream.cli.run.own_balancing import own_balancing
 from lb_stream.cli.shared.admin_access import (
     ActTimeout,
     AdminAccess,
@@ -69,6 +70,11 @@ app = typer.Typer(
     "Start with `lbctl agent pulsar --check`, which changes nothing, then leave out --check. The "
     "balancer needs assign_unowned = on_lookup for such a cluster.",
 )
+
+app.command(
+    "own-balancing",
+    epilog="Example: lbctl agent own-balancing off --admin-url http://broker-1:8080",
+)(own_balancing)
 
 STEP_S = 0.2
 SLOW_STATISTICS_S = 20.0
@@ -128,8 +134,8 @@ def pulsar(
 ) -> None:
     """Run an agent of Pulsar brokers until Ctrl-C: send reports, carry out unloads and splits.
 
-    An agent acts only while Pulsar's own shedding and splitting are off, and shows the command that
-    turns them off. It sends no heartbeat for a broker that doesn't answer. With --check the exit
+    An agent acts only while Pulsar's own shedding and splitting are off (lbctl agent
+    own-balancing). It sends no heartbeat for a broker that doesn't answer. With --check the exit
     code is 1 if something must be changed first.
     """
     from lb_stream.cli.run.agent_settings import find_differing_keys

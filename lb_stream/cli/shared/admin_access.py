@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _ACCESS, _TIMES = "Access to the admin API", "Intervals and time-outs"
 
+TOKEN_VARIABLE = "LB_PULSAR_TOKEN"
 AnyAdminUrl = Annotated[
     str,
     typer.Option("--admin-url", metavar="URL", help="Any broker's admin API, http(s)://HOST:PORT."),
@@ -25,7 +26,7 @@ Token = Annotated[
     str | None,
     typer.Option(
         "--token",
-        envvar="LB_PULSAR_TOKEN",
+        envvar=TOKEN_VARIABLE,
         metavar="TEXT",
         rich_help_panel=_ACCESS,
         help="A token. Other users of the machine can read arguments: the variable and "
@@ -118,6 +119,17 @@ class AdminAccess:
     def connect(self, url: str) -> AdminClient:
         """Return a client for an address. Raises CommandError for settings that can't work."""
         return build_admin_clients([build_admin_settings(url=url, **self.fields)])[0]
+
+    def to_arguments(self) -> tuple[list[str], dict[str, str]]:
+        """Return the options that give another lbctl this access, and variables with secrets."""
+        given = dict(self.fields)
+        token = given.pop("token")
+        options = [] if given.pop("verify_hostname") else ["--no-verify-hostname"]
+        for name, value in given.items():
+            if value is not None:
+                option = name.removesuffix("_s").replace("_", "-")
+                options += [f"--{option}", str(value)]
+        return options, {} if token is None else {TOKEN_VARIABLE: token}
 
 
 def with_admin_access(command: CliCommand) -> CliCommand:

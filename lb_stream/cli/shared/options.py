@@ -33,7 +33,7 @@ ConfigFile = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="Settings in a TOML file (see lbctl config show).",
+        help="Settings in a TOML file (see lbctl config show). Default: those of the context.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -230,13 +230,17 @@ class CliSettings:
 def load_cli_settings(
     config: Path | None, broker_conf: Path | None, arguments: list[str] | None
 ) -> CliSettings:
-    """Read the settings of one run of lbctl. Raises SettingError."""
+    """Read the settings of one run of lbctl, of the context if no file is given.
+
+    Raises SettingError, CommandError.
+    """
+    from lb_stream.cli.shared.contexts import find_files
     from lb_stream.io.without_pandas import keep_pandas_out
 
     keep_pandas_out()
     from lb_stream.settings.load import load
 
-    loaded = load(config, broker_conf, arguments or ())
+    loaded = load(*find_files(config, broker_conf), arguments or ())
     for warning in loaded.warnings:
         note(f"warning: {warning}")
     return CliSettings(loaded.settings, loaded.origins)

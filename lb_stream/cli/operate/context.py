@@ -1,0 +1,101 @@
+"""`lbctl context`: files of settings by name, and the ones that commands use."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lb_stream.cli.shared.contexts import (
+    CHOICE,
+    load_contexts,
+    place,
+    save_contexts,
+    use_context,
+)
+from lb_stream.cli.shared.options import Format, Json, Output
+from lb_stream.cli.shared.output import CommandError, emit_line, emit_rich, emit_rows, note, table
+
+app = typer.Typer(
+    name="context",
+    no_args_is_help=True,
+    help="Name files of settings, and choose those that all commands use.",
+)
+_FILES = ("config", "broker_conf")
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The context's name.")]
+
+
+@app.callback()
+def _group() -> None:
+    """Name files of settings, and choose those that all commands use."""
+
+
+@app.command("list", epilog="Example: lbctl context list")
+def list_(json: Json = False, output: Output = Format.table) -> None:
+    """Show all contexts, and which one is in use."""
+    contexts = load_contexts()
+    used = os.environ.get(CHOICE) or contexts.current
+    rows = [
+        {"context": name, "in_use": name == used, **asdict(own)}
+        for name, own in sorted(contexts.known.items())
+    ]
+    if emit_rows(rows, output, json):
+        return
+    if not rows:
+        note(f"no context in {place()}: lbctl run makes one, and lbctl context set")
+        return
+    cells = [
+        (row["context"], "*" if row["in_use"] else "", *(row[key] or "-" for key in _FILES))
+        for row in rows
+    ]
+    emit_rich(table(("context", "in use", "settings", "broker.conf"), cells))
+
+
+@app.command(epilog="Example: lbctl context use eu-1")
+def use(name: Name) -> None:
+    """Let all commands that name no files use this context's. LB_CONTEXT overrides it."""
+    contexts = load_contexts()
+    contexts.require(name)
+    save_contexts(replace(contexts, current=name))
+    emit_line(f"commands use the context {name} from now on")
+
+
+@app.command("set", epilog="Example: lbctl context set eu-1 --config eu-1/lb.toml")
+def set_(
+    name: Name,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Settings in a TOML file."),
+    ] = None,
+    broker_conf: Annotated[
+        Path | None,
+        typer.Option("--broker-conf", metavar="FILE", help="A Pulsar broker.conf."),
+    ] = None,
+) -> None:
+    """Make a context, or give it other files, and use it."""
+    files = [file for file in (config, broker_conf) if file is not None]
+    if not files:
+        raise CommandError("expected --config, --broker-conf or both", 2)
+    if missing := [file for file in files if not file.is_file()]:
+        raise CommandError(f"{missing[0]}: expected a file; there is none", 2)
+    use_context(name, config, broker_conf)
+    emit_line(f"commands use the context {name} from now on")
+
+
+@app.command(epilog="Example: lbctl context delete eu-1")
+def delete(name: Name) -> None:
+    """Forget a context; its files stay."""
+    contexts = load_contexts()
+    contexts.require(name)
+    others = {other: own for other, own in contexts.known.items() if other != name}
+    save_contexts(
+        replace(
+            contexts,
+            known=others,
+            current=None if contexts.current == name else contexts.current,
+        )
+    )
+    emit_line(f"the context {name} is forgotten; its files stay")

@@ -1,0 +1,1 @@
+"""All parts of the balancer for a Pulsar cluster, run by one command."""
