@@ -29,6 +29,9 @@ settings.register_profile("new", max_examples=_EXAMPLES or 50, deadline=None)
 settings.load_profile("new" if _EXAMPLES else "few")
 
 
+os.environ["LB_CONTEXTS"] = os.devnull  # the contexts of whoever runs the tests don't count
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep all tests with Kafka in one process of pytest-xdist, and all with only Spark in one.

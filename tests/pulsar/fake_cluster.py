@@ -124,6 +124,9 @@ class FakeCluster:
         if replaced := self.before(call):
             return replaced
         parts = call.path.strip("/").split("/")[2:]
+        if (call.method, *parts[:2]) == ("POST", "brokers", "configuration"):
+            self.dynamic[parts[2]] = parts[3]
+            return 204, b"", {}
         found = self._broker_call(call, parts) or self._namespace_call(call, parts)
         assert found is not None, f"the cluster was asked for {call}"
         return found

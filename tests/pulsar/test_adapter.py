@@ -675,6 +675,19 @@ def test_settings_that_change_count_within_ten_seconds(cluster: FakeCluster) -> 
         adapter.transfer(cluster.bundle(3), cluster.names[1])
 
 
+def test_pulsars_own_balancing_that_has_been_turned_off_hinders_nothing(
+    cluster: FakeCluster,
+) -> None:
+    """What was read of it is newer than ten seconds, and yet it is read again."""
+    cluster.runtimes[0]["loadBalancerSheddingEnabled"] = "true"
+    adapter = cluster.adapter(0, clock=Clock())
+    with pytest.raises(Refused):
+        adapter.transfer(cluster.bundle(0), cluster.names[1])
+    cluster.runtimes[0]["loadBalancerSheddingEnabled"] = "false"
+    adapter.transfer(cluster.bundle(0), cluster.names[1])
+    assert cluster.acts()
+
+
 def test_settings_that_are_forgotten_while_they_are_looked_at_count_all_the_same(
     cluster: FakeCluster,
 ) -> None:

@@ -36,7 +36,7 @@ def lbctl(
         name: value
         for name, value in os.environ.items()
         if not name.startswith("LB_") or name == "LB_JARS_DIR"
-    }
+    } | {"LB_CONTEXTS": str(cwd / ".contexts.json")}
     out, err, entry = io.StringIO(), io.StringIO(), io.TextIOWrapper(io.BytesIO(stdin))
     with (
         contextlib.chdir(cwd),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
@@ -118,14 +119,19 @@ class SettingsGuard:
         return active
 
     def explain_conflicts(self) -> list[str]:
-        """Return a line for each active balancer: where it is on, and how to turn it off.
+        """Return a line for each broker where Pulsar's own balancing is on, and how to end that.
 
         Raises AdminError.
         """
+        by_broker = defaultdict[str, list[str]](list)
+        for key, where in self.active_balancers().items():
+            by_broker[where].append(key)
         return [
-            f"Pulsar's own {OWN_BALANCING[key]} is on at {where} ({key} = true): turn it off: "
+            f"Pulsar's own {' and '.join(OWN_BALANCING[key] for key in keys)} "
+            f"{'is' if len(keys) == 1 else 'are'} on at {where} "
+            f"({', '.join(f'{key} = true' for key in keys)}): to turn it off: "
             f"lbctl agent own-balancing off --admin-url {self._admin.settings.url}"
-            for key, where in self.active_balancers().items()
+            for where, keys in by_broker.items()
         ]
 
     def check(self) -> None:
@@ -134,6 +140,8 @@ class SettingsGuard:
         Refused also while settings can't be read: a killed leader is replaced after half a minute.
         """
         try:
+            if self.active_balancers():
+                self._active = None  # it may have been turned off since
             conflicts = self.explain_conflicts()
         except AdminError as error:
             raise Refused(

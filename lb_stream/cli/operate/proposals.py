@@ -28,8 +28,10 @@ from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
+    import duckdb
     from rich.text import Text
 
+    from lb_stream.query.health import ClusterFacts
     from lb_stream.query.lake import Row
 
 _ID = re.compile(r"(.+):\d+:p\d+")
@@ -86,12 +88,19 @@ def proposals(
         return
     if not rows:
         place = f" in {cluster}" if cluster else ""
-        note(
-            f"nothing waits for approval{place}; only clusters whose mode is approve have "
-            "proposals: lbctl clusters list"
-        )
+        why = "only clusters whose mode is approve have proposals: lbctl clusters list"
+        if any(facts.mode == "approve" for facts in _load_facts(lake, cluster)):
+            why = "no move is worth it now; lbctl explain --why-not BROKER says why"
+        note(f"nothing waits for approval{place}; {why}")
     else:
         _show(rows)
+
+
+def _load_facts(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> list[ClusterFacts]:
+    """Return what the last round knows of each cluster, or of the named one."""
+    from lb_stream.query.status_facts import load_cluster_facts
+
+    return [facts for facts in load_cluster_facts(lake) if cluster in (None, facts.cluster)]
 
 
 @with_send_options()

@@ -54,7 +54,10 @@ def load_contexts() -> Contexts:
     """Return the contexts of the user; none if there is no file. Raises CommandError."""
     path = place()
     try:
-        fields: Any = json.loads(path.read_text())
+        text = path.read_text()
+        if not text.strip():
+            return Contexts()
+        fields: Any = json.loads(text)
         known = {
             str(name): Context(own["config"], own["broker_conf"])
             for name, own in fields["contexts"].items()
