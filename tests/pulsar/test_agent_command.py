@@ -165,10 +165,7 @@ def test_a_check_says_what_must_be_changed_first(cluster: FakeCluster, tmp_path:
     result = lbctl(*check(cluster), "--json", cwd=tmp_path)
     assert result.code == 1
     first, _, third = result.objects
-    assert (
-        first["alive"]
-        and "--config loadBalancerSheddingEnabled --value false" in first["troubles"][0]
-    )
+    assert first["alive"] and "lbctl agent own-balancing off" in first["troubles"][0]
     assert not third["alive"] and "Connection refused" in third["troubles"][0]
 
 

@@ -121,10 +121,7 @@ def test_a_refusal_is_told_with_its_reason_and_nothing_has_changed(
     cluster.runtimes[0]["loadBalancerSheddingEnabled"] = "true"
     told = agent(0)
     ack = told.take(decision(cluster))
-    assert (
-        ack.outcome == "refused"
-        and "--config loadBalancerSheddingEnabled --value false" in ack.reason
-    )
+    assert ack.outcome == "refused" and "lbctl agent own-balancing off" in ack.reason
     assert told.done == [AgentVerdict("refuse", ack.reason)]
 
 

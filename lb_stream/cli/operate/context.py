@@ -17,7 +17,15 @@ from lb_stream.cli.shared.contexts import (
     use_context,
 )
 from lb_stream.cli.shared.options import Format, Json, Output
-from lb_stream.cli.shared.output import CommandError, emit_line, emit_rich, emit_rows, note, table
+from lb_stream.cli.shared.output import (
+    CommandError,
+    emit_json,
+    emit_line,
+    emit_rich,
+    emit_rows,
+    note,
+    table,
+)
 
 app = typer.Typer(
     name="context",
@@ -55,12 +63,12 @@ def list_(json: Json = False, output: Output = Format.table) -> None:
 
 
 @app.command(epilog="Example: lbctl context use eu-1")
-def use(name: Name) -> None:
+def use(name: Name, json: Json = False) -> None:
     """Let all commands that name no files use this context's. LB_CONTEXT overrides it."""
     contexts = load_contexts()
     contexts.require(name)
     save_contexts(replace(contexts, current=name))
-    emit_line(f"commands use the context {name} from now on")
+    _print_current(name, json)
 
 
 @app.command("set", epilog="Example: lbctl context set eu-1 --config eu-1/lb.toml")
@@ -74,6 +82,7 @@ def set_(
         Path | None,
         typer.Option("--broker-conf", metavar="FILE", help="A Pulsar broker.conf."),
     ] = None,
+    json: Json = False,
 ) -> None:
     """Make a context, or give it other files, and use it."""
     files = [file for file in (config, broker_conf) if file is not None]
@@ -82,20 +91,25 @@ def set_(
     if missing := [file for file in files if not file.is_file()]:
         raise CommandError(f"{missing[0]}: expected a file; there is none", 2)
     use_context(name, config, broker_conf)
-    emit_line(f"commands use the context {name} from now on")
+    _print_current(name, json)
+
+
+def _print_current(name: str, json: bool) -> None:
+    if json:
+        emit_json({"current": name})
+    else:
+        emit_line(f"commands use the context {name} from now on")
 
 
 @app.command(epilog="Example: lbctl context delete eu-1")
-def delete(name: Name) -> None:
+def delete(name: Name, json: Json = False) -> None:
     """Forget a context; its files stay."""
     contexts = load_contexts()
     contexts.require(name)
     others = {other: own for other, own in contexts.known.items() if other != name}
-    save_contexts(
-        replace(
-            contexts,
-            known=others,
-            current=None if contexts.current == name else contexts.current,
-        )
-    )
-    emit_line(f"the context {name} is forgotten; its files stay")
+    current = None if contexts.current == name else contexts.current
+    save_contexts(replace(contexts, known=others, current=current))
+    if json:
+        emit_json({"deleted": name, "current": current})
+    else:
+        emit_line(f"the context {name} is forgotten; its files stay")
