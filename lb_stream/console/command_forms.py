@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from annotated_types import Ge, Le
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 
 from lb_stream.console.address import link
 from lb_stream.console.auth.users import Role
 from lb_stream.console.auth.visitor import Visitor
-from lb_stream.contracts.commands import LONGEST_PIN_MS
+from lb_stream.console.queries import ClusterName, ClusterQuery, Name, Text
+from lb_stream.contracts.commands import LONGEST_PIN_MS, LONGEST_WHY
 from lb_stream.core.commands.base import (
+    HOUR_MS,
     BadForm,
     Button,
     Cli,
@@ -24,6 +27,8 @@ from lb_stream.core.commands.base import (
 
 CommandFields = tuple[str, dict[str, object]]
 """A command's kind, and its fields."""
+LONGEST_ID = 128
+"""Characters of a command's id."""
 HOURS = (1, 6, 24, 168)
 """Choices for how long a pin or a rejection holds."""
 FIELDS_WITH_OWN_INPUT = ("hours", "why", "destination")
@@ -42,6 +47,7 @@ class TextInput:
     min: int | None
     max: int | None
     is_flag: bool = False
+    is_list: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,7 @@ def _build_input(model: type[Operation], name: str) -> TextInput:
         min=lower[0] if lower else None,
         max=upper[0] if upper else None,
         is_flag=field.annotation is bool,
+        is_list="list[" in str(field.annotation),
     )
 
 
@@ -144,3 +151,86 @@ def _parse_number(name: str, text: str) -> int:
 def parse_pin_ms(given: Mapping[str, str]) -> int:
     """Return for how long bundles that undo moves back are pinned, in ms. Raises BadForm."""
     return parse_hours(given, LONGEST_PIN_MS)
+
+
+# --- what programs give ---
+
+
+def build_form_query(form: CommandForm) -> type[ClusterQuery]:
+    """Build the model of the address of a form: the cluster, and what the command is about."""
+    fields: dict[str, Any] = {name: (Name, _describe_subject(name)) for name in form.on}
+    if "destination" in form.asks:
+        fields["destination"] = (Text, Field("", description="the broker that the form offers"))
+    return create_model("FormQuery", __base__=ClusterQuery, **fields)
+
+
+def build_form_body(name: str, form: CommandForm) -> type[FormBody]:
+    """Build the model of what a program sends instead of a form."""
+    fields: dict[str, Any] = {field: (Name, _describe_subject(field)) for field in form.on}
+    if "proposals" in form.on:
+        ids = Field(min_length=1, description="ids of proposals")
+        fields["proposals"] = (list[Name], ids)
+    if "hours" in form.asks:
+        hours = Field(0, ge=0, le=LONGEST_PIN_MS // HOUR_MS, description="for how many hours")
+        fields["hours"] = (int, hours)
+    if "why" in form.asks:
+        fields["why"] = (Name, Field(max_length=LONGEST_WHY, description="the reason"))
+    if "destination" in form.asks:
+        destination = Field(None, description="default: chosen by the placement strategy")
+        fields["destination"] = (Name | None, destination)
+    for given in form.inputs:
+        fields[given.name] = _describe_input(given)
+    title = "".join(part.capitalize() for part in name.split("-"))
+    return create_model(f"{title}Body", __base__=FormBody, __doc__=form.title, **fields)
+
+
+def _describe_subject(name: str) -> Any:
+    text = {"proposals": "ids of proposals, with spaces between", "id": "of the command"}
+    return Field(description=text.get(name, f"the {name}"))
+
+
+def _describe_input(given: TextInput) -> Any:
+    """Return type and description of a field that users type, or tick."""
+    kind: Any = Name
+    limits: dict[str, Any] = {}
+    if given.is_flag:
+        return (bool, Field(False, description=given.help))
+    if given.is_number:
+        kind, limits = int, {"ge": given.min, "le": given.max}
+    elif given.is_list:
+        kind = list[Name]
+    if given.is_required:
+        return (kind, Field(description=given.help, **limits))
+    return (kind | None, Field(None, description=given.help, **limits))
+
+
+def _to_text(value: object) -> str:
+    """Return a value as a form gives it."""
+    if isinstance(value, list):
+        return " ".join(value)
+    if isinstance(value, bool):
+        return "true" if value else ""
+    return "" if value is None else str(value)
+
+
+class FormBody(BaseModel):
+    """What every command of the API has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    cluster: ClusterName
+    command_id: str | None = Field(
+        None,
+        min_length=1,
+        max_length=LONGEST_ID,
+        description="the command's id; a command that is sent twice with one id is carried out "
+        "once; default: a new one",
+    )
+
+    def fields(self) -> dict[str, str]:
+        """Return the fields as a form gives them; those without a value are left out."""
+        return {name: text for name, value in self if (text := _to_text(value))}
+
+
+FORM_QUERIES = {name: build_form_query(form) for name, form in COMMAND_FORMS.items()}
+FORM_BODIES = {name: build_form_body(name, form) for name, form in COMMAND_FORMS.items()}

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from lb_stream.console import address
-from lb_stream.console.page import Page, render_page
+from lb_stream.console.page import Page, Shown
+from lb_stream.console.queries import (
+    BrokerQuery,
+    BundleQuery,
+    DecisionQuery,
+    NamespaceQuery,
+    RoundQuery,
+    TenantQuery,
+)
 from lb_stream.query import QueryError
 from lb_stream.query.explanations import explain_decision, explain_round, load_decisions_about
 from lb_stream.query.lake import Row
@@ -19,48 +24,48 @@ MAX_DECISIONS = 30
 """Decisions about a broker or a bundle that its page shows."""
 
 
-def broker_page(request: Request) -> Response:
+def broker_page(page: Page, query: BrokerQuery) -> Shown:
     """Show a broker: usage and limits, load over time, why its load stays, its bundles."""
-    page = Page(request)
-    cluster, name = address.require_text(request, "cluster"), address.require_text(request, "name")
+    cluster, name, wanted = query.cluster, query.name, query.wanted
     facts = page.require_cluster_facts(cluster)
     row = page.ask(("broker", cluster, name), lambda lake: brokers.find_broker(lake, cluster, name))
     if row is None:
         raise QueryError(f"no round of {cluster} has seen a broker {name}", 2)
-    wanted = address.read_list_request(request, load_shares.BUNDLE_SORTS)
-    span, end_ms = address.read_span(request)
-    return render_page(
-        page,
-        "broker.html",
-        cluster=cluster,
-        name=name,
-        row=row,
-        state=facts.state_of(name),
-        bundles=page.ask(
+    data = {
+        "broker": row,
+        "state": facts.state_of(name),
+        "bundles": page.ask(
             ("bundles of", cluster, name, wanted),
             lambda lake: load_shares.list_bundles(lake, cluster, wanted, owner=name),
         ),
-        wanted=wanted,
-        explanation=page.ask(
+        "explanation": page.ask(
             ("why hot", cluster, name),
             lambda lake: explain_no_move(lake, page.view.facts, cluster, broker=name),
         ),
-        decisions=page.ask(
+        "decisions": page.ask(
             ("decisions", cluster, name),
             lambda lake: _newest_first(
                 load_decisions_about(lake, "broker", name, cluster, MAX_DECISIONS)
             ),
         ),
-        chart=address.link("chart", cluster=cluster, broker=name, span=span, end=end_ms),
-        span=span,
-        end_ms=end_ms,
-    )
+    }
+    for_page = {
+        "cluster": cluster,
+        "name": name,
+        "row": row,
+        "wanted": wanted,
+        "chart": address.link(
+            address.CHART, cluster=cluster, broker=name, span=query.span, end=query.end
+        ),
+        "span": query.span,
+        "end_ms": query.end,
+    }
+    return Shown(data, for_page)
 
 
-def bundle_page(request: Request) -> Response:
+def bundle_page(page: Page, query: BundleQuery) -> Shown:
     """Show a bundle: its owner, its load, why it is not moved, decisions about it."""
-    page = Page(request)
-    cluster, name = address.require_text(request, "cluster"), address.require_text(request, "name")
+    cluster, name = query.cluster, query.name
     page.require_cluster_facts(cluster)
     decisions = page.ask(
         ("decisions of", cluster, name),
@@ -79,19 +84,17 @@ def bundle_page(request: Request) -> Response:
         )
     elif not decisions:
         raise QueryError(f"no report of {cluster} names a bundle {name}", 2)
-    span, end_ms = address.read_span(request)
-    return render_page(
-        page,
-        "bundle.html",
-        cluster=cluster,
-        name=name,
-        row=row,
-        explanation=explanation,
-        decisions=decisions,
-        chart=address.link("chart", cluster=cluster, bundle=name, span=span, end=end_ms),
-        span=span,
-        end_ms=end_ms,
-    )
+    for_page = {
+        "cluster": cluster,
+        "name": name,
+        "row": row,
+        "chart": address.link(
+            address.CHART, cluster=cluster, bundle=name, span=query.span, end=query.end
+        ),
+        "span": query.span,
+        "end_ms": query.end,
+    }
+    return Shown({"bundle": row, "explanation": explanation, "decisions": decisions}, for_page)
 
 
 def _build_entries(decisions: Iterable[Row]) -> tuple[Row, ...]:
@@ -109,43 +112,36 @@ def _newest_first(decisions: list[Row]) -> tuple[Row, ...]:
     return _build_entries(reversed(decisions))
 
 
-def namespace_page(request: Request) -> Response:
+def namespace_page(page: Page, query: NamespaceQuery) -> Shown:
     """Show a namespace: its load, by broker and by bundle, and decisions about its bundles."""
-    page = Page(request)
-    cluster, name = address.require_text(request, "cluster"), address.require_text(request, "name")
+    cluster, name, wanted = query.cluster, query.name, query.wanted
     page.require_cluster_facts(cluster)
     row = page.ask(
         ("group", cluster, name), lambda lake: load_shares.find_group(lake, cluster, namespace=name)
     )
     if row is None:
         raise QueryError(f"no report of {cluster} names a bundle of the namespace {name}", 2)
-    wanted = address.read_list_request(request, load_shares.BUNDLE_SORTS)
-    return render_page(
-        page,
-        "namespace.html",
-        cluster=cluster,
-        name=name,
-        row=row,
-        loads=page.ask(
+    data = {
+        "namespace": row,
+        "brokers": page.ask(
             ("by broker", cluster, name),
             lambda lake: load_shares.list_broker_shares(lake, cluster, name),
         ),
-        bundles=page.ask(
+        "bundles": page.ask(
             ("bundles in", cluster, name, wanted),
             lambda lake: load_shares.list_bundles(lake, cluster, wanted, namespace=name),
         ),
-        wanted=wanted,
-        entries=page.ask(
+        "entries": page.ask(
             ("feed of", cluster, name),
             lambda lake: feed.list_entries(lake, cluster, kinds="decisions", text=f"{name}/"),
         ),
-    )
+    }
+    return Shown(data, {"cluster": cluster, "name": name, "row": row, "wanted": wanted})
 
 
-def tenant_page(request: Request) -> Response:
+def tenant_page(page: Page, query: TenantQuery) -> Shown:
     """Show a tenant: its load, and that of its namespaces."""
-    page = Page(request)
-    cluster, name = address.require_text(request, "cluster"), address.require_text(request, "name")
+    cluster, name, wanted = query.cluster, query.name, query.wanted
     page.require_cluster_facts(cluster)
     row = page.ask(
         ("group tenant", cluster, name),
@@ -153,35 +149,26 @@ def tenant_page(request: Request) -> Response:
     )
     if row is None:
         raise QueryError(f"no report of {cluster} names a bundle of the tenant {name}", 2)
-    wanted = address.read_list_request(request, load_shares.GROUP_SORTS)
     listed = page.ask(
         ("groups of", cluster, name, wanted),
         lambda lake: load_shares.list_groups(lake, cluster, "namespace", wanted, tenant=name),
     )
-    return render_page(
-        page, "tenant.html", cluster=cluster, name=name, row=row, listed=listed, wanted=wanted
-    )
+    for_page = {"cluster": cluster, "name": name, "row": row, "listed": listed, "wanted": wanted}
+    return Shown({"tenant": row, "namespaces": listed}, for_page)
 
 
-def decision_page(request: Request) -> Response:
+def decision_page(page: Page, query: DecisionQuery) -> Shown:
     """Show a decision: its reason, its candidates, its expected and actual effect, its outcome."""
-    page, decision_id = Page(request), address.require_text(request, "id")
-    found = page.ask(("decision", decision_id), lambda lake: explain_decision(lake, decision_id))
-    return render_page(
-        page,
-        "decision.html",
-        found=found,
-        decision=found.decision,
-        cluster=found.decision["cluster"],
-    )
+    found = page.ask(("decision", query.id), lambda lake: explain_decision(lake, query.id))
+    for_page = {"found": found, "decision": found.decision, "cluster": found.decision["cluster"]}
+    return Shown(found, for_page)
 
 
-def round_page(request: Request) -> Response:
+def round_page(page: Page, query: RoundQuery) -> Shown:
     """Show what a round saw, decided and refused; without `seq`, the last round."""
-    page = Page(request)
-    cluster, seq = address.require_text(request, "cluster"), address.read_number(request, "seq")
+    cluster, seq = query.cluster, query.seq
     if seq is None:
         seq = page.require_cluster_facts(cluster).seq
     found = page.ask(("round", cluster, seq), lambda lake: explain_round(lake, cluster, seq))
-    entries = _build_entries(found["decisions"])
-    return render_page(page, "round.html", cluster=cluster, found=found, entries=entries)
+    for_page = {"found": found, "entries": _build_entries(found["decisions"]), "cluster": cluster}
+    return Shown(found, for_page)

@@ -19,31 +19,47 @@ WRONG_LOGIN = "There is no user with this name and password."
 
 def login_page(request: Request) -> Response:
     """Show the form."""
-    _require_logins(request)
+    require_logins(request)
     address = _local_address(request.query_params.get("next", "/"))
     return render_page(Page(request), "login.html", next=address, name="", error="")
 
 
 async def log_in(request: Request) -> Response:
-    """Check name and password, and begin a session.
-
-    The answer to a wrong one says neither which of the two is wrong nor which users exist.
-    """
-    users, access, form = _require_logins(request), access_of(request), await read_form(request)
+    """Check name and password, and begin a session."""
+    require_logins(request)
+    form = await read_form(request)
     name, address = form.get("name", ""), _local_address(form.get("next", "/"))
+    try:
+        token = await begin_session(request, name, form.get("password", ""))
+    except LoginFailed as error:
+        return await _show_error(request, address, name, str(error), error.status)
+    answer = RedirectResponse(address, 303)
+    is_secure = _leaves_machine(request)
+    answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=is_secure)
+    return answer
+
+
+class LoginFailed(Exception):
+    """A login failed. The text says neither what is wrong nor which users exist."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+async def begin_session(request: Request, name: str, password: str) -> str:
+    """Check name and password, and return the token of a new session. Raises LoginFailed."""
+    users, access = require_logins(request), access_of(request)
     wait_s = access.attempts.wait_s(name)
     if wait_s > 0:
         seconds = math.ceil(wait_s)
-        error = f"Too many wrong passwords for this name: try again in {seconds} s."
-        return await _show_error(request, address, name, error, 429)
-    is_right = await run_in_threadpool(users.has_password, name, form.get("password", ""))
+        text = f"Too many wrong passwords for this name: try again in {seconds} s."
+        raise LoginFailed(429, text)
+    is_right = await run_in_threadpool(users.has_password, name, password)
     access.attempts.record(name, is_right)
     if not is_right:
-        return await _show_error(request, address, name, WRONG_LOGIN, 401)
-    answer = RedirectResponse(address, 303)
-    token, is_secure = access.sessions.begin(name), _leaves_machine(request)
-    answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=is_secure)
-    return answer
+        raise LoginFailed(401, WRONG_LOGIN)
+    return access.sessions.begin(name)
 
 
 async def _show_error(
@@ -58,14 +74,15 @@ async def _show_error(
 
 async def log_out(request: Request) -> Response:
     """End the session."""
-    require_csrf_token(request, await read_form(request))
+    form = await read_form(request)
+    require_csrf_token(request, form.get("csrf_token", ""))
     access_of(request).sessions.end(request.cookies.get(COOKIE, ""))
     answer = RedirectResponse("/", 303)
     answer.delete_cookie(COOKIE)
     return answer
 
 
-def _require_logins(request: Request) -> Users:
+def require_logins(request: Request) -> Users:
     """Return the users who may log in. Raises HTTPException(404) where users don't log in."""
     access = access_of(request)
     if not access.by_password or access.users is None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -35,6 +36,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PageHandler = Callable[[Request], Response]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a page shows. `data`: its figures, which the API answers, too.
+
+    `page`: what only its HTML needs. The HTML has the fields of `data` where that is a mapping.
+    """
+
+    data: object
+    page: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Return the values of the page's template."""
+        return {**(self.data if isinstance(self.data, Mapping) else {}), **self.page}
+
 
 THEMES = ("dark", "light")
 _NOW = re.compile(rb'(?<=<body data-now=")\d+')
@@ -108,14 +126,15 @@ def _find_theme(request: Request) -> str:
     return theme if theme in THEMES else ""
 
 
-def cached(handler: PageHandler) -> Callable[[Request], Awaitable[Response]]:
+def cached(handler: PageHandler, for_all: bool = False) -> Callable[[Request], Awaitable[Response]]:
     """Make a page once for all anonymous visitors, for each view of the tables.
 
     Pages of visitors who have logged in hold their commands and CSRF tokens, and are not cached.
+    `for_all`: the answer doesn't depend on the visitor.
     """
 
     async def handle(request: Request) -> Response:
-        if find_visitor(request).name:
+        if not for_all and find_visitor(request).name:
             return await run_in_threadpool(handler, request)
         key = (request.url.path, request.url.query, _find_theme(request))
         view = reader_of(request).find_fresh_view()

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
-
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from lb_stream.console import address
 from lb_stream.console.command_forms import MODE_FORMS
-from lb_stream.console.page import Page, reader_of, render_page
+from lb_stream.console.page import Page, Shown
+from lb_stream.console.queries import (
+    COST_GROUPS,
+    COST_PERIODS,
+    MAX_CHARACTERS,
+    BrokersQuery,
+    BundlesQuery,
+    ChartQuery,
+    ClusterPageQuery,
+    ClusterQuery,
+    CostQuery,
+    GroupsQuery,
+    HistoryQuery,
+    Query,
+    SearchQuery,
+)
 from lb_stream.core.commands.rollouts import RESTARTABLE
-from lb_stream.query.health import describe_duration
+from lb_stream.query.health import ClusterFacts, describe_duration
 from lb_stream.query.lake import Row
 from lb_stream.query.present.proposals import (
     is_worse_alone,
@@ -27,7 +40,7 @@ from lb_stream.query.rollouts import (
     load_rollout_events,
 )
 from lb_stream.query.screens import brokers, costs, feed, load_shares, over_time
-from lb_stream.query.screens.lists import ListRequest
+from lb_stream.query.screens.lists import ListPage, ListRequest
 from lb_stream.query.screens.overview import load_overview
 from lb_stream.query.screens.search import find_by_name
 from lb_stream.query.why_not import explain_no_move
@@ -37,9 +50,6 @@ if TYPE_CHECKING:
     from lb_stream.query.rollouts import RolloutNow
     from lb_stream.query.screens.over_time import Chart
 
-GROUPS = ("namespace", "tenant")
-COST_GROUPS = ("tenant", "namespace")
-COST_PERIODS = ("week", "day", "total")
 COST_DAYS = 28
 """Costs are those of the moves in this many days before the last round."""
 MAX_PAST_PROPOSALS = 50
@@ -47,95 +57,112 @@ MAX_PAST_ROLLOUTS = 10
 MAX_ROLLOUT_EVENTS = 100
 
 
-def fleet_page(request: Request) -> Response:
+def fleet_page(page: Page, query: Query) -> Shown:
     """Show all clusters."""
-    page = Page(request)
     rows: tuple[Row, ...] = ()
     entries: tuple[Row, ...] = ()
     if page.view.lake is not None:
         rows = page.ask("overview", lambda lake: load_overview(lake, page.view.facts.clusters))
         entries = page.ask("feed", lambda lake: feed.list_entries(lake, None))
-    stream = address.link("events")
-    return render_page(page, "fleet.html", rows=rows, entries=entries, stream=stream)
+    data = {
+        "verdict": page.view.verdict,
+        "stale": page.view.staleness,
+        "read_ms": page.view.facts.now_ms,
+        "clusters": [_add_state(row) for row in rows],
+        "entries": entries,
+    }
+    return Shown(data, {"rows": rows, "stream": address.link("events")})
 
 
-def cluster_page(request: Request) -> Response:
+def _add_state(row: Row) -> Row:
+    """Return a row of an overview with the cluster's name and state."""
+    facts: ClusterFacts = row["facts"]
+    return row | {"cluster": facts.cluster, "state": facts.state}
+
+
+def brokers_answer(page: Page, query: BrokersQuery) -> Shown:
+    """Show the brokers of a cluster by usage."""
+    page.require_cluster_facts(query.cluster)
+    return Shown(page.ask(*_list_brokers(query.cluster, query.wanted)))
+
+
+def _list_brokers(cluster: str, wanted: ListRequest) -> tuple[Hashable, Callable[[Lake], ListPage]]:
+    """Return the question for a page of brokers, with its key."""
+    return (
+        ("brokers", cluster, wanted),
+        lambda lake: brokers.list_brokers(lake, cluster, wanted),
+    )
+
+
+def cluster_page(page: Page, query: ClusterPageQuery) -> Shown:
     """Show a cluster: brokers by usage, load over time, why nothing moves, decisions."""
-    page = Page(request)
-    name = address.require_text(request, "name")
-    wanted = address.read_list_request(request, brokers.SORTS)
-    span, end_ms = address.read_span(request)
-    kinds = address.read_choice(request, "kinds", feed.ENTRY_KINDS)
-    find = address.read_text(request, "find")
+    name, wanted = query.name, query.wanted
     facts = page.require_cluster_facts(name)
     state = page.find_cluster_state(name)
     pending_ids: list[str] = []
     if state is not None:
         pending_ids = [decision.decision_id for decision in state.memory.pending]
     other_modes = [form for mode, form in MODE_FORMS.items() if mode != facts.mode]
-    return render_page(
-        page,
-        "cluster.html",
-        cluster=name,
-        facts=facts,
-        row=page.ask(("overview", name), lambda lake: load_overview(lake, [facts]))[0],
-        config=None if state is None else state.config,
-        brokers=page.ask(
-            ("brokers", name, wanted), lambda lake: brokers.list_brokers(lake, name, wanted)
-        ),
-        wanted=wanted,
-        explanation=page.ask(
+    row = page.ask(("overview", name), lambda lake: load_overview(lake, [facts]))[0]
+    data = {
+        "overview": _add_state(row),
+        "strategy": None if state is None else state.config.shedder.name,
+        "brokers": page.ask(*_list_brokers(name, wanted)),
+        "explanation": page.ask(
             ("why no move", name), lambda lake: explain_no_move(lake, page.view.facts, name)
         ),
-        waiting=page.ask(("waiting", name), lambda lake: load_waiting_proposals(lake, name)),
-        other_modes=other_modes,
-        pending=page.ask(
+        "waiting": page.ask(("waiting", name), lambda lake: load_waiting_proposals(lake, name)),
+        "pending": page.ask(
             ("pending", name), lambda lake: feed.list_pending(lake, name, pending_ids)
         ),
-        entries=page.ask(
-            ("feed", name, kinds, find),
-            lambda lake: feed.list_entries(lake, name, kinds=kinds, text=find),
+        "entries": page.ask(
+            ("feed", name, query.kinds, query.find),
+            lambda lake: feed.list_entries(lake, name, kinds=query.kinds, text=query.find),
         ),
-        kinds=kinds,
-        stream=address.link("events", cluster=name, kinds=kinds, text=find),
-        top_namespaces=page.ask(
+        "top_namespaces": page.ask(
             ("top namespaces", name),
             lambda lake: load_shares.list_groups(lake, name, "namespace", ListRequest()),
         ),
-        chart=address.link("chart", cluster=name, span=span, end=end_ms),
-        span=span,
-        end_ms=end_ms,
-    )
+    }
+    for_page = {
+        "cluster": name,
+        "facts": facts,
+        "row": row,
+        "wanted": wanted,
+        "other_modes": other_modes,
+        "kinds": query.kinds,
+        "stream": address.link("events", cluster=name, kinds=query.kinds, text=query.find),
+        "chart": address.link(address.CHART, cluster=name, span=query.span, end=query.end),
+        "span": query.span,
+        "end_ms": query.end,
+    }
+    return Shown(data, for_page)
 
 
-def proposals_page(request: Request) -> Response:
+def proposals_page(page: Page, query: ClusterQuery) -> Shown:
     """Show the proposals that wait for approval, and past ones."""
-    page, cluster = Page(request), address.require_text(request, "cluster")
+    cluster = query.cluster
     facts = page.require_cluster_facts(cluster)
     waiting = page.ask(("waiting", cluster), lambda lake: load_waiting_proposals(lake, cluster))
     # the first proposals, as many as an address can name
     first = [proposal["proposal_id"] for proposal in waiting]
-    while len(" ".join(first)) > address.MAX_CHARACTERS:
+    while len(" ".join(first)) > MAX_CHARACTERS:
         first.pop()
-    return render_page(
-        page,
-        "proposals.html",
-        cluster=cluster,
-        mode=facts.mode,
-        waiting=waiting,
-        plans=summarise_plans(waiting),
-        is_worse_alone=is_worse_alone,
-        first=first,
-        ended=page.ask(
+    data = {
+        "mode": facts.mode,
+        "waiting": waiting,
+        "plans": summarise_plans(waiting),
+        "ended": page.ask(
             ("ended", cluster),
             lambda lake: load_ended_proposals(lake, cluster, MAX_PAST_PROPOSALS),
         ),
-    )
+    }
+    return Shown(data, {"cluster": cluster, "is_worse_alone": is_worse_alone, "first": first})
 
 
-def rollout_page(request: Request) -> Response:
+def rollout_page(page: Page, query: ClusterQuery) -> Shown:
     """Show the rollout that is on, with its brokers in their order; and past ones."""
-    page, cluster = Page(request), address.require_text(request, "cluster")
+    cluster = query.cluster
     page.require_cluster_facts(cluster)
     found = page.find_cluster_state(cluster)
     now = None
@@ -155,21 +182,22 @@ def rollout_page(request: Request) -> Response:
         )
     rows = () if now is None else sorted(now.rows, key=_rollout_place)
     state, forms = _find_rollout_state(now)
-    untold = () if now is None else find_untold(now.progress)
-    return render_page(
-        page,
-        "rollout.html",
-        cluster=cluster,
-        now=now,
-        state=state,
-        forms=forms,
-        rows=rows,
-        untold=untold,
-        done=sum(row["phase"] == "done" for row in rows),
-        events=events[-MAX_ROLLOUT_EVENTS:],
-        past=[row for row in last if row["outcome"] is not None],
-        describe_duration=describe_duration,
-    )
+    data = {
+        "rollout": None if now is None else now.to_dict() | {"brokers": rows},
+        "state": state,
+        "untold": () if now is None else find_untold(now.progress),
+        "events": events[-MAX_ROLLOUT_EVENTS:],
+        "past": [row for row in last if row["outcome"] is not None],
+    }
+    for_page = {
+        "cluster": cluster,
+        "now": now,
+        "forms": forms,
+        "rows": rows,
+        "done": sum(row["phase"] == "done" for row in rows),
+        "describe_duration": describe_duration,
+    }
+    return Shown(data, for_page)
 
 
 def _rollout_place(row: Row) -> tuple[bool, bool, int]:
@@ -195,65 +223,45 @@ def _find_rollout_state(now: RolloutNow | None) -> tuple[str, tuple[str, ...]]:
     return "on", (*forms, *ways)
 
 
-def groups_page(request: Request) -> Response:
+def groups_page(page: Page, query: GroupsQuery) -> Shown:
     """Show the namespaces or tenants of a cluster by their load."""
-    page = Page(request)
-    name = address.require_text(request, "cluster")
-    by = address.read_choice(request, "by", GROUPS)
-    wanted = address.read_list_request(request, load_shares.GROUP_SORTS)
-    tenant = address.read_text(request, "tenant") or None
+    name, wanted, tenant = query.cluster, query.wanted, query.tenant or None
     page.require_cluster_facts(name)
     listed = page.ask(
-        ("groups", name, by, tenant, wanted),
-        lambda lake: load_shares.list_groups(lake, name, by, wanted, tenant=tenant),
+        ("groups", name, query.by, tenant, wanted),
+        lambda lake: load_shares.list_groups(lake, name, query.by, wanted, tenant=tenant),
     )
-    return render_page(
-        page, "groups.html", cluster=name, by=by, listed=listed, wanted=wanted, tenant=tenant
-    )
+    for_page = {"cluster": name, "by": query.by, "wanted": wanted, "tenant": tenant}
+    return Shown(listed, {"listed": listed, **for_page})
 
 
-def cost_page(request: Request) -> Response:
+def cost_page(page: Page, query: CostQuery) -> Shown:
     """Show what the moves of the last COST_DAYS days have cost clients."""
-    page, cluster = Page(request), address.require_text(request, "cluster")
-    by = address.read_choice(request, "by", COST_GROUPS)
-    period = address.read_choice(request, "each", COST_PERIODS)
-    wanted = address.read_list_request(request, costs.COST_SORTS)
+    cluster, by, period, wanted = query.cluster, query.by, query.each, query.wanted
     facts = page.require_cluster_facts(cluster)
     since_ms = facts.last_round_ms - COST_DAYS * 86_400_000
     listed = page.ask(
         ("cost", cluster, by, period, wanted),
         lambda lake: costs.list_costs(lake, cluster, since_ms, by, period, wanted),
     )
-    return render_page(
-        page,
-        "cost.html",
-        cluster=cluster,
-        by=by,
-        period=period,
-        listed=listed,
-        wanted=wanted,
-        days=COST_DAYS,
-        choices=(("by", "Group by", COST_GROUPS, by), ("each", "Period", COST_PERIODS, period)),
-    )
+    choices = (("by", "Group by", COST_GROUPS, by), ("each", "Period", COST_PERIODS, period))
+    for_page = {"cluster": cluster, "by": by, "period": period, "wanted": wanted}
+    return Shown(listed, {"listed": listed, "days": COST_DAYS, "choices": choices, **for_page})
 
 
-def bundles_page(request: Request) -> Response:
+def bundles_page(page: Page, query: BundlesQuery) -> Shown:
     """Show the bundles of a cluster by their load."""
-    page, name = Page(request), address.require_text(request, "cluster")
-    wanted = address.read_list_request(request, load_shares.BUNDLE_SORTS)
+    name, wanted = query.cluster, query.wanted
     page.require_cluster_facts(name)
     listed = page.ask(
         ("bundles", name, wanted), lambda lake: load_shares.list_bundles(lake, name, wanted)
     )
-    return render_page(page, "bundles.html", cluster=name, listed=listed, wanted=wanted)
+    return Shown(listed, {"listed": listed, "cluster": name, "wanted": wanted})
 
 
-def history_page(request: Request) -> Response:
+def history_page(page: Page, query: HistoryQuery) -> Shown:
     """Show decisions and commands, the newest first, back to the oldest in the tables."""
-    page, name = Page(request), address.read_text(request, "cluster") or None
-    before_ms = address.read_number(request, "before")
-    kinds = address.read_choice(request, "kinds", feed.ENTRY_KINDS)
-    find = address.read_text(request, "find")
+    name, before_ms, kinds, find = query.cluster or None, query.before, query.kinds, query.find
     entries = page.ask(
         ("feed", name, before_ms, kinds, find),
         lambda lake: feed.list_entries(lake, name, before_ms=before_ms, kinds=kinds, text=find),
@@ -261,42 +269,30 @@ def history_page(request: Request) -> Response:
     stream = None
     if before_ms is None:
         stream = address.link("events", cluster=name, kinds=kinds, text=find)
-    return render_page(
-        page,
-        "history.html",
-        cluster=name,
-        entries=entries,
-        kinds=kinds,
-        find=find,
-        stream=stream,
-        before_ms=before_ms,
-        has_older=len(entries) == feed.MAX_ENTRIES,
-    )
+    data = {"entries": entries, "has_older": len(entries) == feed.MAX_ENTRIES}
+    for_page = {"cluster": name, "kinds": kinds, "find": find, "stream": stream}
+    return Shown(data, for_page | {"before_ms": before_ms})
 
 
-def search_page(request: Request) -> Response:
+def search_page(page: Page, query: SearchQuery) -> Shown:
     """Show clusters, brokers, bundles and others whose names contain a text."""
-    page, text = Page(request), address.read_text(request, "q")
     found: dict[str, tuple[Row, ...]] = {}
-    if text.strip():
-        found = page.ask(("search", text), lambda lake: find_by_name(lake, text))
-    return render_page(page, "search.html", searched=text, found=found)
+    if query.q.strip():
+        found = page.ask(("search", query.q), lambda lake: find_by_name(lake, query.q))
+    return Shown({"found": found}, {"searched": query.q})
 
 
-def chart_answer(request: Request) -> Response:
-    """Return the lines of a chart as JSON: of a cluster, or of its `broker` or `bundle`."""
-    view = reader_of(request).current_view()
-    cluster = address.require_text(request, "cluster")
-    broker, bundle = address.read_text(request, "broker"), address.read_text(request, "bundle")
-    span, end_ms = address.read_span(request)
+def chart_answer(page: Page, query: ChartQuery) -> Shown:
+    """Show the lines of a chart: of a cluster, or of its `broker` or `bundle`."""
+    cluster, broker, bundle = query.cluster, query.broker, query.bundle
 
     def build_chart(lake: Lake) -> Chart:
-        window = over_time.find_chart_window(lake, cluster, span, end_ms)
+        window = over_time.find_chart_window(lake, cluster, query.span, query.end)
         if bundle:
             return over_time.build_bundle_chart(lake, cluster, bundle, *window)
         if broker:
             return over_time.build_broker_chart(lake, cluster, broker, *window)
         return over_time.build_cluster_chart(lake, cluster, *window)
 
-    chart = view.ask(("chart", cluster, broker, bundle, span, end_ms), build_chart)
-    return JSONResponse(chart.to_dict())
+    key = ("chart", cluster, broker, bundle, query.span, query.end)
+    return Shown(page.ask(key, build_chart))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import cast
 
 from kafka.errors import KafkaError
@@ -15,16 +15,31 @@ from starlette.responses import RedirectResponse, Response
 
 from lb_stream.access.refusals import AccessRefusal
 from lb_stream.console import address
-from lb_stream.console.auth.visitor import Visitor, find_visitor, read_form, require_csrf_token
+from lb_stream.console.auth.users import Role
+from lb_stream.console.auth.visitor import (
+    NOT_LOGGED_IN,
+    Visitor,
+    find_visitor,
+    read_form,
+    require_csrf_token,
+)
 from lb_stream.console.command_forms import (
     COMMAND_FORMS,
+    FORM_QUERIES,
     HOURS,
     CommandFields,
     CommandForm,
     parse_form,
     parse_pin_ms,
 )
-from lb_stream.console.page import Page, render_page
+from lb_stream.console.page import Page, Shown, render_page
+from lb_stream.console.queries import (
+    MAX_CHARACTERS,
+    ClusterQuery,
+    CommandQuery,
+    InvalidField,
+    parse_query,
+)
 from lb_stream.contracts.commands import Command
 from lb_stream.core.commands.base import BadForm
 from lb_stream.io.kafka.commands import InvalidCommand, build_command
@@ -41,30 +56,43 @@ SendCommand = Callable[[str, Command], None]
 
 def form_page(request: Request) -> Response:
     """Show what a command would do, and the form that sends it."""
-    name, form = _require_form(request)
-    page, cluster = Page(request), address.require_text(request, "cluster")
-    on = {field: address.require_text(request, field) for field in form.on}
+    name, _ = _require_form(request)
+    page = Page(request)
+    shown = show_form(name, page, parse_query(request, FORM_QUERIES[name]))
+    return render_page(page, "send.html", **shown.values)
+
+
+def show_form(name: str, page: Page, query: ClusterQuery) -> Shown:
+    """Show what a command would do."""
+    form, cluster = COMMAND_FORMS[name], query.cluster
+    on = {field: str(getattr(query, field)) for field in form.on}
     page.require_cluster_facts(cluster)
-    _require_role(find_visitor(request), form, cluster)
+    _require_role(find_visitor(page.request), form, cluster)
     destinations: tuple[str, ...] = ()
     if "destination" in form.asks:
         destinations = page.ask(
             ("alive", cluster), lambda lake: brokers.list_alive_brokers(lake, cluster)
         )
-    return render_page(
-        page,
-        "send.html",
-        name=name,
-        form=form,
-        cluster=cluster,
-        on=on,
-        sentence=form.sentence.format(**on),
-        command_id=str(uuid.uuid4()),  # a form that is sent twice is carried out once
-        hours=HOURS,
-        destination=address.read_text(request, "destination"),
-        destinations=destinations,
-        about=_load_subjects(page, cluster, on),
-    )
+    about = _load_subjects(page, cluster, on)
+    undo = None if about.undo is None else about.undo.to_dict()
+    data = {
+        "title": form.title,
+        "sentence": form.sentence.format(**on),
+        "role": form.role,
+        "destinations": destinations,
+        "about": asdict(replace(about, undo=None)) | {"undo": undo},
+    }
+    for_page = {
+        "name": name,
+        "form": form,
+        "cluster": cluster,
+        "on": on,
+        "command_id": str(uuid.uuid4()),  # a form that is sent twice is carried out once
+        "hours": HOURS,
+        "destination": getattr(query, "destination", ""),
+        "about": about,
+    }
+    return Shown(data, for_page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +146,27 @@ def _require_proposals(page: Page, cluster: str, ids: Collection[str]) -> list[R
 async def send(request: Request) -> Response:
     """Send a form's command, and lead to the page with its result."""
     given = await read_form(request)
-    visitor = require_csrf_token(request, given)
-    result_address = await run_in_threadpool(_send, request, visitor, given)
-    return RedirectResponse(result_address, 303)
-
-
-def _send(request: Request, visitor: Visitor, given: Mapping[str, str]) -> str:
-    """Send the commands of a form. Returns the address of the page with their results."""
+    visitor = require_csrf_token(request, given.get("csrf_token", ""))
     name, form = _require_form(request)
-    cluster, command_id = _require_field(given, "cluster"), _require_field(given, "command_id")
-    for field in form.on:
+    for field in ("cluster", "command_id", *form.on):
         _require_field(given, field)
+    await run_in_threadpool(send_commands, request, visitor, name, given)
+    return RedirectResponse(find_result(given), 303)
+
+
+def find_result(given: Mapping[str, str]) -> str:
+    """Return the address of the page with the results of a form's commands."""
+    return address.link("command", cluster=given["cluster"], id=given["command_id"])
+
+
+def send_commands(
+    request: Request, visitor: Visitor, name: str, given: Mapping[str, str]
+) -> list[Command]:
+    """Send the commands of a form, and return them.
+
+    `given`: `cluster`, `command_id` and the form's own fields. Raises HTTPException.
+    """
+    form, cluster, command_id = COMMAND_FORMS[name], given["cluster"], given["command_id"]
     page = Page(request)
     page.require_cluster_facts(cluster)
     _require_role(visitor, form, cluster)
@@ -142,8 +180,10 @@ def _send(request: Request, visitor: Visitor, given: Mapping[str, str]) -> str:
             build_command(kind, fields, visitor.name, command_id)
             for command_id, (kind, fields) in zip(ids, several, strict=True)
         ]
-    except (BadForm, InvalidCommand) as error:
-        raise HTTPException(400, str(error)) from None
+    except BadForm as error:
+        raise InvalidField("", "", "", str(error)) from None
+    except InvalidCommand as error:
+        raise InvalidField(error.field, error.value, error.expected, str(error)) from None
     if not commands:
         raise HTTPException(409, "nothing is left to undo")
     # a round carries commands out in the order in which the topic has them
@@ -153,7 +193,7 @@ def _send(request: Request, visitor: Visitor, given: Mapping[str, str]) -> str:
             send_command(cluster, command)
     except (KafkaError, AccessRefusal) as error:
         raise HTTPException(503, f"the command was not sent: {error}") from None
-    return address.link("command", cluster=cluster, id=command_id)
+    return commands
 
 
 def _parse_commands(
@@ -167,11 +207,9 @@ def _parse_commands(
     return [(kind, fields) for kind, several in undo.steps(pin_ms) for fields in several]
 
 
-def command_page(request: Request) -> Response:
+def command_page(page: Page, query: CommandQuery) -> Shown:
     """Show the results of a command, or of the commands that were sent together."""
-    page = Page(request)
-    cluster = address.require_text(request, "cluster")
-    command_id = address.require_text(request, "id")
+    cluster, command_id = query.cluster, query.id
     page.require_cluster_facts(cluster)
     rows = page.ask(
         ("command", cluster, command_id),
@@ -185,9 +223,8 @@ def command_page(request: Request) -> Response:
         broker = page.ask(
             ("broker", cluster, drained), lambda lake: brokers.find_broker(lake, cluster, drained)
         )
-    return render_page(
-        page, "command.html", cluster=cluster, id=command_id, rows=rows, drained=broker
-    )
+    data = {"results": rows, "drained": broker}
+    return Shown(data, {"cluster": cluster, "id": command_id, "rows": rows})
 
 
 def _require_form(request: Request) -> tuple[str, CommandForm]:
@@ -203,18 +240,22 @@ def _require_form(request: Request) -> tuple[str, CommandForm]:
 def _require_role(visitor: Visitor, form: CommandForm, cluster: str) -> None:
     """Raise HTTPException unless the visitor may send a form's command to a cluster."""
     if not visitor.name:
-        raise HTTPException(401, "log in first: a command is recorded with its sender's name")
+        raise HTTPException(401, NOT_LOGGED_IN, {"WWW-Authenticate": "Bearer"})
     if not visitor.may(form.role, cluster):
-        raise HTTPException(
-            403, f"{visitor.name} may not do this in {cluster}: it requires the role {form.role}"
-        )
+        raise MissingRole(visitor.name, form.role, cluster)
+
+
+class MissingRole(HTTPException):
+    """A visitor lacks the role that a command requires."""
+
+    def __init__(self, name: str, role: Role, cluster: str) -> None:
+        super().__init__(403, f"{name} may not do this in {cluster}: it requires the role {role}")
+        self.role = role
 
 
 def _require_field(given: Mapping[str, str], name: str) -> str:
     """Return a field of a form. Raises HTTPException(400) if it is missing or too long."""
     value = given.get(name, "")
-    if not value or len(value) > address.MAX_CHARACTERS:
-        raise HTTPException(
-            400, f"{name}: {len(value)} characters: expected 1 to {address.MAX_CHARACTERS}"
-        )
+    if not value or len(value) > MAX_CHARACTERS:
+        raise HTTPException(400, f"{name}: {len(value)} characters: expected 1 to {MAX_CHARACTERS}")
     return value

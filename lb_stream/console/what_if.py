@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from lb_stream.console import address
-from lb_stream.console.page import Page, reader_of, render_page
+from lb_stream.console.page import Page, Shown, reader_of
+from lb_stream.console.queries import MINUTES, MOVES, InvalidField, PlanQuery, WhatIfQuery
 from lb_stream.console.sources.computations import (
     Computation,
     Computations,
@@ -21,7 +21,7 @@ from lb_stream.console.sources.computations import (
 from lb_stream.core.commands.base import WhatIf
 from lb_stream.core.shedding.base import shedder, traits_of
 from lb_stream.query.past.tables import build_lake_query, load_recent_history
-from lb_stream.query.present.next_moves import DEFAULT_STRATEGY, find_next_moves
+from lb_stream.query.present.next_moves import find_next_moves
 from lb_stream.query.screens import brokers
 from lb_stream.query.screens.over_time import Chart, Line
 from lb_stream.sim.scenario.from_history import LoadHistory
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MINUTES = ("30", "60", "240")
-"""Choices for how long a cluster is simulated."""
-MOVES = ("20", "50", "200")
-"""Choices for how many next moves are computed."""
 SHOWN_MOVES = 20
 """Moves of a simulation that its page lists."""
 
@@ -61,33 +57,31 @@ def _compute(
 # --- the next moves ---
 
 
-def plan_page(request: Request) -> Response:
+def plan_page(page: Page, query: PlanQuery) -> Shown:
     """Show the best next moves that a strategy finds now."""
-    page, cluster = Page(request), address.require_text(request, "cluster")
+    cluster, strategy, max_moves = query.cluster, query.strategy, query.moves
     page.require_cluster_facts(cluster)
     planning = [name for name in shedder.names if traits_of(shedder[name]).chooses_destination]
-    strategies = sorted(planning, key=lambda name: name != DEFAULT_STRATEGY)
-    strategy = address.read_choice(request, "strategy", strategies)
-    max_moves = address.read_choice(request, "moves", MOVES)
-    reader = reader_of(request)
+    if strategy not in planning:
+        raise InvalidField("strategy", strategy, f"one of {', '.join(planning)}")
+    reader = reader_of(page.request)
 
     def compute(_: ReportProgress) -> NextMoves:
         with reader.open_lake() as lake:
             settings = {"shedding_strategy": strategy}
-            return find_next_moves(lake, cluster, settings, int(max_moves))
+            return find_next_moves(lake, cluster, settings, max_moves)
 
-    computation = _compute(request, ("plan", cluster, strategy, max_moves), compute)
-    return render_page(
-        page,
-        "plan.html",
-        cluster=cluster,
-        computation=computation,
-        strategies=planning,
-        strategy=strategy,
-        max_moves=max_moves,
-        choices=MOVES,
-        live=not computation.is_done,
-    )
+    computation = _compute(page.request, ("plan", cluster, strategy, max_moves), compute)
+    for_page = {
+        "cluster": cluster,
+        "computation": computation,
+        "strategies": planning,
+        "strategy": strategy,
+        "max_moves": str(max_moves),
+        "choices": tuple(map(str, MOVES)),
+        "live": not computation.is_done,
+    }
+    return Shown(computation, for_page)
 
 
 # --- what if ---
@@ -122,39 +116,36 @@ class WhatIfAnswer:
     notes: tuple[str, ...]
 
 
-def what_if_page(request: Request) -> Response:
+def what_if_page(page: Page, query: WhatIfQuery) -> Shown:
     """Show a cluster's simulated next minutes, as it is and changed."""
-    page, cluster = Page(request), address.require_text(request, "cluster")
+    cluster, request = query.cluster, page.request
     page.require_cluster_facts(cluster)
-    asked = _read_request(request, cluster)
+    asked = _build_request(query)
     computation = None
     if asked.has_changes:
         computation = _compute(request, asked.key, _build_simulation(request, asked))
     alive = page.ask(("alive", cluster), lambda lake: brokers.list_alive_brokers(lake, cluster))
-    return render_page(
-        page,
-        "what-if.html",
-        cluster=cluster,
-        computation=computation,
-        drained=asked.drained[0] if asked.drained else "",
-        strategies=("", *shedder.names),
-        strategy=address.read_text(request, "strategy"),
-        changes=address.read_text(request, "changes"),
-        minutes=str(asked.minutes),
-        choices=MINUTES,
-        brokers=("", *alive),
-        chart=address.link("what-if/chart", **dict(request.query_params)),
-        max_moves=SHOWN_MOVES,
-        figures=FIGURES,
-        changed=CHANGED,
-        live=computation is not None and not computation.is_done,
-    )
+    for_page = {
+        "cluster": cluster,
+        "drained": query.drain,
+        "strategies": ("", *shedder.names),
+        "strategy": query.strategy,
+        "changes": query.changes,
+        "minutes": str(query.minutes),
+        "choices": tuple(map(str, MINUTES)),
+        "brokers": ("", *alive),
+        "chart": address.link(address.WHAT_IF_CHART, **query.model_dump(exclude_defaults=True)),
+        "max_moves": SHOWN_MOVES,
+        "figures": FIGURES,
+        "changed": CHANGED,
+        "live": computation is not None and not computation.is_done,
+    }
+    return Shown({"computation": computation}, for_page)
 
 
-def what_if_chart_answer(request: Request) -> Response:
-    """Return max usage of both simulations as the lines of a chart, in JSON."""
-    asked = _read_request(request, address.require_text(request, "cluster"))
-    computation = computations_of(request).find(asked.key)
+def what_if_chart_answer(page: Page, query: WhatIfQuery) -> Shown:
+    """Show max usage of both simulations as the lines of a chart."""
+    computation = computations_of(page.request).find(_build_request(query).key)
     if computation is None or computation.result is None:
         raise HTTPException(
             404, "there is no recent simulation of this: load the page of what if first"
@@ -166,30 +157,25 @@ def what_if_chart_answer(request: Request) -> Response:
         for name, result in answer.predictions.items()
     )
     times_ms = tuple(answer.at_ms + round(1000 * t_s) for t_s in times_s)
-    return JSONResponse(Chart(times_ms, lines, "ratio", ()).to_dict())
+    return Shown(Chart(times_ms, lines, "ratio", ()))
 
 
-def _read_request(request: Request, cluster: str) -> WhatIfRequest:
-    """Read the question from an address. Raises HTTPException(400)."""
-    minutes = int(address.read_choice(request, "minutes", MINUTES))
-    changes = dict(_parse_settings(address.read_text(request, "changes")))
-    if strategy := address.read_text(request, "strategy"):
-        changes["shedding_strategy"] = strategy
-    drained = address.read_text(request, "drain")
-    return WhatIfRequest(
-        cluster, tuple(sorted(changes.items())), (drained,) if drained else (), minutes
-    )
+def _build_request(query: WhatIfQuery) -> WhatIfRequest:
+    """Build the question from an address. Raises InvalidField."""
+    changes = dict(_parse_settings(query.changes))
+    if query.strategy:
+        changes["shedding_strategy"] = query.strategy
+    drained = (query.drain,) if query.drain else ()
+    return WhatIfRequest(query.cluster, tuple(sorted(changes.items())), drained, query.minutes)
 
 
 def _parse_settings(text: str) -> Iterator[tuple[str, str]]:
-    """Yield key and value of each line KEY=VALUE. Raises HTTPException(400)."""
+    """Yield key and value of each line KEY=VALUE. Raises InvalidField."""
     for line in filter(None, map(str.strip, text.splitlines())):
         name, equals, value = line.partition("=")
         if not equals:
-            raise HTTPException(
-                400,
-                f"{line}: expected KEY=VALUE in each line, such as overloaded_threshold_percent=70",
-            )
+            expected = "KEY=VALUE in each line, such as overloaded_threshold_percent=70"
+            raise InvalidField("changes", line, expected)
         yield name.strip().removeprefix("balancer."), value.strip()
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema
 
 from lb_stream.contracts.commands import (
     Claim,
@@ -26,6 +25,7 @@ from lb_stream.contracts.commands import (
     command_union,
 )
 from lb_stream.contracts.decisions import Decision, Ownership, example_decision
+from lb_stream.contracts.openapi import DIALECT, WithoutTitles
 from lb_stream.contracts.reports import (
     Ack,
     BrokerLoadReport,
@@ -41,7 +41,6 @@ from lb_stream.contracts.tables import TABLES
 from lb_stream.contracts.topics import TOPICS
 
 FOLDER = Path(__file__).resolve().parents[2] / "schemas"
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,13 +219,6 @@ _OWNERSHIP = Ownership(
 )
 
 
-class _WithoutTitles(GenerateJsonSchema):
-    """Leaves out titles of fields: they would only repeat the fields' names."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        return False
-
-
 _LEADER = {
     "sent_ms": 1_767_225_621_000,
     "pipeline": "lb-stream",
@@ -289,7 +281,10 @@ RECORDS = (
     ),
     RecordSchema("ownership", "ownership", Ownership, _OWNERSHIP.model_dump(mode="json")),
 )
-OTHER_FILES = {"asyncapi.json": "lb_stream.access.asyncapi"}
+OTHER_FILES = {
+    "asyncapi.json": "lb_stream.access.asyncapi",
+    "openapi.json": "lb_stream.console.routes",
+}
 """Files that a module of a higher floor builds, with its function `build_document`."""
 
 _README = """\
@@ -304,6 +299,8 @@ A test fails when it is out of date.
 
 [asyncapi.json](asyncapi.json) describes the topics for programs (AsyncAPI 3.0.0): keys, headers,
 who sends and who receives each record, which topics are compacted. It refers to the schemas.
+[openapi.json](openapi.json) describes the console's API (OpenAPI 3.1), as the console itself does
+at `/openapi.json`.
 
 `tables.sql` describes the Delta tables and each of their columns. `views.sql` has a view beside
 each table (`decisions_at`), in which times are timestamps. Times are ms since the epoch, rates
@@ -352,7 +349,7 @@ def record_schema(record: RecordSchema) -> dict[str, Any]:
     return {
         "$schema": DIALECT,
         "$id": f"{record.name}.schema.json",
-        **record.model.model_json_schema(by_alias=True, schema_generator=_WithoutTitles),
+        **record.model.model_json_schema(by_alias=True, schema_generator=WithoutTitles),
     }
 
 

@@ -4,15 +4,18 @@ README.md: test_readme_runs.py and tests/e2e/test_readme_by_hand.py; docs/comman
 tests/e2e/test_commands.py.
 """
 
+import json
 import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
 import pytest
 import typer
+from jsonschema import Draft202012Validator
 
 from tests.support.lbctl_runner import lbctl
 from tests.support.pages import PROJECT, blocks, lines, words
@@ -88,10 +91,27 @@ def test_every_command_about_the_console_runs_in_its_order(
             assert result.code == 0, result.err
             with (console_folder / target).open("a") as users:
                 users.write(result.out)
+        case ["curl", address, *arguments]:
+            check_request(address, arguments)
         case ["lbctl", *arguments]:
             serve([*without(arguments, "--address"), "--address", "127.0.0.1:0"], console_folder)
         case _:
             pytest.fail(f"no test for {line}")
+
+
+def check_request(address: str, arguments: list[str]) -> None:
+    """Check that the API has this address with its parameters, and takes the body."""
+    document = json.loads((PROJECT / "schemas" / "openapi.json").read_text())
+    parts = urlsplit(address)
+    method = document["paths"][parts.path]["post" if "--json" in arguments else "get"]
+    parameters = {parameter["name"] for parameter in method.get("parameters", ())}
+    assert parse_qs(parts.query).keys() <= parameters
+    if "--json" in arguments:
+        body = json.loads(arguments[arguments.index("--json") + 1])
+        schema = method["requestBody"]["content"]["application/json"]["schema"]
+        Draft202012Validator(schema | {"components": document["components"]}).validate(body)
+    needs_token = {"token": []} in method.get("security", ())
+    assert needs_token == ("Authorization: Bearer TOKEN" in arguments)
 
 
 def without(arguments: list[str], option: str) -> list[str]:

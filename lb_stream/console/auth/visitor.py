@@ -17,7 +17,9 @@ from lb_stream.console.auth.users import ANONYMOUS, Role, User, Users, UsersErro
 logger = logging.getLogger(__name__)
 
 COOKIE = "lb_session"
-MAX_FORM_BYTES = 64 << 10
+CSRF_HEADER = "X-CSRF-Token"
+NOT_LOGGED_IN = "log in first: a command is recorded with its sender's name"
+MAX_BODY_BYTES = 64 << 10
 MAX_FORM_FIELDS = 50
 FORM_TYPE = "application/x-www-form-urlencoded"
 
@@ -79,49 +81,81 @@ def access_of(request: Request) -> Access:
 def find_visitor(request: Request) -> Visitor:
     """Return who makes a request; an anonymous visitor while the file of users can't be read."""
     access = access_of(request)
-    key, name = _identify(request, access)
+    identity = _identify(request, access)
     anonymous = Visitor("", ANONYMOUS, "")
-    if access.users is None or not name:
+    if access.users is None or not identity.name:
         return anonymous
     try:
-        user = access.users.find(name)
+        user = access.users.find(identity.name)
     except UsersError as error:
         logger.warning("no visitor may send commands: %s", error)
         return anonymous
-    return Visitor(name, user or ANONYMOUS, access.sessions.csrf_token(key))
+    csrf_token = access.sessions.csrf_token(identity.key)
+    return Visitor(identity.name, user or ANONYMOUS, csrf_token)
 
 
-def _identify(request: Request, access: Access) -> tuple[str, str]:
-    """Return the key of the visitor's CSRF token, and the visitor's name."""
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """The key of the visitor's CSRF token, and the visitor's name; empty: not logged in.
+
+    `by_token`: the request itself has the session's token, which no other site can send.
+    """
+
+    key: str
+    name: str
+    by_token: bool = False
+
+
+def _identify(request: Request, access: Access) -> _Identity:
     if access.header is not None:
         peer = request.client.host if request.client is not None else ""
         values = request.headers.getlist(access.header)
         name = values[0].strip() if peer in access.proxies and len(values) == 1 else ""
-        return f"header {name}", name
-    token = request.cookies.get(COOKIE, "")
-    return token, (access.sessions.find_user(token) or "") if token else ""
+        return _Identity(f"header {name}", name)
+    given = find_token(request)
+    token = request.cookies.get(COOKIE, "") if given is None else given
+    name = (access.sessions.find_user(token) or "") if token else ""
+    return _Identity(token, name, given is not None)
 
 
-# --- forms ---
+def find_token(request: Request) -> str | None:
+    """Return the session's token in the header Authorization; None: it has none."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
-async def read_form(request: Request) -> dict[str, str]:
-    """Read the fields of a form that a page of this console has sent.
+# --- what visitors send ---
 
-    Raises HTTPException for the form of another site, and for one that is too large.
-    """
+
+def require_own_site(request: Request) -> None:
+    """Raise HTTPException(403) for a request that a page of another site makes."""
     site = request.headers.get("sec-fetch-site", "same-origin")
     origin = request.headers.get("origin")
     is_foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
     if site not in ("same-origin", "none") or is_foreign:
         raise HTTPException(403, "this form comes from another site: open this console's own page")
-    if request.headers.get("content-type", "").partition(";")[0] != FORM_TYPE:
-        raise HTTPException(415, f"expected a form ({FORM_TYPE})")
+
+
+async def read_body(request: Request, media_type: str) -> bytes:
+    """Read what a page or program of this console's own has sent.
+
+    Raises HTTPException for what another site has sent, for another type, and for a body that is
+    too large.
+    """
+    require_own_site(request)
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != media_type:
+        raise HTTPException(415, f"expected {media_type}")
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > MAX_FORM_BYTES:
-            raise HTTPException(413, f"expected a form of at most {MAX_FORM_BYTES} bytes")
+        if len(body) > MAX_BODY_BYTES:
+            raise HTTPException(413, f"expected at most {MAX_BODY_BYTES} bytes")
+    return body
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """Read the fields of a form that a page of this console has sent. Raises as `read_body`."""
+    body = await read_body(request, FORM_TYPE)
     try:
         fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FORM_FIELDS)
     except ValueError as error:
@@ -129,12 +163,26 @@ async def read_form(request: Request) -> dict[str, str]:
     return dict(fields)
 
 
-def require_csrf_token(request: Request, form: dict[str, str]) -> Visitor:
+def require_csrf_token(request: Request, token: str) -> Visitor:
     """Return who has sent a form that was made for this visitor. Raises HTTPException(403)."""
     access = access_of(request)
-    key, name = _identify(request, access)
-    if not name or not access.sessions.is_csrf_token(key, form.get("csrf_token", "")):
+    identity = _identify(request, access)
+    if not identity.name or not access.sessions.is_csrf_token(identity.key, token):
         raise HTTPException(
             403, "you are no longer logged in, or the page is out of date: nothing was sent"
         )
     return find_visitor(request)
+
+
+def require_login(request: Request) -> Visitor:
+    """Return who has logged in and makes a request of the API.
+
+    A visitor whom a cookie or a proxy's header names must send the CSRF token, too. Raises
+    HTTPException(401) for a visitor who has not logged in, HTTPException(403) without the token.
+    """
+    identity = _identify(request, access_of(request))
+    if not identity.name:
+        raise HTTPException(401, NOT_LOGGED_IN, {"WWW-Authenticate": "Bearer"})
+    if identity.by_token:
+        return find_visitor(request)
+    return require_csrf_token(request, request.headers.get(CSRF_HEADER, ""))

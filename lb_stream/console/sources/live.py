@@ -42,15 +42,16 @@ SEARCHED_FIELDS = ("id", "kind", "bundle", "source", "destination", "rule", "tex
 
 @dataclass(eq=False, slots=True)
 class Listener:
-    """An open page: which entries it shows, and those that wait to be sent to it.
+    """An open page or a program: which entries it wants, and those that wait to be sent to it.
 
-    `kinds` and `text` choose entries as in `query.screens.feed`.
+    `kinds` and `text` choose entries as in `query.screens.feed`. `as_html`: it gets them as HTML.
     """
 
     cluster: str
     kinds: str
     text: str
     loop: asyncio.AbstractEventLoop
+    as_html: bool = True
     queue: asyncio.Queue[str] = field(default_factory=lambda: asyncio.Queue(MAX_QUEUED))
 
     def wants(self, row: Row) -> bool:
@@ -78,10 +79,13 @@ class Listener:
 
 
 class Hub:
-    """Sends entries to the listeners that want them. Each entry is rendered once."""
+    """Sends entries to the listeners that want them. Each entry is rendered once.
 
-    def __init__(self, render: Callable[[Row], str]) -> None:
-        self._render = render
+    `render` gives an entry as HTML, `encode` as JSON.
+    """
+
+    def __init__(self, render: Callable[[Row], str], encode: Callable[[Row], str]) -> None:
+        self._render, self._encode = render, encode
         self._listeners: set[Listener] = set()
         self._lock = threading.Lock()
 
@@ -102,11 +106,18 @@ class Hub:
         """Send an entry to the listeners that want it."""
         with self._lock:
             listeners = [listener for listener in self._listeners if listener.wants(row)]
-        if listeners:
+        for_pages = [listener for listener in listeners if listener.as_html]
+        for_programs = [listener for listener in listeners if not listener.as_html]
+        if for_pages:
             entry = {"id": row["id"], "cluster": row["cluster"], "html": self._render(row)}
-            message = json.dumps(entry)
-            for listener in listeners:
-                listener.put(message)
+            _send(json.dumps(entry), for_pages)
+        if for_programs:
+            _send(self._encode(row), for_programs)
+
+
+def _send(message: str, listeners: Iterable[Listener]) -> None:
+    for listener in listeners:
+        listener.put(message)
 
 
 class TopicFollower:

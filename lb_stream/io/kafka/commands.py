@@ -24,7 +24,11 @@ MAX_SHOWN_CHARACTERS = 200
 
 
 class InvalidCommand(ValueError):
-    """A command that can't be built. The text names the field and what was expected."""
+    """A command that can't be built: the wrong field (empty: several), and what was expected."""
+
+    def __init__(self, text: str, field: str, value: str, expected: str) -> None:
+        super().__init__(text)
+        self.field, self.value, self.expected = field, value, expected
 
 
 def build_command(
@@ -36,11 +40,12 @@ def build_command(
         return COMMANDS[kind].model_validate({**head, **fields})
     except ValidationError as error:
         first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
+        name, given = ".".join(map(str, first["loc"])), repr(first["input"])[:MAX_SHOWN_CHARACTERS]
+        expected = describe_expected(first)
+        text = f"{name + ': ' if name else ''}{first['msg']}"
         if first["type"] == "string_pattern_mismatch":
-            given = repr(first["input"])[:MAX_SHOWN_CHARACTERS]
-            raise InvalidCommand(f"{name} = {given}: expected {describe_expected(first)}") from None
-        raise InvalidCommand(f"{name + ': ' if name else ''}{first['msg']}") from None
+            text = f"{name} = {given}: expected {expected}"
+        raise InvalidCommand(text, name, given, expected) from None
 
 
 def send_together(

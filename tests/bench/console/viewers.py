@@ -123,7 +123,7 @@ async def view(
 
 
 async def _look(line: Line, address: str, seen: Seen) -> None:
-    tag, chart = "", link("chart", cluster=CLUSTER) if address.startswith("/cluster") else ""
+    tag, chart = "", link("api/v1/chart", cluster=CLUSTER) if address.startswith("/cluster") else ""
     while True:
         begun_s = time.monotonic()
         status, headers, _ = await line.get(address, tag)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from httpx2 import Response
+from kafka.errors import KafkaTimeoutError
 from starlette.testclient import TestClient
 
 from lb_stream.console.address import link
@@ -14,6 +15,7 @@ from lb_stream.console.app import build_console
 from lb_stream.console.auth.visitor import READ_ONLY, Access
 from lb_stream.console.sending import SendCommand
 from lb_stream.console.sources.reader import Reader
+from lb_stream.contracts.commands import Command
 from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.tables import (
     BROKER_HISTORY,
@@ -162,6 +164,19 @@ def addresses(broker: str = BROKER, bundle: str = BUNDLE) -> list[str]:
         link("cost", cluster="eu-1"),
         link("cost", cluster="eu-1", by="namespace", each="total"),
     ]
+
+
+class Topic:
+    """Records the commands that are sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Command]] = []
+        self.away = False
+
+    def __call__(self, cluster: str, command: Command) -> None:
+        if self.away:
+            raise KafkaTimeoutError("no broker answers")
+        self.sent.append((cluster, command))
 
 
 class Tags(HTMLParser):

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.testclient import TestClient
 
+from lb_stream.console import routes
 from lb_stream.console.address import link
-from lb_stream.console.app import CACHED_PAGES
+from lb_stream.console.page import Page, Shown
+from lb_stream.console.queries import SearchQuery
 from lb_stream.io.messages.shown import shown
 from lb_stream.query.health import judge
 from lb_stream.query.lake import open_lake
@@ -143,7 +144,7 @@ def test_it_answers_to_its_own_host_names_only_and_to_reads_only(site: TestClien
 
 def test_a_chart_has_a_value_or_none_for_each_of_its_times(site: TestClient) -> None:
     for given in ({}, {"broker": "b-1:80"}, {"bundle": BUNDLE}):
-        chart = site.get(link("chart", cluster="eu-1", span="15m", **given)).json()
+        chart = site.get(link("api/v1/chart", cluster="eu-1", span="15m", **given)).json()
         assert chart["times_ms"] == sorted(chart["times_ms"]) and len(chart["times_ms"]) > 5
         assert {len(line["values"]) for line in chart["lines"]} == {len(chart["times_ms"])}
         assert [mark["decision_id"] for mark in chart["marks"]] == ["eu-1:1:0"]
@@ -183,13 +184,13 @@ def test_a_page_is_made_once_for_all_anonymous_visitors(
     tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    search_page = CACHED_PAGES["/search"]
+    (search,) = (screen for screen in routes.SCREENS if screen.path == "/search")
 
-    def counted(request: Request) -> Response:
-        made.append(request.url.query)
-        return search_page(request)
+    def counted(page: Page, query: SearchQuery) -> Shown:
+        made.append(page.request.url.query)
+        return search.show(page, query)
 
-    monkeypatch.setitem(CACHED_PAGES, "/search", counted)
+    monkeypatch.setattr(routes, "SCREENS", (replace(search, show=counted),))
     site = client(tables)
     first, again = (site.get("/search?q=b-1") for _ in range(2))
     assert (
@@ -202,7 +203,7 @@ def test_a_page_is_made_once_for_all_anonymous_visitors(
 
 
 def test_a_visitor_who_has_the_page_gets_status_304(site: TestClient) -> None:
-    for address in (link("cluster", name="eu-1"), link("chart", cluster="eu-1")):
+    for address in (link("cluster", name="eu-1"), link("api/v1/chart", cluster="eu-1")):
         first = site.get(address)
         again = site.get(address, headers={"If-None-Match": first.headers["ETag"]})
         assert (again.status_code, again.content, again.headers["Cache-Control"]) == (

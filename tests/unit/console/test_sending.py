@@ -7,32 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka.errors import KafkaTimeoutError
 from starlette.testclient import TestClient
 
 from lb_stream.console.address import link
 from lb_stream.console.auth.users import user_lines
 from lb_stream.console.auth.visitor import COOKIE, Access
 from lb_stream.console.command_forms import COMMAND_FORMS
-from lb_stream.contracts.commands import Command
 from lb_stream.core.commands.base import make
 from lb_stream.query.past.undo import Undo
-from tests.unit.console.site import BROKER, BUNDLE, PASSWORD, Tags, client, fleet, log_in
+from tests.unit.console.site import BROKER, BUNDLE, PASSWORD, Tags, Topic, client, fleet, log_in
 
 MOVED = "eu-1:1:0"
-
-
-class Topic:
-    """Records the commands that are sent."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[str, Command]] = []
-        self.away = False
-
-    def __call__(self, cluster: str, command: Command) -> None:
-        if self.away:
-            raise KafkaTimeoutError("no broker answers")
-        self.sent.append((cluster, command))
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ def test_another_strategy_is_simulated_beside_the_present(present: TestClient) -
         and "max usage at the end 0.6670." in words(page)
         and "Moves of the changed cluster" in words(page)
     )
-    chart = present.get(address.replace("/what-if?", "/what-if/chart?")).json()
+    chart = present.get(address.replace("/what-if?", "/api/v1/what-if/chart?")).json()
     as_it_is, changed = chart["lines"]
     assert [as_it_is["name"], changed["name"]] == ["as it is", "changed"] and len(
         chart["times_ms"]
@@ -132,4 +132,6 @@ def test_lines_that_are_no_settings_and_charts_without_a_simulation_are_refused(
 ) -> None:
     answer = present.get(link("what-if", cluster="eu", changes="shed more"))
     assert answer.status_code == 400 and "shed more: expected KEY=VALUE" in Tags(answer.text).text
-    assert present.get(link("what-if/chart", cluster="eu", drain="c:8080")).status_code == 404
+    assert (
+        present.get(link("api/v1/what-if/chart", cluster="eu", drain="c:8080")).status_code == 404
+    )

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from lb_stream.console.app import render_entry
+from lb_stream.console.app import encode_entry, render_entry
+from lb_stream.console.rows import Entry
 from lb_stream.console.sources.live import MAX_QUEUED, Hub, Listener, TopicFollower
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import example_decision
@@ -45,7 +46,7 @@ def test_an_entry_is_sent_to_the_pages_that_show_its_kind(
 ) -> None:
     async def receive() -> list[str]:
         hub, listener = (
-            Hub(render_entry),
+            Hub(render_entry, encode_entry),
             Listener(cluster, kinds, text, asyncio.get_running_loop()),
         )
         assert hub.add(listener)
@@ -64,16 +65,33 @@ def test_an_entry_is_sent_to_the_pages_that_show_its_kind(
 
 def test_a_page_that_is_far_behind_misses_the_oldest_entries_and_blocks_no_other() -> None:
     async def receive() -> list[str]:
-        hub, listener = Hub(lambda row: ""), Listener("", "all", "", asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        hub, listener = Hub(str, str), Listener("", "all", "", loop, as_html=False)
         hub.add(listener)
         for number in range(MAX_QUEUED + 5):
             hub.publish({"entry": "command", "id": number, "cluster": "eu-1", "kind": "x"})
         await asyncio.sleep(0)
-        return [
-            json.loads(listener.queue.get_nowait())["id"] for _ in range(listener.queue.qsize())
-        ]
+        return [listener.queue.get_nowait() for _ in range(listener.queue.qsize())]
 
-    assert asyncio.run(receive()) == list(range(5, MAX_QUEUED + 5))
+    received = asyncio.run(receive())
+    assert [f"'id': {number}," in row for number, row in enumerate(received, 5)] == [
+        True
+    ] * MAX_QUEUED
+
+
+def test_a_program_gets_an_entry_as_json_with_the_fields_of_the_feed() -> None:
+    async def receive() -> str:
+        loop = asyncio.get_running_loop()
+        hub = Hub(render_entry, encode_entry)
+        listener = Listener("eu-1", "all", "", loop, as_html=False)
+        hub.add(listener)
+        hub.publish(rows(ANSWER.to_json().encode())[0])
+        await asyncio.sleep(0)
+        return listener.queue.get_nowait()
+
+    entry = json.loads(asyncio.run(receive()))
+    assert entry.keys() == Entry.model_fields.keys()
+    assert (entry["entry"], entry["outcome"], entry["text"]) == ("command", "done", ANSWER.text)
 
 
 def test_a_record_that_is_no_decision_is_left_out_and_the_next_ones_are_published() -> None:

@@ -1,0 +1,270 @@
+"""What an address asks for: the models of its parameters, for pages and for the API.
+
+A page takes its own parameters and ignores others; the API refuses others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationError,
+)
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from lb_stream.contracts.keys import describe_expected_setting
+from lb_stream.query.present.next_moves import DEFAULT_STRATEGY
+from lb_stream.query.screens import brokers, costs, feed, load_shares
+from lb_stream.query.screens.lists import ListRequest
+from lb_stream.query.screens.over_time import SPANS
+
+MAX_CHARACTERS = 2_000
+"""Length of one value of an address; names of bundles are shorter."""
+MAX_NUMBER = 10**15
+MAX_SHOWN_CHARACTERS = 200
+"""Characters of a wrong value that a message repeats."""
+GROUPS = ("namespace", "tenant")
+COST_GROUPS = ("tenant", "namespace")
+COST_PERIODS = ("week", "day", "total")
+MINUTES = (30, 60, 240)
+"""Choices for how long a cluster is simulated."""
+MOVES = (20, 50, 200)
+"""Choices for how many next moves are computed."""
+
+
+class InvalidField(HTTPException):
+    """A field of a request is wrong: its name, its value, and what was expected."""
+
+    def __init__(self, name: str, value: object, expected: str, text: str = "") -> None:
+        shown = str(value)[:MAX_SHOWN_CHARACTERS]
+        super().__init__(400, text or f"{name} = {shown}: expected {expected}")
+        self.name, self.value, self.expected = name, shown, expected
+
+
+class OneOf:
+    """Takes one of some values."""
+
+    def __init__(self, choices: Iterable[object]) -> None:
+        self._choices = list(choices)
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the schema of the values, whatever the type of the field is."""
+        return core_schema.literal_schema(self._choices)
+
+
+def _parse_number(value: object) -> object:
+    """Return a whole number that stands in an address. A default passes."""
+    if not isinstance(value, str):
+        return value
+    if value.isascii() and value.isdigit() and int(value[:20]) < MAX_NUMBER:
+        return int(value)
+    raise PydanticCustomError("int_parsing", "a whole number")
+
+
+IsNumber = BeforeValidator(_parse_number)
+Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_CHARACTERS)]
+Number = Annotated[int, Field(ge=0, le=MAX_NUMBER - 1), IsNumber]
+ClusterName = Annotated[Name, Field(description="the cluster")]
+OptionalNumber = Annotated[Annotated[int, Field(ge=0, le=MAX_NUMBER - 1)] | None, IsNumber]
+SORT = Field(description="the column to sort by")
+
+
+class Query(BaseModel):
+    """The parameters of an address."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ListQuery(Query):
+    """Which part of a list is wanted. A list's own class has `sort`, the columns to sort by."""
+
+    text: Text = Field("", description="only names that contain it")
+    page: Number = Field(1, description="the page of the list, from 1")
+
+    @property
+    def wanted(self) -> ListRequest:
+        """Return the part of the list."""
+        return ListRequest(self.text, getattr(self, "sort", ""), self.page or 1)
+
+
+def _first(choices: Iterable[Any]) -> Any:
+    return next(iter(choices))
+
+
+class SpanQuery(Query):
+    """The length of time of a chart, and its end."""
+
+    span: Annotated[str, OneOf(SPANS)] = Field(_first(SPANS), description="length of time")
+    end: OptionalNumber = Field(
+        None, description="the end, ms since the epoch; default: the last round"
+    )
+
+
+class FeedQuery(Query):
+    """Which decisions and commands are wanted."""
+
+    kinds: Annotated[str, OneOf(feed.ENTRY_KINDS)] = Field(
+        _first(feed.ENTRY_KINDS), description="which entries"
+    )
+    find: Text = Field("", description="only entries that contain it")
+
+
+class ClusterQuery(Query):
+    cluster: ClusterName
+
+
+class BrokersQuery(ListQuery):
+    cluster: ClusterName
+    sort: Annotated[str, OneOf(brokers.SORTS), SORT] = _first(brokers.SORTS)
+
+
+class ClusterPageQuery(ListQuery, SpanQuery, FeedQuery):
+    name: ClusterName
+    sort: Annotated[str, OneOf(brokers.SORTS), SORT] = _first(brokers.SORTS)
+
+
+class GroupsQuery(ListQuery):
+    cluster: ClusterName
+    by: Annotated[str, OneOf(GROUPS)] = Field(_first(GROUPS), description="what is listed")
+    tenant: Text = Field("", description="only namespaces of this tenant")
+    sort: Annotated[str, OneOf(load_shares.GROUP_SORTS), SORT] = _first(load_shares.GROUP_SORTS)
+
+
+class BundlesQuery(ListQuery):
+    cluster: ClusterName
+    sort: Annotated[str, OneOf(load_shares.BUNDLE_SORTS), SORT] = _first(load_shares.BUNDLE_SORTS)
+
+
+class CostQuery(ListQuery):
+    cluster: ClusterName
+    by: Annotated[str, OneOf(COST_GROUPS)] = Field(_first(COST_GROUPS), description="whose cost")
+    each: Annotated[str, OneOf(COST_PERIODS)] = Field(
+        _first(COST_PERIODS), description="each of these has a row"
+    )
+    sort: Annotated[str, OneOf(costs.COST_SORTS), SORT] = _first(costs.COST_SORTS)
+
+
+class HistoryQuery(FeedQuery):
+    cluster: Text = Field("", description="the cluster; default: all")
+    before: OptionalNumber = Field(None, description="only older entries, ms since the epoch")
+
+
+class EventsQuery(Query):
+    cluster: Text = Field("", description="the cluster; default: all")
+    kinds: Annotated[str, OneOf(feed.ENTRY_KINDS)] = Field(
+        _first(feed.ENTRY_KINDS), description="which entries"
+    )
+    text: Text = Field("", description="only entries that contain it")
+
+
+class SearchQuery(Query):
+    q: Text = Field("", description="a part of a name, or an id")
+
+
+class ChartQuery(SpanQuery):
+    cluster: ClusterName
+    broker: Text = Field("", description="the usage of this broker")
+    bundle: Text = Field("", description="the traffic of this bundle")
+
+
+class BrokerQuery(BundlesQuery, SpanQuery):
+    name: Annotated[Name, Field(description="host:port, as in its reports")]
+
+
+class BundleQuery(SpanQuery):
+    cluster: ClusterName
+    name: Annotated[Name, Field(description="<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH")]
+
+
+class NamespaceQuery(BundlesQuery):
+    name: Annotated[Name, Field(description="<tenant>/<namespace>")]
+
+
+class TenantQuery(ListQuery):
+    cluster: ClusterName
+    name: Annotated[Name, Field(description="the tenant")]
+    sort: Annotated[str, OneOf(load_shares.GROUP_SORTS), SORT] = _first(load_shares.GROUP_SORTS)
+
+
+class DecisionQuery(Query):
+    id: Annotated[Name, Field(description="<cluster>:<seq>:<ordinal>")]
+
+
+class RoundQuery(Query):
+    cluster: ClusterName
+    seq: OptionalNumber = Field(None, description="number of the round; default: the last one")
+
+
+class CommandQuery(Query):
+    cluster: ClusterName
+    id: Annotated[Name, Field(description="id of the command, or of commands sent together")]
+
+
+class PlanQuery(Query):
+    cluster: ClusterName
+    strategy: Text = Field(
+        DEFAULT_STRATEGY, description="a shedding strategy that names destinations"
+    )
+    moves: Annotated[int, OneOf(MOVES), IsNumber] = Field(
+        _first(MOVES), description="the most moves"
+    )
+
+
+class WhatIfQuery(Query):
+    cluster: ClusterName
+    strategy: Text = Field("", description="a shedding strategy; default: as it is")
+    changes: Text = Field("", description="a line KEY=VALUE for each changed setting")
+    drain: Text = Field("", description="a broker that is drained")
+    minutes: Annotated[int, OneOf(MINUTES), IsNumber] = Field(
+        _first(MINUTES), description="how long the cluster is simulated"
+    )
+
+
+Q = TypeVar("Q", bound=Query)
+
+
+def parse_query(request: Request, model: type[Q], only_known: bool = False) -> Q:
+    """Return the parameters of an address. Raises InvalidField.
+
+    `only_known`: a parameter that the model doesn't have, is empty or comes twice is an error.
+    """
+    given = request.query_params
+    if only_known:
+        values = dict(given)
+        for name in values:
+            if len(given.getlist(name)) > 1:
+                raise InvalidField(name, given.getlist(name), "one value")
+    else:
+        values = {name: given[name] for name in model.model_fields if given.get(name)}
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise build_invalid_field(error.errors()[0], model) from None
+
+
+def build_invalid_field(error: ErrorDetails, model: type[BaseModel]) -> InvalidField:
+    """Return what an error of pydantic says about a field."""
+    name, value = ".".join(map(str, error["loc"])), error["input"]
+    if error["type"] == "missing":
+        return InvalidField(name, "", "a value", f"{name} is missing: expected {name}=…")
+    if error["type"] == "string_too_long":
+        most, length = error["ctx"]["max_length"], len(value)
+        text = f"{name}: {length} characters: expected {most} at most"
+        return InvalidField(name, value, f"{most} characters at most", text)
+    if error["type"] == "extra_forbidden":
+        return InvalidField(name, value, f"one of {', '.join(model.model_fields)}")
+    expected = describe_expected_setting(error)
+    if error["type"] == "literal_error":
+        expected = "one of " + expected.replace("'", "").replace(" or ", ", ")
+    return InvalidField(name, value, expected)
