@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+from pydantic.alias_generators import to_camel
 
 from lb_stream.core.least_moves.capacities import (
     ABSURD,
@@ -34,12 +35,6 @@ IDLE_CPU = 1e-4
 """A cpu usage below this, of a broker that carries messages, is taken for unknown."""
 UNSEEN = 0.5
 """A use of bandwidth below this part of the bundles' traffic is not all of it."""
-_FIELDS = {
-    "cpu": "cpu",
-    "bandwidth_in": "bandwidthIn",
-    "bandwidth_out": "bandwidthOut",
-    "direct_memory": "directMemory",
-}
 _UNITS = {
     "bandwidth_in": (MBIT, "Mbit/s"),
     "bandwidth_out": (MBIT, "Mbit/s"),
@@ -145,7 +140,7 @@ def _find_unknown_limits(brokers: Brokers, written: Mapping[str, _Report]) -> It
 
 
 def _describe_limit(report: _Report | None, resource: str) -> str:
-    stated: _Figure | None = getattr(report, _FIELDS[resource], None)
+    stated: _Figure | None = getattr(report, to_camel(resource), None)
     if stated is None or stated.limit is None:
         return "the field is absent"
     return f"the limit is {stated.limit:g}"

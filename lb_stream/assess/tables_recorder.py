@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+from pydantic.alias_generators import to_camel
 
 from lb_stream.agent.pulsar.namespaces import NAMESPACES
 from lb_stream.agent.pulsar.recorder import line_aside
+from lb_stream.contracts.base import RESOURCES
 from lb_stream.contracts.namespaces import (
     RING_END,
     ClusterNamespaces,
@@ -37,14 +39,6 @@ from lb_stream.store import Store
 
 MOST_ENTRIES = 1_000_000
 """Bundles in all reports together. Of longer spans, or larger clusters, slots are left out."""
-_USAGES = {
-    "cpu": "cpu",
-    "memory": "memory",
-    "direct_memory": "directMemory",
-    "bandwidth_in": "bandwidthIn",
-    "bandwidth_out": "bandwidthOut",
-}
-"""Resource → its field in a report."""
 _LOADS = {
     "rate_in_msgs_per_s": "msgRateIn",
     "rate_out_msgs_per_s": "msgRateOut",
@@ -141,8 +135,8 @@ def _group_by_owner(
 def _make_report(row: Row, served: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
     """Return a report as the modular manager writes it."""
     usages = {
-        field: {"usage": row[f"{resource}_usage"], "limit": row[f"{resource}_limit"]}
-        for resource, field in _USAGES.items()
+        to_camel(resource): {"usage": row[f"{resource}_usage"], "limit": row[f"{resource}_limit"]}
+        for resource in RESOURCES
         if row[f"{resource}_limit"] is not None and row[f"{resource}_usage"] is not None
     }
     loads = {field: row[column] or 0.0 for column, field in _LOADS.items()}

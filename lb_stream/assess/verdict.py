@@ -75,15 +75,15 @@ def _judge(
     hidden = max(gain, (BALANCED - 1.0) * bound.max_usage, LEAST_ERROR)
     if error is not None and error > hidden:
         reported = (
-            "no broker is above the mean"
+            ""
             if hottest is None
-            else f"the fullest broker reports {hottest.usage:.0%}, {hottest.over_mean:.2g} times "
-            "the mean"
+            else f" The fullest broker reports {hottest.usage:.0%}, {hottest.over_mean:.2g} times "
+            "the mean."
         )
         return Verdict(
-            f"The simulation can't tell whether moves would help: {reported}, but the load of "
-            f"bundles explains reported usages only to ± {error:.0%} of a broker, and moves would "
-            f"gain {gain:.0%}. Record for longer, at times with more load.",
+            "The simulation can't tell whether moves would help: usages follow the load only to "
+            f"± {error:.0%} of a broker, and moves would gain {gain:.0%}.{reported} Record for "
+            "longer, at times with more load.",
             is_uneven=False,
             can_tell=False,
         )

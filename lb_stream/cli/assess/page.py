@@ -48,8 +48,11 @@ def page(found: Assessment) -> str:
         "written to the cluster."
     )
     name = in_html(seen.cluster)
+    first, _, more = found.verdict.partition(". ")
+    heading = f'<h1 class="{kind}">{in_html(f"{first}." if more else first)}</h1>'
     body = [
-        f'<h1 class="{kind}">{in_html(found.verdict)}</h1><p class="soft">{in_html(what)}</p>\n',
+        heading + (f"<p>{in_html(more)}</p>" if more else ""),
+        f'<p class="soft">{in_html(what)}</p>\n',
         tiles(_build_tiles(found)),
         f'<section data-cluster="{name}">',
         *_build_evenness(found, name),
@@ -79,8 +82,11 @@ def _build_tiles(found: Assessment) -> list[tuple[str, str]]:
         (f"{max(least, 1.0):.2f}", "max ÷ mean of the best assignment there can be"),
         (f"{ahead.max_usage_end:.0%}", f"max usage after moves, {bound.max_usage:.0%} now"),
     ]
+    if not found.can_tell and found.observed.hot:
+        over = found.observed.hot[0].over_mean
+        usages = [(f"{over:.2f}", "max ÷ mean of reported usage now")]
     return [
-        *(usages if found.can_tell else []),
+        *usages,
         *(
             [(_error(found.model_error), "of a broker: error of simulated usages")]
             if found.model_error is not None
@@ -185,7 +191,7 @@ def _build_settings(found: Assessment) -> str:
         [
             KINDS[finding.kind],
             finding.key or "–",
-            finding.description + (f". {finding.advice}" if finding.advice else ""),
+            finding.description + (f"; {finding.advice}" if finding.advice else ""),
         ]
         for finding in ordered
     ]
@@ -255,7 +261,7 @@ def _build_moves(found: Assessment) -> str:
         ]
         for move in found.moves[:MOST_MOVES]
     ]
-    heads = ["bundle", "from", "to", "after", "traffic", "clients", "their time"]
+    heads = ["bundle", "from", "to", "after", "traffic", "clients", "time they lose"]
     more = len(found.moves) - len(rows)
     rest = f'<p class="soft">{more:,} more: --json has them.</p>' if more > 0 else ""
     return (
@@ -279,7 +285,7 @@ def _build_plays(found: Assessment) -> str:
         for played in found.plays
     ]
     usages = ["max ÷ bound", "time even", "max usage", "above 85 %"] if found.can_tell else []
-    heads = ["policy", *usages, "moves", "clients", "their time", "rules broken"]
+    heads = ["policy", *usages, "moves", "clients", "time they lose", "rules broken"]
     begin, end = (utc(at_ms) for at_ms in found.span_ms)
     beyond = ""
     if found.span_ms[1] > found.observed.to_ms:

@@ -25,6 +25,8 @@ FITTED = 3
 """Figures that are fitted to the cpu of reports."""
 FULL_RATIO = 0.97
 """Reports with a higher cpu usage are left out: the broker may not deliver its whole load."""
+UNSEEN = 0.5
+"""With less reported use for their bundles' traffic, brokers don't measure all of it."""
 FEW_REPORTS = 3
 """With fewer reports a broker counts as fast as the others."""
 SPEEDS = (0.2, 5.0)
@@ -264,11 +266,12 @@ def _bandwidth(
     )
     usable = (used > 0) & (carried > 0)
     factor = fit_non_negative(carried[usable], np.zeros(int(usable.sum())), used[usable])[0] or 1.0
-    notes = (
-        [f"bandwidth {direction}: brokers use {factor:.3g} times what their bundles carry"]
-        if not 0.95 < factor < 1.05
-        else []
-    )
+    notes = []
+    if not 0.95 < factor < 1.05:
+        notes.append(
+            f"bandwidth {direction}: brokers use {factor:.3g} times what their bundles carry"
+            + (", so that it limits little" if factor < UNSEEN else "")
+        )
     notes += _describe_unknown(
         known, f"limit of bandwidth {direction}", f"{ASSUMED['bandwidth']:g} bytes/s"
     )
