@@ -284,6 +284,8 @@ RECORDS = (
 OTHER_FILES = {
     "asyncapi.json": "lb_stream.access.asyncapi",
     "openapi.json": "lb_stream.console.routes",
+    "openapi-lookup.json": "lb_stream.io.lookup.api",
+    "openapi-job.json": "lb_stream.job.metrics.api",
 }
 """Files that a module of a higher floor builds, with its function `build_document`."""
 
@@ -299,8 +301,10 @@ A test fails when it is out of date.
 
 [asyncapi.json](asyncapi.json) describes the topics for programs (AsyncAPI 3.0.0): keys, headers,
 who sends and who receives each record, which topics are compacted. It refers to the schemas.
-[openapi.json](openapi.json) describes the console's API (OpenAPI 3.1), as the console itself does
-at `/openapi.json`.
+Over HTTP (OpenAPI 3.1): [openapi.json](openapi.json) describes the console's API, as the console
+itself does at `/openapi.json`, [openapi-lookup.json](openapi-lookup.json) the lookup server,
+[openapi-job.json](openapi-job.json) health and metrics of the job. They are three programs at three
+addresses, so each has its own.
 
 `tables.sql` describes the Delta tables and each of their columns. `views.sql` has a view beside
 each table (`decisions_at`), in which times are timestamps. Times are ms since the epoch, rates

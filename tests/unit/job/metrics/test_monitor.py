@@ -35,11 +35,13 @@ from lb_stream.core.model.rollout import BrokerProgress, RolloutOrder, RolloutPr
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.observing.outcomes import Outcome
 from lb_stream.job.metrics import monitor as monitor_module
+from lb_stream.job.metrics.api import build_document
 from lb_stream.job.metrics.job_metrics import SKIPS
 from lb_stream.job.metrics.monitor import Monitor
 from lb_stream.job.metrics.spark_progress import lag_records
 from lb_stream.query.health import SUSPENDING
 from lb_stream.stream.ports import Logged
+from tests.support.openapi import check_answer
 from tests.support.scrape import scrape as scrape_url
 from tests.support.wordings import check_wording
 
@@ -546,6 +548,7 @@ def test_health_and_ready_tell_the_verdict_and_ready_waits_for_the_first_batch(
     run(monitor, query, 0, rounds({}))
     until(lambda: asked(f"{host}/ready")[0] == 200)
     status, found = asked(f"{host}/health")
+    check_answer(build_document(), "/health", status, found)
     assert (status, found["state"]) == (200, "degraded")
     assert found["sentence"].startswith("degraded: us is SUSPENDED (its last rounds failed")
 

@@ -8,7 +8,9 @@ from urllib.request import urlopen
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.io.leadership.succession import ReceivedRecord, Standing
+from lb_stream.job.metrics.api import build_document
 from lb_stream.job.metrics.standby import StandbyPage
+from tests.support.openapi import check_answer
 
 
 def asked(page: StandbyPage, path: str) -> tuple[int, str]:
@@ -34,6 +36,7 @@ def test_it_is_ready_when_it_is_warm_and_hears_the_others_and_says_who_leads() -
         assert (asked(page, "/health")[0], asked(page, "/ready")[0]) == (200, 503)
         member.warm = True
         status, text = asked(page, "/ready")
+        check_answer(build_document(), "/ready", status, json.loads(text))
         assert (status, json.loads(text)["leader"]) == (200, {"instance": "lb-1:7", "epoch": 4})
         metrics = asked(page, "/metrics")[1].splitlines()
         assert {"lb_stream_leader 0.0", "lb_stream_standby_warm 1.0"} <= set(metrics)
