@@ -23,6 +23,8 @@ UNLIMITED = 1e15
 """The capacity where a broker's load doesn't take any of the resource."""
 FITTED = 3
 """Figures that are fitted to the cpu of reports."""
+PASSES = 3
+"""How often costs and speeds are fitted, each by what is known of the other."""
 FULL_RATIO = 0.97
 """Reports with a higher cpu usage are left out: the broker may not deliver its whole load."""
 UNSEEN = 0.5
@@ -166,7 +168,12 @@ def _cpu(reports: pa.Table, broker: Ints, count: int) -> _Cpu:
     )
     usable = (limit > 0) & (used > 0) & (used < FULL_RATIO * limit) & (rate > 0)
     each, known = _last_limit(reports, broker, count, "cpu", 100.0)
-    a, b, base = _fit_cpu(rate[usable], throughput[usable], used[usable])
+    row, slowness = broker[usable], np.ones(count)
+    for _ in range(PASSES):  # a slow broker hides cpu without load, until its speed is known
+        own = slowness[row]
+        a, b, base = _fit_cpu(own * rate[usable], own * throughput[usable], used[usable])
+        predicted = a * rate + b * throughput
+        slowness = _find_slowness(predicted[usable], used[usable] - base, row, count)
     if a + b <= 0:
         note = (
             f"cpu: no report shows how it follows load: assumed {ASSUMED['cpu_msgs_per_s']:g} "
@@ -177,8 +184,6 @@ def _cpu(reports: pa.Table, broker: Ints, count: int) -> _Cpu:
         slowness = np.ones(count)
         explained = each[broker] * (rate / msgs[broker] + throughput / size[broker]) + base
     else:
-        predicted = a * rate + b * throughput
-        slowness = _find_slowness(predicted[usable], used[usable] - base, broker[usable], count)
         explained = predicted * slowness[broker] + base
         note = _describe_cpu(a, b, base, (explained - used)[usable] / limit[usable])
         with np.errstate(divide="ignore"):

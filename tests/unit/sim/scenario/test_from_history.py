@@ -320,6 +320,20 @@ def test_cpu_without_load_is_found_and_is_no_reason_to_move_a_bundle(tmp_path: A
     assert same(read_scenario(tmp_path), made.scenario)
 
 
+def test_a_slower_broker_is_found_beside_cpu_without_load() -> None:
+    errors = [0.5, -0.5, 0.2, -0.2, 0.4, -0.4, 0.1, -0.1, 0.0] * 2
+    table = noisy(errors, 10.0, rates=(1000.0, 2000.0, 4000.0)).to_pylist()
+    slow = [
+        row | {"cpu_usage": 2 * row["cpu_usage"] - 10.0} if row["broker"] == C else row
+        for row in table
+    ]
+    found = build_from_history(of(brokers=brokers(*slow))).scenario.brokers
+    speeds = found.cpu_msgs_per_s / found.cpu_msgs_per_s[0]
+    assert speeds[1] == pytest.approx(1.0, abs=0.1)
+    assert speeds[2] == pytest.approx(0.5, abs=0.1)
+    assert found.cpu_base == pytest.approx([0.1] * 3, abs=0.03)
+
+
 @pytest.mark.parametrize(
     ("errors", "rates"),
     [
