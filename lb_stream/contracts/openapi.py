@@ -28,6 +28,16 @@ class WithoutTitles(GenerateJsonSchema):
         return False
 
 
+class _WithWidths(WithoutTitles):
+    """Says that numbers have 64 bits. Generators of clients take 32 where nothing is said."""
+
+    def int_schema(self, schema: Any) -> dict[str, Any]:
+        return {**super().int_schema(schema), "format": "int64"}
+
+    def float_schema(self, schema: Any) -> dict[str, Any]:
+        return {**super().float_schema(schema), "format": "double"}
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The answer with one status. `model`: the type of its content; None: it has none."""
@@ -86,7 +96,7 @@ def build_openapi(
     for status, answer in problems.items():
         models.append((("", "", str(status)), "serialization", TypeAdapter(answer.model)))
     found, shared = TypeAdapter.json_schemas(
-        models, ref_template="#/components/schemas/{model}", schema_generator=WithoutTitles
+        models, ref_template="#/components/schemas/{model}", schema_generator=_WithWidths
     )
     schemas = {key: schema for (key, _), schema in found.items()}
     paths: dict[str, dict[str, Any]] = {}
@@ -151,7 +161,7 @@ def _build_answer(answer: Answer, schema: object) -> dict[str, Any]:
 
 def list_parameters(query: type[BaseModel]) -> list[dict[str, Any]]:
     """Return the parameters in an address, from their model."""
-    schema = query.model_json_schema(schema_generator=WithoutTitles)
+    schema = query.model_json_schema(schema_generator=_WithWidths)
     required = schema.get("required", ())
     return [
         {
