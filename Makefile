@@ -41,7 +41,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev steps java check test test-all test-long test-pulsar test-hostile test-secure test-cluster check-kubernetes check-chart manifest differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house pictures site seed-checklist release lock clean
+.PHONY: help setup setup-dev steps java check test test-all test-long test-pulsar test-hostile test-secure test-cluster check-kubernetes check-chart manifest differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house pictures site seed-checklist release release-check lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -147,6 +147,9 @@ seed-checklist: $(PACKAGE_STAMP) ## every system that Pulsar's documentation nam
 
 release: setup-dev ## what a release consists of, of the commit that is checked out, into dist: wheel, sdist, Helm chart, schemas, bill of materials, notes, SHA-256 sums (needs Go, which builds helm); last line JSON
 	$(BIN)/python -m tests.release $(ARGS)
+
+release-check: setup-dev ## try what make release has put into dist, outside of the clone: sums, chart, wheel, demo, the tutorial's stages (a few minutes); last line JSON
+	$(BIN)/python -m tests.release.trial $(ARGS)
 
 # requirements-dev.lock comes first. The others are parts of it: its pins are where they begin.
 lock: java $(PACKAGE_STAMP) ## rewrite requirements*.lock from pyproject.toml, and conf/jars.sha256 from conf/ivy.xml

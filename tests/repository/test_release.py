@@ -15,8 +15,11 @@ import pytest
 from lb_stream import __version__
 from lb_stream.io.local.jars import JarsLock
 from tests.chart import programs
+from tests.release import trial
+from tests.release.__main__ import write_sums
 from tests.release.build import NotReleasable, build_release, find_commit
 from tests.release.sbom import read_pins, render_sbom
+from tests.release.trial import check_sums
 from tests.release.versions import find_faults, find_named, read_notes
 
 PROJECT = Path(__file__).parents[2]
@@ -234,6 +237,26 @@ def test_each_component_is_needed_by_another_one(
 
 
 # --- the files ---
+
+
+def test_a_file_that_differs_from_its_sum_is_missing_or_new_is_named(tmp_path: Path) -> None:
+    for name in ("a.whl", "b.tgz", "notes.md"):
+        (tmp_path / name).write_text(name)
+    write_sums(tmp_path)
+    assert check_sums(tmp_path) == []
+    assert "SHA256SUMS" not in (tmp_path / "SHA256SUMS").read_text()
+    (tmp_path / "a.whl").write_text("other")
+    (tmp_path / "b.tgz").unlink()
+    (tmp_path / "c.md").write_text("")
+    assert [line.partition(":")[0] for line in check_sums(tmp_path)] == ["a.whl", "b.tgz", "c.md"]
+
+
+def test_a_check_without_a_release_is_one_line_and_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(trial, "DIST", tmp_path)
+    assert trial.main() == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.slow
