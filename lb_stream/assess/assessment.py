@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lb_stream.agent.pulsar.recorder import has_extensible_manager
 from lb_stream.assess.doubts import Doubt, find_doubts
 from lb_stream.assess.evenness import Evenness, measure_evenness, usage_over_time
 from lb_stream.assess.hot_brokers import HotBroker, find_hot_brokers
@@ -248,7 +249,11 @@ def assess(
         span_ms=(begin_ms, begin_ms + round(scenario.end_s * 1000)),
         plays=tuple(plays),
         notes=(*basis.notes, *span.notes),
-        next_steps=list_next_steps(url, verdict.is_uneven),
+        next_steps=list_next_steps(
+            url,
+            verdict.is_uneven,
+            any(map(has_extensible_manager, recording.runtimes.values())),
+        ),
     )
 
 

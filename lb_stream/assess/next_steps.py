@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lb_stream.io.messages.missing_packages import install_line
+
 ANY_URL = "http://BROKER:8080"
 
 
@@ -15,11 +17,15 @@ class Step:
     description: str
 
 
-def list_next_steps(url: str | None, is_uneven: bool) -> tuple[Step, ...]:
-    """Return three commands that change nothing in the cluster. `url`: the one that was asked."""
+def list_next_steps(url: str | None, is_uneven: bool, is_extensible: bool) -> tuple[Step, ...]:
+    """Return three commands that change nothing in the cluster.
+
+    `url`: the one that was asked. `is_extensible`: the cluster has the extensible load manager.
+    """
     address = url or ANY_URL
+    extras = ("job", "console", *(["pulsar"] if is_extensible else []))
     install = Step(
-        "pip install 'lb_stream[job,console]'",
+        install_line(*extras),
         "adds what the balancer itself needs, beside Java 17 or newer",
     )
     run = Step(

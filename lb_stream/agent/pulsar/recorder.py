@@ -101,6 +101,11 @@ class FoundCluster:
     runtime: Mapping[str, object]
     clients: Mapping[str, ReadOnlyClient]
 
+    @property
+    def is_extensible(self) -> bool:
+        """Whether the cluster has the extensible load manager."""
+        return has_extensible_manager(self.runtime)
+
 
 def find_cluster(client: ReadOnlyClient) -> FoundCluster:
     """Return the cluster of any broker. Raises BrokerError if it doesn't answer."""
@@ -204,7 +209,12 @@ def _read_report(client: ReadOnlyClient) -> bytes | BrokerError:
 
 
 def _is_extensible(client: ReadOnlyClient) -> bool:
-    given = str(_get(client, RUNTIME, dict).get("loadManagerClassName", ""))
+    return has_extensible_manager(_get(client, RUNTIME, dict))
+
+
+def has_extensible_manager(runtime: Mapping[str, object]) -> bool:
+    """Return whether a broker with these settings in force has the extensible load manager."""
+    given = str(runtime.get("loadManagerClassName", ""))
     return MANAGER_CLASSES.get(given.rpartition(".")[2]) == "extensible"
 
 

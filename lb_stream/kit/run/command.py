@@ -102,6 +102,8 @@ def run(
         )
     settings = access.connect(source[1]).settings
     found = _find_cluster(settings)
+    if found.is_extensible:
+        require_extras("lbctl run of an extensible cluster", "pulsar")
     name = cluster or _require_name(found)
     place = _open_folder(folder or Path(f"lb-{name}"))
     _require_programs()
