@@ -42,6 +42,6 @@ def list_next_steps(url: str | None, is_uneven: bool, is_extensible: bool) -> tu
         return install, run, look
     again = Step(
         f"lbctl assess pulsar {address} --minutes 60",
-        "looks again, at the hour with the most load: the cluster is not uneven now",
+        "looks again, for an hour; choose the one with the most load",
     )
     return again, install, run
