@@ -51,11 +51,11 @@ An unknown key is refused. A `broker.conf` may have keys that concern no load ba
 ignored. A key that is named like the load balancer's, and is none of them, is a warning with the
 nearest name. What a `broker.conf` leaves out has the default of the profile's release.
 
-A *context* is a name for the files of `--config` and `--broker-conf`. Commands that name no file use
-those of the current context; `lbctl --context NAME …` or the variable `LB_CONTEXT` chooses another.
-`lbctl context set eu-1 --config lb.toml` makes one, `lbctl run` too, and `lbctl context list` shows
-all. They are in a file of the user's own (`LB_CONTEXTS` names another), which no service reads:
-give services their files.
+A *context* is a name for the files of `--config` and `--broker-conf`. Commands that name no file
+use those of the current context. The option `--context NAME`, right after `lbctl`, chooses another,
+and so does the variable `LB_CONTEXT`. `lbctl context set eu-1 --config lb.toml` makes one, `lbctl
+run` too, and `lbctl context list` shows all. They are in a file of the user's own (`LB_CONTEXTS`
+names another), which no service reads: give services their files.
 
 `lbctl config show` prints the settings in force. `lbctl config explain [KEY]` names where a value
 was given and what reads it, and warns of values without effect.

@@ -350,9 +350,9 @@ def _describe_next(url: str, mode: str) -> str:
     """Return what to look at and what to do next, as commands for another terminal."""
     look = (
         "In another terminal:\n"
-        "  lbctl brokers            how even the load is\n"
-        "  lbctl decisions          what would be done, and why\n"
-        "  lbctl console            the same in a browser, http://127.0.0.1:8090\n"
+        "  lbctl brokers     # how even the load is\n"
+        "  lbctl decisions   # what would be done, and why\n"
+        "  lbctl console     # the same in a browser, http://127.0.0.1:8090\n"
     )
     if mode != "observe":
         return look + "Whether all is well: lbctl status"
