@@ -212,7 +212,10 @@ def _link_to_cache(folder: Path, lock: JarsLock, wanted: Sequence[str]) -> None:
     for name in _of_configurations(wanted, lock.expected()):
         path = folder / name
         origin = cached.get(path.name)
-        if origin is None or not filecmp.cmp(origin, path, shallow=False):
+        # Of two links to one file a replacement would leave both.
+        if origin is None or origin.samefile(path):
+            continue
+        if not filecmp.cmp(origin, path, shallow=False):
             continue
         draft = path.with_suffix(".draft")
         with suppress(OSError):  # no hard links here

@@ -170,6 +170,19 @@ def test_an_extra_is_fetched_where_it_is_asked_for_and_kept_from_then_on(
     assert extra.exists() and fetch_jars(tmp_path / "jars", lock, extras=["s3"]) is False
 
 
+def test_a_jar_and_its_copy_in_ivys_cache_are_one_file_however_often_it_is_fetched(
+    tmp_path: Path, deliver: dict[str, bytes]
+) -> None:
+    lock, folder = small_lock(tmp_path / "conf", deliver), tmp_path / "jars"
+    cached = folder / "cache/a/one/jars/one-1.0.jar"
+    cached.parent.mkdir(parents=True)
+    cached.write_bytes(b"first")
+    for extras in ([], ["s3"]):
+        assert fetch_jars(folder, lock, extras=extras) is True
+        assert [path.name for path in (folder / "spark").iterdir()] == ["one-1.0.jar"]
+        assert (folder / "spark/one-1.0.jar").samefile(cached)
+
+
 def test_a_session_gets_an_extra_that_is_there(tmp_path: Path) -> None:
     for configuration in ("spark", "s3"):
         (tmp_path / configuration).mkdir()
