@@ -41,7 +41,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev steps java check test test-all test-long test-pulsar test-hostile test-secure test-cluster check-kubernetes check-chart manifest differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house pictures site seed-checklist release release-check lock clean
+.PHONY: help setup setup-dev steps packages java check test test-all test-long test-pulsar test-hostile test-secure test-cluster check-kubernetes check-chart image manifest differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house pictures site seed-checklist release release-check lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -94,6 +94,9 @@ check-kubernetes: $(KUBERNETES_STAMP) ## the manifests of conf/deploy against th
 check-chart: setup-dev ## the Helm chart: lint, templates, refusals, and real API servers of two Kubernetes releases (needs Go and openssl; half an hour at first, of which all but two minutes builds helm, kube-apiserver and etcd into .make)
 	nice $(BIN)/python -m tests.chart.programs
 	$(PYTEST) -q -m long tests/chart $(ARGS)
+
+image: setup-dev ## both images, built and run as the chart runs them (needs docker or podman; where no registry is reached: ARGS=--make-base, which needs mmdebstrap; a quarter of an hour); last line JSON
+	nice $(BIN)/python -m tests.image.build $(ARGS)
 
 manifest: setup-dev ## conf/deploy/kubernetes.yaml from the Helm chart (needs Go, which builds helm into .make)
 	nice $(BIN)/python -m tests.chart.programs helm
@@ -177,6 +180,9 @@ java:
 	@$(PYTHON) -I lb_stream/io/local/java.py >/dev/null
 
 steps: $(STEPS)
+	@:
+
+packages: $(PIP_STAMP) # alone, for an image
 	@:
 
 $(UV_STAMP):
