@@ -82,13 +82,22 @@ class ServedMetric:
     about: str
 
     @property
+    def series(self) -> dict[str, frozenset[str]]:
+        """Return the names of its series, each with its labels."""
+        own = frozenset(self.labels)
+        if self.kind != "histogram":
+            return {self.name: own}
+        parts = {f"{self.name}_{part}": own for part in ("sum", "count")}
+        return parts | {f"{self.name}_bucket": own | {"le"}}
+
+    @property
     def is_of_brokers(self) -> bool:
         """Return whether it is served at the path of single brokers."""
         return "broker" in self.labels or self.name == "pulsar_lb_resource_usage_stats"
 
 
-def served_metrics() -> list[ServedMetric]:
-    """Return all metrics that a job or a standby serves, without those of the process."""
+def served_metrics(with_process: bool = False) -> list[ServedMetric]:
+    """Return all metrics that a job or a standby serves. `with_process`: its process' too."""
     figures = RoundFigures(Store.at("nowhere"))
     job = Metrics("pipeline", "version", 1, dict, figures)
     standby = standby_metrics(Member(Settings(), leads=False))
@@ -103,7 +112,9 @@ def served_metrics() -> list[ServedMetric]:
             name = family.name + ("_total" if family.type == "counter" else "")
             own = labels.get(family.name, tuple(getattr(family, "_labelnames", ())))
             served.setdefault(name, ServedMetric(name, family.type, own, family.documentation))
-    return [metric for name, metric in served.items() if not name.startswith("process_")]
+    return [
+        metric for name, metric in served.items() if with_process or not name.startswith("process_")
+    ]
 
 
 def _table(metrics: Iterable[ServedMetric]) -> str:
