@@ -1,14 +1,19 @@
 """What conf/ says of metrics is what the job serves: no name too many, none forgotten."""
 
+import inspect
 import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 import yaml
+from promql_parser import MatchOp
 
 from docs.tools.metrics_tables import LOOK_INTO, served_metrics
+from lb_stream.cli.run.console import console as run_console
+from lb_stream.console.routes import SCREENS
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.job.metrics.server import PATHS
 from tests.support.promql import find_labels, list_selectors, parse_promql, require
@@ -20,15 +25,16 @@ ALERTS = (CONF / "prometheus-alerts.yml").read_text()
 RULES = [rule for group in yaml.safe_load(ALERTS)["groups"] for rule in group["rules"]]
 VALUES = re.compile(r"label_values\((.+), (\w+)\)")
 """Grafana's question for the values of a label; the rest of what it asks is PromQL."""
+CHOSEN = frozenset({"instance", "cluster", "broker"})
+"""Labels whose values are chosen by variables."""
 UNSEEN = {
     "lb_stream_last_round_timestamp_seconds",
     "lb_stream_self_balancing_brokers",
-    "lb_stream_rollout_broker_since_seconds",
     "lb_stream_standby_warm",
     "lb_stream_leader_silent_seconds",
 }
-"""Metrics that the dashboard need not show: there are alerts that name the second and the third,
-and the last two are of standbys, whose `/ready` says the same."""
+"""Metrics that the dashboard need not show: an alert names the second one, and the last two are of
+standbys, whose `/ready` says the same."""
 
 METRICS = served_metrics(with_process=True)
 FAMILIES = {name: metric.name for metric in METRICS for name in metric.series}
@@ -57,7 +63,8 @@ def values_of_variables() -> list[tuple[str, str]]:
 
 
 def dashboard_expressions() -> list[str]:
-    return [target["expr"] for target in targets()] + [text for text, _ in values_of_variables()]
+    asked = [*targets(), *DASHBOARD["annotations"]["list"]]
+    return [one["expr"] for one in asked] + [text for text, _ in values_of_variables()]
 
 
 def alert_expressions() -> list[str]:
@@ -93,6 +100,73 @@ def test_a_label_that_a_metric_does_not_have_is_found(text: str) -> None:
 def test_what_is_no_promql_is_found() -> None:
     with pytest.raises(ValueError, match="unclosed"):
         parse_promql("sum(rate(lb_stream_rounds_total[5m])")
+
+
+def test_variables_list_values_of_labels_that_their_metric_has() -> None:
+    asked = values_of_variables()
+    assert {label for _, label in asked} == CHOSEN
+    for text, label in asked:
+        require(find_labels(parse_promql(text), LABELS), [label])
+
+
+def test_every_selector_of_the_dashboard_takes_what_is_chosen() -> None:
+    """A variable's own question takes the choices before it, so that it can be asked at all."""
+    for text in [one["expr"] for one in [*targets(), *DASHBOARD["annotations"]["list"]]]:
+        for selector in list_selectors(parse_promql(text)):
+            taken = {
+                matcher.name
+                for matcher in selector.matchers.matchers
+                if matcher.op == MatchOp.Re and matcher.value == f"${matcher.name}"
+            }
+            assert taken == CHOSEN & LABELS[str(selector.name)], text
+
+
+def test_an_annotation_names_labels_that_its_expression_has() -> None:
+    for annotation in DASHBOARD["annotations"]["list"]:
+        labels = find_labels(parse_promql(annotation["expr"]), LABELS)
+        text = annotation["titleFormat"] + annotation["textFormat"]
+        require(labels, re.findall(r"\{\{(\w+)\}\}", text))
+        require(labels, annotation["tagKeys"].split(","))
+
+
+def console_addresses() -> list[str]:
+    of_panels = [link["url"] for panel in panels() for link in panel.get("links", ())]
+    return [link["url"] for link in DASHBOARD["links"]] + of_panels
+
+
+def test_every_link_leads_to_a_page_of_the_console() -> None:
+    pages = {screen.path: screen.query for screen in SCREENS if screen.template}
+    by_series = [link["url"] for _, link in links_of_series()]
+    assert by_series
+    for url in [*console_addresses(), *by_series]:
+        address, _, values = url.partition("?")
+        given = parse_qs(values, strict_parsing=bool(values))
+        assert address.startswith("${console}/"), url
+        pages[address.removeprefix("${console}")].model_validate(
+            {name: value for name, (value,) in given.items()}
+        )
+
+
+def test_the_console_is_looked_for_where_it_serves_by_default() -> None:
+    (console,) = (one for one in DASHBOARD["templating"]["list"] if one["name"] == "console")
+    address = inspect.signature(run_console).parameters["address"].default
+    assert console["query"] == f"http://{address}"
+
+
+def links_of_series() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each link of a panel's series, with the panel."""
+    return [
+        (panel, link)
+        for panel in panels()
+        for link in panel["fieldConfig"]["defaults"].get("links", ())
+    ]
+
+
+def test_a_link_of_a_series_names_labels_that_the_series_has() -> None:
+    for panel, link in links_of_series():
+        for target in panel["targets"]:
+            labels = find_labels(parse_promql(target["expr"]), LABELS)
+            require(labels, re.findall(r"__field\.labels\.(\w+)", link["url"]))
 
 
 def test_a_legend_names_labels_that_its_expression_has() -> None:
