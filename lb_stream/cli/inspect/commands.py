@@ -70,7 +70,7 @@ def commands(
     warn_if_stale(given, lake)
     rows = records(run(lake, _COMMANDS, [cluster, command_id, last]))
     rows = [row | {"arguments": json_.loads(row["arguments"] or "{}")} for row in rows]
-    if not emit_rows(rows, output, json):
+    if not emit_rows(rows, output, json, name="id"):
         if rows:
             emit_rich(_build_table(rows))
         else:

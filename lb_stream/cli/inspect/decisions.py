@@ -21,7 +21,6 @@ from lb_stream.cli.shared.options import (
 from lb_stream.cli.shared.output import (
     CommandError,
     console,
-    emit_json,
     emit_line,
     emit_rich,
     emit_rows,
@@ -95,9 +94,9 @@ def decisions(
     if follow:
         if output is Format.csv:
             raise CommandError(
-                "--follow --output csv: expected table or json: decisions are nested", 2
+                "--follow --output csv: expected table, json, yaml or name: decisions are nested", 2
             )
-        _follow(given, cluster, last, json or output is Format.json)
+        _follow(given, cluster, last, Format.json if json else output)
         return
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import list_known_clusters, require_cluster
@@ -107,7 +106,7 @@ def decisions(
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
     rows = [_build_record(row) for row in records(run(lake, _QUERY, [cluster, last]))]
-    if emit_rows(rows, output, json):
+    if emit_rows(rows, output, json, name="decision_id"):
         return
     if not rows:
         of_cluster = f" for cluster {cluster}" if cluster else ""
@@ -167,7 +166,7 @@ def _format_outcome(row: Row) -> Text:
     return styled((row["outcome"], colour), took, *filter(None, [explain_outcome(row)]))
 
 
-def _follow(given: CliSettings, cluster: str | None, last: int, json: bool) -> None:
+def _follow(given: CliSettings, cluster: str | None, last: int, output: Format) -> None:
     from pydantic import ValidationError
 
     from lb_stream.cli.inspect.follow import follow_records
@@ -178,7 +177,7 @@ def _follow(given: CliSettings, cluster: str | None, last: int, json: bool) -> N
     rights = given.rights("Read", topic)
     with require_kafka(bootstrap, given, rights):
         require_topics(bootstrap, given, rights)
-        if not json:
+        if output is Format.table:
             note(f"decisions on {topic} at {bootstrap}, as they come; Ctrl-C ends it")
         for record in follow_records(given.client_options(bootstrap), topic, last, cluster):
             if record.value is None:
@@ -191,9 +190,7 @@ def _follow(given: CliSettings, cluster: str | None, last: int, json: bool) -> N
                     f"decision: {error.errors()[0]['msg']}"
                 )
                 continue
-            if json:
-                emit_json(decision)
-            else:
+            if not emit_rows([decision], output, name="decision_id"):
                 why = ": ".join(_explain_rule(decision))
                 emit_line(
                     f"{clock(record.timestamp)} {decision['cluster']} {decision['decision_id']} "

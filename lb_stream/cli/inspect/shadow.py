@@ -104,7 +104,7 @@ def shadow(
     rows = records(
         run(lake, _QUERY, [cluster, 0 if begin is None else int(begin.timestamp() * 1000)])
     )
-    if emit_rows(rows, output, json):
+    if emit_rows(rows, output, json, name="policy"):
         return
     if not rows:
         note(

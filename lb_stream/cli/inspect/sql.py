@@ -69,7 +69,10 @@ def sql(
     output: Annotated[
         Format,
         typer.Option(
-            "--output", "-o", "--format", help="A table, JSON (one object a line), or CSV."
+            "--output",
+            "-o",
+            "--format",
+            help="A table, JSON (one object a line), YAML, CSV, or the first column alone.",
         ),
     ] = Format.table,
     config: ConfigFile = None,
@@ -108,15 +111,13 @@ def sql(
     add_views(lake)
     result = run(lake, text, values)
     columns = [column[0] for column in result.description or []]
-    if json or output is Format.json:
-        emit_rows(
-            (dict(zip(columns, row, strict=True)) for row in _fetch_rows(result)), Format.json
-        )
-    elif output is Format.csv:
+    if output is Format.csv and not json:
         emit_csv([columns])
         for row in _fetch_rows(result):
             emit_csv([row])
-    else:
+        return
+    rows = (dict(zip(columns, row, strict=True)) for row in _fetch_rows(result))
+    if not emit_rows(rows, output, json):
         _show(columns, result)
 
 

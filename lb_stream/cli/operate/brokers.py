@@ -97,7 +97,7 @@ def show(
         row | {"state": _state(clusters.get(row["cluster"]), row)}
         for row in records(run(lake, query, [cluster]))
     ]
-    if emit_rows(rows, output, json):
+    if emit_rows(rows, output, json, name="broker"):
         return
     if not rows:
         note("no broker has reported yet" + (f" in cluster {cluster}" if cluster else ""))

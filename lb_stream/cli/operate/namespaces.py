@@ -88,7 +88,7 @@ def bundles(
         near = describe_similar_namespaces(lake, namespace, here.cluster)
         note(f"no bundle of a namespace {namespace} is known in {here.cluster}{near}")
         raise typer.Exit(1)
-    if emit_rows(rows, output, json):
+    if emit_rows(rows, output, json, name="bundle"):
         return
     cells = [
         (
@@ -141,7 +141,7 @@ def merge_advice(
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
     rows = records(run(lake, _MERGES, [cluster, namespace]))
-    if emit_rows(rows, output, json):
+    if emit_rows(rows, output, json, name="bundle"):
         return
     if not rows:
         if any(

@@ -84,7 +84,7 @@ def proposals(
         *(load_ended_proposals(lake, cluster, last) if last else ()),
         *load_waiting_proposals(lake, cluster),
     ]
-    if emit_rows(rows, output, json):
+    if emit_rows(rows, output, json, name="proposal_id"):
         return
     if not rows:
         place = f" in {cluster}" if cluster else ""

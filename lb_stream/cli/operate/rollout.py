@@ -384,11 +384,11 @@ def history(
     if rollout is not None:
         if not events:
             raise CommandError(f"no rollout {rollout} is in the table: lbctl rollout history", 2)
-        if not emit_rows(events, output, json):
+        if not emit_rows(events, output, json, name="broker"):
             emit_rich(table(("when", "broker", "event"), [_event_cells(row) for row in events]))
         return
     rows = [row | {"arguments": json_.loads(row["arguments"] or "{}")} for row in rollouts]
-    if emit_rows(rows, output, json):
+    if emit_rows(rows, output, json, name="rollout"):
         return
     if not rows:
         note("no rollout has been started yet" + (f" in cluster {cluster}" if cluster else ""))

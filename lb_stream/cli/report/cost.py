@@ -65,7 +65,7 @@ def cost(
     with open_lake(load_cli_settings(config, broker_conf, set_).tables) as lake:
         require_cluster(lake, cluster)
         rows = load_move_costs(lake, cluster, begin_ms, by, each)
-    if emit_rows(rows, output, json):
+    if emit_rows(rows, output, json, name="cluster" if by == "total" else "whose"):
         return
     if not rows:
         note(f"no move has been confirmed within {since}" + (f" in {cluster}" if cluster else ""))

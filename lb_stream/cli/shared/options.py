@@ -79,7 +79,9 @@ class Format(StrEnum):
 
     table = "table"
     json = "json"
+    yaml = "yaml"
     csv = "csv"
+    name = "name"
 
 
 Output = Annotated[
@@ -87,7 +89,8 @@ Output = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="Print rows as a table, as JSON (one object a line, like --json) or as CSV.",
+        help="Print rows as a table, as JSON (one object a line, like --json), as YAML or CSV, or "
+        "only their names or ids, one a line.",
         rich_help_panel=_PANEL,
     ),
 ]

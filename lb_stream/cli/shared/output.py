@@ -118,23 +118,49 @@ def emit_json(value: object) -> None:
     emit_data(in_json(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)) + "\n")
 
 
-def emit_rows(rows: Iterable[Mapping[str, object]], form: str, as_json: bool = False) -> bool:
+def emit_rows(
+    rows: Iterable[Mapping[str, object]],
+    form: str,
+    as_json: bool = False,
+    *,
+    name: str | None = None,
+) -> bool:
     """Write rows for programs to stdout; return False, without output, for forms for people.
 
-    Form `json`, or `as_json`: one object a line. Form `csv`: the columns of the first row; values
-    that are neither numbers nor text are JSON.
+    Form `json`, or `as_json`: one object a line. Form `yaml`: one list. Form `csv`: the columns of
+    the first row; values that are neither numbers nor text are JSON. Form `name`: the column
+    `name`, by default the first one, with a row's value on each line.
     """
     form = "json" if as_json else form
-    if form not in ("json", "csv"):
-        return False
-    for number, row in enumerate(rows):
-        if form == "json":
+    if form == "json":
+        for row in rows:
             emit_json(row)
-            continue
-        if number == 0:
-            emit_csv([list(row)])
-        emit_csv([[_plain(value) for value in row.values()]])
+    elif form == "yaml":
+        _emit_yaml(rows)
+    elif form == "csv":
+        for number, row in enumerate(rows):
+            if number == 0:
+                emit_csv([list(row)])
+            emit_csv([[_plain(value) for value in row.values()]])
+    elif form == "name":
+        for row in rows:
+            value = row[name or next(iter(row))]
+            if value is not None:
+                emit_line(str(value))
+    else:
+        return False
     return True
+
+
+def _emit_yaml(rows: Iterable[Mapping[str, object]]) -> None:
+    from lb_stream.cli.shared.yaml_text import to_yaml_lines
+
+    empty = True
+    for row in rows:
+        emit_data("\n".join(to_yaml_lines([_plain(dict(row))])) + "\n")
+        empty = False
+    if empty:
+        emit_data("[]\n")
 
 
 def emit_csv(rows: Iterable[Sequence[object]]) -> None:

@@ -1,4 +1,4 @@
-"""Rows of commands that list something: the same as a table, as JSON and as CSV."""
+"""Rows of commands that list something: the same as a table, as JSON, as YAML and as CSV."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.wordings import check_wording
@@ -47,6 +48,34 @@ def test_csv_has_the_rows_of_json_and_json_is_what_it_was(tables: Path, command:
         assert {name: as_cell(value) for name, value in row.items()} == told
 
 
+@pytest.mark.parametrize("command", LISTS, ids=" ".join)
+def test_yaml_has_the_rows_of_json(tables: Path, command: list[str]) -> None:
+    rows = listed(tables, command, "--json").objects
+    assert rows and yaml.safe_load(listed(tables, command, "-o", "yaml").out) == rows
+
+
+@pytest.mark.parametrize(
+    ("command", "column"),
+    (
+        (["brokers"], "broker"),
+        (["clusters", "list"], "cluster"),
+        (["commands"], "id"),
+        (["decisions"], "decision_id"),
+        (["namespaces", "bundles", "shop/hot"], "bundle"),
+        (["sql", "select bundle, cluster from decisions"], "bundle"),
+    ),
+    ids=str,
+)
+def test_names_are_one_column_of_the_rows(tables: Path, command: list[str], column: str) -> None:
+    names = listed(tables, command, "-o", "name").out.splitlines()
+    assert names and names == [row[column] for row in listed(tables, command, "--json").objects]
+
+
+def test_a_name_that_is_missing_has_no_line(tables: Path) -> None:
+    query = "select unnest([null, 'a'])"
+    assert listed(tables, ["sql", query], "-o", "name").out == "a\n"
+
+
 def as_cell(value: object) -> str:
     if isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False)
@@ -55,6 +84,8 @@ def as_cell(value: object) -> str:
 
 def test_without_rows_nothing_is_printed_for_programs(tables: Path) -> None:
     assert listed(tables, ["commands", "--last", "0"], "-o", "csv").out == ""
+    assert listed(tables, ["commands", "--last", "0"], "-o", "name").out == ""
+    assert listed(tables, ["commands", "--last", "0"], "-o", "yaml").out == "[]\n"
 
 
 def test_what_follows_is_no_csv_and_other_forms_are_refused_with_those_there_are(
@@ -65,5 +96,5 @@ def test_what_follows_is_no_csv_and_other_forms_are_refused_with_those_there_are
     )
     assert result.code == 2
     check_wording(result.err)
-    result = lbctl("brokers", "-o", "yaml", "--set", f"stream.tables={tables}", cwd=tables)
-    assert result.code == 2 and "'table', 'json', 'csv'" in result.err
+    result = lbctl("brokers", "-o", "toml", "--set", f"stream.tables={tables}", cwd=tables)
+    assert result.code == 2 and "'table', 'json', 'yaml', 'csv', 'name'" in result.err
