@@ -148,13 +148,25 @@ def broker_metrics_table() -> str:
 
 
 def alerts_table() -> str:
-    """Return the alerts of conf/prometheus-alerts.yml: condition, and what to do."""
+    """Return the alerts of conf/prometheus-alerts.yml: condition, meaning, and runbook."""
     groups: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"]
-    lines = ["| alert | severity | condition | what it means |", "|---|---|---|---|"]
+    lines = ["| alert | severity | condition | what it means | runbook |", "|---|---|---|---|---|"]
     for rule in (rule for group in groups for rule in group["rules"]):
         condition = " ".join(rule["expr"].split()).replace("|", "\\|")
         lasts = f" for {rule['for']}" if "for" in rule else ""
         about = " ".join(rule["annotations"]["description"].split())
-        severity = rule["labels"]["severity"]
-        lines.append(f"| `{rule['alert']}` | {severity} | `{condition}`{lasts} | {about} |")
+        cells = (
+            f"`{rule['alert']}`",
+            rule["labels"]["severity"],
+            f"`{condition}`{lasts}",
+            about,
+            _runbook_link(rule["annotations"]["runbook_url"]),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _runbook_link(address: str) -> str:
+    """Return a link from a page of docs to a heading; its anchor gives the words."""
+    page, _, anchor = address.partition("#")
+    return f"[{anchor.replace('-', ' ')}]({page.removeprefix('docs/')}#{anchor})"

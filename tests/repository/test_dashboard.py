@@ -16,6 +16,7 @@ from lb_stream.cli.run.console import console as run_console
 from lb_stream.console.routes import SCREENS
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.job.metrics.server import PATHS
+from tests.support.headings import anchor_of, anchors
 from tests.support.promql import find_labels, list_selectors, parse_promql, require
 
 PROJECT = Path(__file__).parents[2]
@@ -238,3 +239,17 @@ def test_there_is_an_alert_for_each_thing_that_must_not_go_unseen() -> None:
         "DecisionsExpire",
     } <= set(named)
     assert len(named) == len(set(named))
+
+
+def test_every_alert_names_a_part_of_the_runbooks() -> None:
+    for rule in RULES:
+        page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        assert page == "docs/runbooks.md" and anchor in anchors(PROJECT / page), rule["alert"]
+
+
+def test_the_part_of_the_runbooks_names_the_alert() -> None:
+    text = (PROJECT / "docs" / "runbooks.md").read_text()
+    parts = {anchor_of(part.partition("\n")[0]): part for part in text.split("\n## ")[1:]}
+    for rule in RULES:
+        part = parts[rule["annotations"]["runbook_url"].partition("#")[2]]
+        assert f"`{rule['alert']}`" in part

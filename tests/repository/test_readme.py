@@ -18,6 +18,7 @@ from lb_stream.contracts.tables import TABLES
 from lb_stream.query.lake import open_lake
 from lb_stream.query.sql_file import convert_parameters
 from lb_stream.store import Store
+from tests.support.headings import anchors
 from tests.support.lbctl_runner import lbctl
 
 PROJECT = Path(__file__).parents[2]
@@ -57,12 +58,6 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
         if "://" not in target
     ]
     assert [target for target in targets if target and not (page.parent / target).exists()] == []
-
-
-def anchors(page: Path) -> set[str]:
-    """The fragments by which headings of a page are reached, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
