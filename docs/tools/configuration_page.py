@@ -54,8 +54,12 @@ nearest name. What a `broker.conf` leaves out has the default of the profile's r
 A *context* is a name for the files of `--config` and `--broker-conf`. Commands that name no file
 use those of the current context. The option `--context NAME`, right after `lbctl`, chooses another,
 and so does the variable `LB_CONTEXT`. `lbctl context set eu-1 --config lb.toml` makes one, `lbctl
-run` too, and `lbctl context list` shows all. They are in a file of the user's own (`LB_CONTEXTS`
-names another), which no service reads: give services their files.
+run` too, and `lbctl context list` shows all; `none` stands for no context. They are in a file of
+the user's own (`LB_CONTEXTS` names another); give services their files.
+
+Variables and `--set` override the files of a context like any others. `lbctl sim` and `lbctl
+reports send`, whose reports are made up or old, use a context only where `--context` or
+`LB_CONTEXT` names it. `lbctl demo` uses none, and nor do the commands that it prints.
 
 `lbctl config show` prints the settings in force. `lbctl config explain [KEY]` names where a value
 was given and what reads it, and warns of values without effect.

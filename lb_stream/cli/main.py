@@ -103,7 +103,7 @@ def build_app(wanted: str | None = None) -> typer.Typer:
             None,
             "--context",
             metavar="NAME",
-            help="The context whose files of settings count. Default: lbctl context use.",
+            help="The context whose files of settings count, or none. Default: lbctl context use.",
         ),
     ) -> None:
         """Run and watch lb_stream, the load balancer for message-broker clusters."""

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from lb_stream.agent.pulsar.guard import OWN_BALANCING
+from lb_stream.io.local.processes import locked
 from lb_stream.io.local.running_kafka import find_running_kafka
+from lb_stream.kit.run.folder import ClusterFolder
 from tests.e2e.pipeline import wait_until
 from tests.pulsar.fake_cluster import FakeCluster, fake_cluster
 from tests.support.lbctl_runner import Result, lbctl
@@ -90,6 +92,34 @@ def test_a_cluster_is_observed_then_acted_on_and_a_second_run_goes_on(
 
     with running(cluster, tmp_path) as process:
         assert ready(tmp_path, process)["mode"] == "act"
+
+
+def test_a_second_run_in_a_folder_is_refused(cluster: FakeCluster, tmp_path: Path) -> None:
+    """Its end would stop the first one's Kafka."""
+    folder = tmp_path / "lb-testbed"
+    folder.mkdir()
+    with locked(ClusterFolder(folder).lock):
+        result = lbctl("run", "pulsar", f"http://{cluster.names[0]}", cwd=tmp_path)
+    assert result.code == 1
+    assert f"another lbctl run has the folder {folder}" in result.err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "part"),
+    [
+        (("--kafka", "127.0.0.1:1"), 1, "--kafka"),
+        (("--set", "threshold_percnt=3"), 2, "threshold_percnt"),
+        (("--folder", "file"), 2, "file"),
+    ],
+)
+def test_options_that_cannot_work_leave_no_settings(
+    cluster: FakeCluster, tmp_path: Path, options: tuple[str, ...], code: int, part: str
+) -> None:
+    (tmp_path / "file").touch()
+    result = lbctl("run", "pulsar", f"http://{cluster.names[0]}", *options, cwd=tmp_path)
+    assert result.code == code
+    assert part in result.err
+    assert list(tmp_path.rglob("lb.toml")) == []
 
 
 def test_without_an_answering_cluster_nothing_is_started(

@@ -11,6 +11,7 @@ import typer
 
 from lb_stream.cli.shared.contexts import (
     CHOICE,
+    NONE,
     load_contexts,
     place,
     save_contexts,
@@ -64,11 +65,17 @@ def list_(json: Json = False, output: Output = Format.table) -> None:
 
 @app.command(epilog="Example: lbctl context use eu-1")
 def use(name: Name, json: Json = False) -> None:
-    """Let all commands that name no files use this context's. LB_CONTEXT overrides it."""
+    """Let all commands that name no files use this context's; `none`: no context's.
+
+    LB_CONTEXT overrides it.
+    """
     contexts = load_contexts()
-    contexts.require(name)
-    save_contexts(replace(contexts, current=name))
-    _print_current(name, json)
+    if name == NONE:
+        save_contexts(replace(contexts, current=None))
+    else:
+        contexts.require(name)
+        save_contexts(replace(contexts, current=name))
+    _print_current(None if name == NONE else name, json)
 
 
 @app.command("set", epilog="Example: lbctl context set eu-1 --config eu-1/lb.toml")
@@ -94,11 +101,12 @@ def set_(
     _print_current(name, json)
 
 
-def _print_current(name: str, json: bool) -> None:
+def _print_current(name: str | None, json: bool) -> None:
     if json:
         emit_json({"current": name})
     else:
-        emit_line(f"commands use the context {name} from now on")
+        used = "no context" if name is None else f"the context {name}"
+        emit_line(f"commands use {used} from now on")
 
 
 @app.command(epilog="Example: lbctl context delete eu-1")

@@ -73,11 +73,12 @@ def balance(
     from lb_stream.io.messages.missing_packages import require_extras
 
     require_extras("lbctl balance", "job")
-    from lb_stream.cli.shared.contexts import find_files
+    from lb_stream.cli.shared.contexts import find_files, note_current
     from lb_stream.job.submit import submit_command
 
     if standby and (once or take_over):
         raise typer.BadParameter("--standby can't be combined with --once or --take-over")
+    note_current(config, broker_conf)
     config, broker_conf = find_files(config, broker_conf)
     given = load_cli_settings(config, broker_conf, set_)
     bootstrap = given.bootstrap

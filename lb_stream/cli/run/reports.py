@@ -83,7 +83,7 @@ def send(
     A line is a report, or a captured record with a report, its time and its broker. Lines that
     can't be sent are listed, and the rest is sent; the exit code is then 1.
     """
-    given = load_cli_settings(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_, uses_current=False)
     bootstrap, topic = given.bootstrap, given.settings.topics.reports
     tally = Tally()
     began, code = time.monotonic(), 0

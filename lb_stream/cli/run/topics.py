@@ -30,9 +30,11 @@ def create(
     If a topic exists with wrong settings, the command that corrects them is shown (exit code 2).
     """
     from lb_stream.access.roles import resource_names, rights_of
+    from lb_stream.cli.shared.contexts import note_current
     from lb_stream.io.kafka.preflight import require_rights
     from lb_stream.io.kafka.topics import create_topics, topic_specs
 
+    note_current(config, broker_conf)
     given = load_cli_settings(config, broker_conf, set_)
     bootstrap = given.bootstrap
     specs = topic_specs(given.settings.topics)

@@ -148,7 +148,8 @@ def from_reports(
     from lb_stream.sim.scenario.from_history import LoadHistory, build_from_history
 
     check_free(folder, force)
-    settings = load_cli_settings(None, None, set_).settings.of_cluster(cluster)
+    given = load_cli_settings(None, None, set_, uses_current=False)
+    settings = given.settings.of_cluster(cluster)
     past = LoadHistory(
         **build_history(
             file, cluster, broker, round(resolution * 1000), *parse_time_range(from_, to), settings

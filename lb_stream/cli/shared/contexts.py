@@ -1,7 +1,7 @@
 """Contexts: named files of settings, of which one is used where a command names no file.
 
 They are in one file of the user's, as kubectl has it; LB_CONTEXTS names another. LB_CONTEXT chooses
-a context for one shell.
+a context for one shell; `none` is no context.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from typing import Any
 
 import typer
 
-from lb_stream.cli.shared.output import CommandError
+from lb_stream.cli.shared.output import CommandError, note
 
 PLACE, CHOICE = "LB_CONTEXTS", "LB_CONTEXT"
 """Variables: the file with the contexts; the one that is used instead of the current one."""
+NONE = "none"
+"""Chosen like a context: commands then use none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ def load_contexts() -> Contexts:
     except FileNotFoundError:
         return Contexts()
     except OSError as error:
+        if not os.environ.get(PLACE):  # such as the home of another user: nothing can be kept there
+            return Contexts()
         raise CommandError(f"{path}: {error.strerror}", 2) from None
     except (ValueError, LookupError, TypeError, AttributeError):
         raise CommandError(
@@ -89,15 +93,21 @@ def save_contexts(contexts: Contexts) -> None:
         raise CommandError(f"{path}: {error.strerror}") from None
 
 
-def find_files(config: Path | None, broker_conf: Path | None) -> tuple[Path | None, Path | None]:
+def find_files(
+    config: Path | None, broker_conf: Path | None, *, uses_current: bool = True
+) -> tuple[Path | None, Path | None]:
     """Return the given files of settings; if none is given, those of the context in use.
 
+    `uses_current`: the current context counts, not only one that is chosen for this command.
     Raises CommandError for a context that is chosen and unknown.
     """
     if config is not None or broker_conf is not None:
         return config, broker_conf
+    chosen = os.environ.get(CHOICE)
+    if chosen == NONE or not (chosen or uses_current):
+        return None, None
     contexts = load_contexts()
-    name = os.environ.get(CHOICE) or contexts.current
+    name = chosen or contexts.current
     if not name:
         return None, None
     own = contexts.require(name)
@@ -107,8 +117,21 @@ def find_files(config: Path | None, broker_conf: Path | None) -> tuple[Path | No
     )
 
 
+def note_current(config: Path | None, broker_conf: Path | None) -> None:
+    """Write on stderr which context a command uses that names neither files nor a context.
+
+    Raises CommandError.
+    """
+    is_named = config is not None or broker_conf is not None or os.environ.get(CHOICE)
+    name = None if is_named else load_contexts().current
+    if name is not None:
+        note(f"using the current context, {name} (none: lbctl --context {NONE})")
+
+
 def use_context(name: str, config: Path | None, broker_conf: Path | None) -> None:
     """Write a context with these files, and make it the current one. Raises CommandError."""
+    if name == NONE:
+        raise CommandError(f"context {NONE}: expected another name; this one is for no context", 2)
     contexts = load_contexts()
     paths = (None if file is None else str(file.resolve()) for file in (config, broker_conf))
     known = {**contexts.known, name: Context(*paths)}

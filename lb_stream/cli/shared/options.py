@@ -231,9 +231,16 @@ class CliSettings:
 
 
 def load_cli_settings(
-    config: Path | None, broker_conf: Path | None, arguments: list[str] | None
+    config: Path | None,
+    broker_conf: Path | None,
+    arguments: list[str] | None,
+    *,
+    uses_current: bool = True,
 ) -> CliSettings:
     """Read the settings of one run of lbctl, of the context if no file is given.
+
+    `uses_current`: the current context counts, not only one that is chosen for this command. It
+    doesn't for commands that make things up: they would send them to a real cluster's topics.
 
     Raises SettingError, CommandError.
     """
@@ -243,7 +250,7 @@ def load_cli_settings(
     keep_pandas_out()
     from lb_stream.settings.load import load
 
-    loaded = load(*find_files(config, broker_conf), arguments or ())
+    loaded = load(*find_files(config, broker_conf, uses_current=uses_current), arguments or ())
     for warning in loaded.warnings:
         note(f"warning: {warning}")
     return CliSettings(loaded.settings, loaded.origins)

@@ -138,7 +138,7 @@ def sim(
 
     The topics must exist: lbctl topics create.
     """
-    given = load_cli_settings(config, broker_conf, set_)
+    given = load_cli_settings(config, broker_conf, set_, uses_current=False)
     from lb_stream.agent import AgentConfig, ReportThrottle, SplitWatch
     from lb_stream.contracts.reports import ReportConfig
     from lb_stream.settings.resolve import resolve

@@ -16,6 +16,7 @@ from pathlib import Path
 from rich.console import Console
 
 from lb_stream.agent import Agent, AgentConfig, AgentError
+from lb_stream.cli.shared.contexts import NONE, find_files
 from lb_stream.cli.shared.output import CommandError
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local.jars import jar_paths
@@ -338,10 +339,19 @@ def queries() -> list[str]:
 
 
 def _lbctl() -> str:
-    """Return how to call this lbctl: by its name if the shell finds it, else by its path."""
+    """Return how to call this lbctl: by its name if the shell finds it, else by its path.
+
+    Where a context is in use, it must not be: the demo isn't what it names.
+    """
     own = Path(sys.executable).with_name("lbctl")
     found = shutil.which("lbctl")
-    return "lbctl" if found and own.exists() and Path(found).samefile(own) else os.path.relpath(own)
+    is_found = found and own.exists() and Path(found).samefile(own)
+    name = "lbctl" if is_found else os.path.relpath(own)
+    try:
+        uses_context = find_files(None, None) != (None, None)
+    except CommandError:  # the commands would fail, too
+        uses_context = True
+    return f"{name} --context {NONE}" if uses_context else name
 
 
 class KafkaStart:

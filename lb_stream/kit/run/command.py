@@ -18,13 +18,15 @@ from lb_stream.cli.shared.output import CommandError, emit, emit_json, note
 if TYPE_CHECKING:
     from lb_stream.agent.pulsar.admin import AdminSettings
     from lb_stream.agent.pulsar.recorder import FoundCluster
+    from lb_stream.contracts.settings import Settings
     from lb_stream.io.local.signals import StopRequest
     from lb_stream.kit.run.folder import ClusterFolder
     from lb_stream.kit.run.parts import Part
     from lb_stream.query.health import ClusterFacts
-    from lb_stream.store import Store
 
 PULSAR = "pulsar"
+KAFKA_VARIABLE = "LB_KAFKA__BOOTSTRAP_SERVERS"
+"""The variable by which the job and the agents find Kafka, too: it overrides their files."""
 REQUESTS_PER_S = 10.0
 STEP_S = 0.5
 LOOK_INTERVAL_S = 2.0
@@ -73,6 +75,7 @@ def run(
         typer.Option(
             "--kafka",
             metavar="HOST:PORT",
+            envvar=KAFKA_VARIABLE,
             help="A Kafka of yours. Default: one on this machine, for a trial.",
         ),
     ] = None,
@@ -93,6 +96,7 @@ def run(
     """
     from lb_stream.io.local.signals import StopRequest
     from lb_stream.io.messages.missing_packages import require_extras
+    from lb_stream.settings.load import load_settings
 
     require_extras("lbctl run", "job", "cli")
     if len(source) != 2 or source[0] != PULSAR:
@@ -105,22 +109,30 @@ def run(
     if found.is_extensible:
         require_extras("lbctl run of an extensible cluster", "pulsar")
     name = cluster or _require_name(found)
+    load_settings(arguments=set_ or ())  # what can't work is said before anything starts
     place = _open_folder(folder or Path(f"lb-{name}"))
-    _require_programs()
-    with StopRequest() as stop, ExitStack() as stack:
-        bootstrap = _start_kafka(place, kafka, stack)
-        fresh = _prepare(place, name, bootstrap, settings.broker, found)
-        parts = _start_parts(place, name, found, access, (driver_memory, set_ or ()), stack)
-        if not json:
-            _print_start(place, found, bootstrap, fresh)
-        facts = _await_first_round(place, name, len(found.clients), parts, stop)
-        if facts is not None:
-            _print_ready(place, name, source[1], facts, json)
-        while not stop:
-            for part in parts:
-                part.require_running()
-            time.sleep(STEP_S)
-        note("stopping: the agents, the job, and Kafka if it was started here")
+    with _only_one(place):
+        _require_programs()
+        with StopRequest() as stop, ExitStack() as stack:
+            bootstrap = _start_kafka(place, kafka, stack)
+            fresh = _prepare(place, name, bootstrap, settings.broker, found, set_)
+            parts: tuple[Part, ...] = ()
+            if not stop:
+                own = (driver_memory, set_ or ())
+                parts = _start_parts(place, name, found, access, own, stop, stack)
+                if not json:
+                    _print_start(place, found, bootstrap, fresh)
+                facts = _await_first_round(place, name, len(found.clients), parts, set_, stop)
+                if facts is not None:
+                    _print_ready(place, name, source[1], facts, json)
+            while not stop:
+                for part in parts:
+                    part.require_running()
+                time.sleep(STEP_S)
+            note(
+                "stopping: the agents, the job, and Kafka if it was started here; a second Ctrl-C "
+                "stops the job at once"
+            )
 
 
 # --- the cluster and its folder ---
@@ -157,14 +169,37 @@ def _open_folder(path: Path) -> ClusterFolder:
     return ClusterFolder(path.resolve())
 
 
+@contextmanager
+def _only_one(place: ClusterFolder) -> Iterator[None]:
+    """Hold the folder. Raises CommandError when another run does: its end would stop this Kafka."""
+    from lb_stream.io.local.processes import locked
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(place.lock, wait=False))
+        except BlockingIOError:
+            raise CommandError(
+                f"another lbctl run has the folder {place.root}: end it first, or look at it with "
+                "lbctl status"
+            ) from None
+        except OSError as error:
+            raise CommandError(f"--folder {place.root}: {error.strerror}", 2) from None
+        yield
+
+
 def _prepare(
-    place: ClusterFolder, name: str, bootstrap: str, broker: str, found: FoundCluster
+    place: ClusterFolder,
+    name: str,
+    bootstrap: str,
+    broker: str,
+    found: FoundCluster,
+    given: list[str] | None,
 ) -> bool:
     """Write settings where there are none, and the topics; make the folder the context.
 
-    Returns whether the settings are new. Raises CommandError.
+    `given`: settings that override those of the folder. Returns whether the latter are new. Raises
+    CommandError.
     """
-    from lb_stream.cli.shared.contexts import use_context
     from lb_stream.cli.shared.options import load_cli_settings, require_kafka
     from lb_stream.io.kafka.topics import create_topics, topic_specs
     from lb_stream.kit.run.folder import require_settings, write_settings
@@ -173,18 +208,36 @@ def _prepare(
     if fresh:
         for line in write_settings(place, name, bootstrap, broker, found.runtime):
             note(f"warning: {line}")
-    if (known := require_settings(place)) != bootstrap:
+    if (known := require_settings(place, given or ())) != bootstrap:
         raise CommandError(
             f"Kafka is at {bootstrap}, but {place.config} has kafka.bootstrap_servers = {known!r}: "
             "correct the file, or give --folder for a new one",
             2,
         )
-    given = load_cli_settings(place.config, place.broker_conf, None)
-    with require_kafka(bootstrap, given):
-        specs = topic_specs(given.settings.topics)
-        create_topics(bootstrap, specs, given.settings.kafka.options)
-    use_context(name, place.config, place.broker_conf)
+    loaded = load_cli_settings(place.config, place.broker_conf, given)
+    with require_kafka(bootstrap, loaded):
+        specs = topic_specs(loaded.settings.topics)
+        create_topics(bootstrap, specs, loaded.settings.kafka.options)
+    _use_context(place, name)
     return fresh
+
+
+def _use_context(place: ClusterFolder, name: str) -> None:
+    """Make the folder the context of all commands; warn if that can't be, or ends another's."""
+    from lb_stream.cli.shared.contexts import load_contexts, use_context
+
+    try:
+        former = load_contexts().known.get(name)
+        use_context(name, place.config, place.broker_conf)
+    except CommandError as error:  # no reason to run nothing: commands can name the files
+        files = shlex.join(["--config", str(place.config), "--broker-conf", str(place.broker_conf)])
+        note(f"warning: {error}; commands find {name} only with {files}")
+        return
+    if former is not None and former.config != str(place.config):
+        note(
+            f"warning: the context {name} was {former.config}; if a balancer runs there, end it: "
+            "two undo each other's moves"
+        )
 
 
 # --- the parts ---
@@ -204,24 +257,28 @@ def _require_programs() -> None:
 def _start_kafka(place: ClusterFolder, given: str | None, stack: ExitStack) -> str:
     """Return Kafka's address: the given one, or that of the settings, or of a broker started here.
 
-    Raises CommandError, KafkaError.
+    Raises CommandError if none answers; KafkaError.
     """
-    from lb_stream.kit.embedded_kafka import EmbeddedKafka, KafkaAlreadyRunning
+    from lb_stream.io.kafka.reachable import describe_unreachable
+    from lb_stream.kit.embedded_kafka import EmbeddedKafka, KafkaAlreadyRunning, KafkaError
     from lb_stream.kit.run.folder import require_settings
 
-    if given is not None:
-        return given
-    if place.config.exists() and not place.kafka.exists():
-        return require_settings(place)
-    port = 0  # any at first, then that of the settings
-    if place.config.exists():
-        port = int(require_settings(place).rpartition(":")[2])
+    known = require_settings(place) if place.config.exists() else ""
+    port = place.find_kafka_port(known)
+    if given is not None or port is None:
+        if (reasons := describe_unreachable(given or known)) is not None:
+            origin = f"kafka.bootstrap_servers in {place.config}" if given is None else "--kafka"
+            raise CommandError(f"no Kafka broker answers ({reasons}): correct {origin}")
+        return given or known
     broker = EmbeddedKafka(place.kafka, port=port)
     stack.callback(broker.stop)
     try:
         return broker.start()
     except KafkaAlreadyRunning as present:  # a run that was killed has left it
         return present.bootstrap
+    except KafkaError as error:
+        hint = f"\nIts address is kafka.bootstrap_servers in {place.config}." if port else ""
+        raise CommandError(f"{error}{hint}") from None
 
 
 def _start_parts(
@@ -230,6 +287,7 @@ def _start_parts(
     found: FoundCluster,
     access: AdminAccess,
     given: tuple[str, Sequence[str]],
+    stop: StopRequest,
     stack: ExitStack,
 ) -> tuple[Part, ...]:
     """Start the job and the agents. `given`: the heap of Spark's JVM, and settings."""
@@ -238,8 +296,11 @@ def _start_parts(
     driver_memory, settings = given
     shared = ["--config", str(place.config), "--broker-conf", str(place.broker_conf)]
     shared += [part for setting in settings for part in ("--set", setting)]
+    # Pulsar's own ids: with TLS their port can be another than that of the address.
     urls = [
-        part for client in found.clients.values() for part in ("--admin-url", client.settings.url)
+        part
+        for broker, client in found.clients.items()
+        for part in ("--admin-url", client.settings.url, "--broker", broker)
     ]
     options, environment = access.to_arguments()
     job = ["balance", "--driver-memory", driver_memory, *shared]
@@ -250,21 +311,25 @@ def _start_parts(
     )
     for part in parts:
         part.start()
-        stack.callback(part.stop)
+        stack.callback(part.stop, hurry=lambda: stop.times > 1)
     return parts
 
 
 def _await_first_round(
-    place: ClusterFolder, name: str, brokers: int, parts: Sequence[Part], stop: StopRequest
+    place: ClusterFolder,
+    name: str,
+    brokers: int,
+    parts: Sequence[Part],
+    given: list[str] | None,
+    stop: StopRequest,
 ) -> ClusterFacts | None:
-    """Wait for a round that knows every broker, or for some time; None: stopped before.
+    """Wait until the job works and knows every broker, or for some time; None: stopped before.
 
-    Raises CommandError if a part ends, or no round comes.
+    Raises CommandError if a part ends, or the job knows nothing of the cluster in time.
     """
     from lb_stream.settings.load import load_settings
-    from lb_stream.store import tables_of
 
-    tables = tables_of(load_settings(place.config, place.broker_conf).stream)
+    settings = load_settings(place.config, place.broker_conf, given or ())
     begin, begin_ms = time.monotonic(), time.time_ns() // 1_000_000
     looked, facts = 0.0, None
     with _status("Spark starts, and the brokers report"):
@@ -272,7 +337,7 @@ def _await_first_round(
             for part in parts:
                 part.require_running()
             if time.monotonic() - looked >= LOOK_INTERVAL_S:
-                facts, looked = _load_facts(tables, name, begin_ms), time.monotonic()
+                facts, looked = _load_facts(settings, name, begin_ms), time.monotonic()
                 if facts is not None and facts.brokers_alive >= brokers:
                     return facts
             time.sleep(STEP_S)
@@ -284,18 +349,25 @@ def _await_first_round(
     return facts
 
 
-def _load_facts(tables: Store, name: str, since_ms: int) -> ClusterFacts | None:
-    """Return what the last round knows of the cluster; None: none since then."""
+def _load_facts(settings: Settings, name: str, since_ms: int) -> ClusterFacts | None:
+    """Return what the last round knows of the cluster; None: no batch has begun since then.
+
+    The round may be an older one: while all is quiet, many batches have none.
+    """
     from lb_stream.query import QueryError
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.status_facts import load_cluster_facts
+    from lb_stream.query.status_facts import gather_table_facts
+    from lb_stream.store import tables_of
 
+    tables = tables_of(settings.stream)
     try:
         with open_lake(tables) as lake:
-            rows = [row for row in load_cluster_facts(lake) if row.last_round_ms >= since_ms]
+            facts = gather_table_facts(lake, tables, settings)
     except QueryError:  # no tables yet
         return None
-    return next((row for row in rows if row.cluster == name), None)
+    if (facts.job.last_batch_ms or 0) < since_ms:
+        return None
+    return next((row for row in facts.clusters if row.cluster == name), None)
 
 
 @contextmanager

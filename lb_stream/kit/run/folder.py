@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lb_stream.cli.shared.output import CommandError
 from lb_stream.contracts.keys import SettingError
+from lb_stream.io.local.running_kafka import HOST
 from lb_stream.settings.differing import EXPECTED, read_runtime_texts
 from lb_stream.settings.load import load_settings
 
@@ -39,6 +40,22 @@ class ClusterFolder:
         """The data of the Kafka that was started for it; absent: Kafka is somewhere else."""
         return self.root / "kafka"
 
+    @property
+    def lock(self) -> Path:
+        """Held by the one command that runs in the folder."""
+        return self.root / "run.lock"
+
+    def find_kafka_port(self, address: str) -> int | None:
+        """Return the port for a Kafka in the folder, 0 for any; None: `address` is somewhere else.
+
+        `address`: of the settings; empty if there are none.
+        """
+        if not address:
+            return 0
+        host, _, port = address.rpartition(":")
+        is_here = self.kafka.exists() and host == HOST and port.isdecimal()
+        return int(port) if is_here else None
+
     def log(self, part: str) -> Path:
         """The output of a part: job or agents."""
         return self.root / f"{part}.log"
@@ -65,10 +82,14 @@ def write_settings(
     return unusable
 
 
-def require_settings(folder: ClusterFolder) -> str:
-    """Return Kafka's address of the settings in the folder. Raises CommandError."""
+def require_settings(folder: ClusterFolder, arguments: Sequence[str] = ()) -> str:
+    """Return Kafka's address of the settings in the folder, or of arguments. Raises CommandError.
+
+    Variables don't count: the folder's tables belong to one Kafka.
+    """
     try:
-        return load_settings(folder.config, folder.broker_conf).kafka.bootstrap_servers
+        loaded = load_settings(folder.config, folder.broker_conf, arguments, {})
+        return loaded.kafka.bootstrap_servers
     except SettingError as error:
         raise CommandError(f"{error}; correct it in {folder.root}", 2) from None
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from lb_stream.cli.run.balance import GRACE_S
-from lb_stream.cli.shared.output import CommandError
+from lb_stream.cli.shared.output import CommandError, note
+from lb_stream.io.local import processes
 from lb_stream.io.local.processes import end_with_parent
 
 TAIL_LINES = 15
+STEP_S = 0.1
 KILL_AFTER_S = GRACE_S + 10.0
 """The job's own command ends everything it has started within its grace."""
 
@@ -25,10 +29,15 @@ class Part:
     ) -> None:
         self.name, self.log = name, log
         self._arguments, self._environment = arguments, environment
+        self._state = log.with_suffix(".json")
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it in a session of its own, so that Ctrl-C reaches only this command."""
+        """Start it in a session of its own, so that Ctrl-C reaches only this command.
+
+        What a killed command has left of it ends first: it may still finish a batch.
+        """
+        self._end_leftover()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "lb_stream.cli.main", *self._arguments],
@@ -39,6 +48,19 @@ class Part:
                 start_new_session=True,
                 preexec_fn=end_with_parent,  # noqa: PLW1509 (no threads yet)
             )
+        pid = self._process.pid
+        self._state.write_text(json.dumps({"pid": pid, "started": processes.start_mark(pid)}))
+
+    def _end_leftover(self) -> None:
+        """End the process that the last `start` in this folder began, if it still runs."""
+        try:
+            known = json.loads(self._state.read_text())
+            pid, started = int(known["pid"]), str(known["started"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        if processes.start_mark(pid) == started:
+            note(f"ending the {self.name} that another lbctl run has left")
+            processes.end(pid, started, KILL_AFTER_S)
 
     def require_running(self) -> None:
         """Raise CommandError, with the end of its output, if it has ended."""
@@ -50,13 +72,16 @@ class Part:
                 + "\n".join(tail)
             )
 
-    def stop(self) -> None:
-        """End it: SIGTERM, and SIGKILL if it takes too long."""
+    def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
+        """End it: SIGTERM, once more when `hurry` says so, and SIGKILL if it takes too long."""
         if self._process is None:
             return
         self._process.terminate()
-        try:
-            self._process.wait(KILL_AFTER_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        deadline, hurried = time.monotonic() + KILL_AFTER_S, False
+        while self._process.poll() is None and time.monotonic() < deadline:
+            if not hurried and hurry():
+                self._process.terminate()
+                hurried = True
+            time.sleep(STEP_S)
+        self._process.kill()  # does nothing if it has ended
+        self._process.wait()

@@ -15,6 +15,7 @@ import pytest
 from deltalake import write_deltalake
 from rich.console import Console
 
+from lb_stream.cli.shared.contexts import use_context
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.tables import OUTCOMES, ROUNDS
 from lb_stream.io.local import processes
@@ -273,6 +274,18 @@ def test_the_comparison_fits_80_columns_and_ends_with_the_unevenness() -> None:
     assert [line.split() for line in lines if line.startswith("a ")] == [
         ["a", "10", "6", "300.0", "200.0", "90%", "50%"]
     ]
+
+
+def test_the_commands_of_the_demo_use_no_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contexts = tmp_path / "contexts.json"
+    monkeypatch.setenv("LB_CONTEXTS", str(contexts))
+    assert not any("--context" in query for query in queries())
+    use_context("eu-1", tmp_path / "lb.toml", None)
+    assert all("lbctl --context none sql " in query for query in queries())
+    contexts.write_text("{}")
+    assert all("lbctl --context none sql " in query for query in queries())
 
 
 def test_the_queries_name_the_tables_when_others_are_there_too(

@@ -50,6 +50,26 @@ def test_a_value_that_is_no_setting_here_is_a_remark_in_the_file(tmp_path: Path)
     assert require_settings(folder) == BOOTSTRAP  # the name of the cluster has a dot
 
 
+def test_kafka_is_started_here_where_its_data_and_its_address_are(tmp_path: Path) -> None:
+    folder = ClusterFolder(tmp_path)
+    assert folder.find_kafka_port("") == 0  # the first run
+    assert folder.find_kafka_port("127.0.0.1:9092") is None  # a Kafka of the user's
+    folder.kafka.mkdir()
+    assert folder.find_kafka_port("127.0.0.1:9092") == 9092
+    for elsewhere in ("kafka-1:9092", "127.0.0.1:9092,127.0.0.1:9093,b:1", "127.0.0.1"):
+        assert folder.find_kafka_port(elsewhere) is None
+
+
+def test_kafkas_address_is_the_folders_own_whatever_the_variables_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = ClusterFolder(tmp_path)
+    write_settings(folder, "eu-1", BOOTSTRAP, BROKER, {})
+    monkeypatch.setenv("LB_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:2")
+    assert require_settings(folder) == BOOTSTRAP
+    assert require_settings(folder, ["kafka.bootstrap_servers=127.0.0.1:3"]) == "127.0.0.1:3"
+
+
 def test_settings_that_were_spoilt_are_one_line(tmp_path: Path) -> None:
     folder = ClusterFolder(tmp_path)
     write_settings(folder, "eu-1", BOOTSTRAP, BROKER, {})

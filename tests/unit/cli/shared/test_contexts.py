@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -57,9 +58,56 @@ def test_a_list_says_which_context_is_in_use_and_a_deleted_one_is_none(two: Path
     assert interval_ms(two) not in ("11000", "22000")
 
 
+def test_no_context_can_be_chosen_for_a_command_and_for_good(two: Path) -> None:
+    default = interval_ms(two, "--context", "none")
+    assert default not in ("11000", "22000")
+    assert interval_ms(two, env={"LB_CONTEXT": "none"}) == default
+    assert lbctl("context", "use", "none", "--json", cwd=two).objects == [{"current": None}]
+    assert interval_ms(two) == default
+    assert len(lbctl("context", "list", "--json", cwd=two).objects) == 2
+
+
+@pytest.mark.parametrize("command", [("sim",), ("reports", "send", "reports.jsonl")])
+def test_what_is_made_up_goes_to_a_context_only_if_it_is_named(
+    tmp_path: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refuse(bootstrap: str) -> str:
+        asked.append(bootstrap)
+        return "refused"
+
+    monkeypatch.setattr("lb_stream.io.kafka.reachable.describe_unreachable", refuse)
+    (tmp_path / "real.toml").write_text('[kafka]\nbootstrap_servers = "kafka-1:9092"\n')
+    (tmp_path / "reports.jsonl").write_text("")
+    assert lbctl("context", "set", "real", "--config", "real.toml", cwd=tmp_path).code == 0
+    assert lbctl(*command, cwd=tmp_path).code == 1
+    assert lbctl("--context", "real", *command, cwd=tmp_path).code == 1
+    assert [address == "kafka-1:9092" for address in asked] == [False, True]
+
+
+def test_a_start_says_which_context_it_takes_unless_it_is_named(two: Path) -> None:
+    print_it = ("balance", "--print")
+    assert "context, b" in lbctl(*print_it, cwd=two).err
+    assert "context, b" not in lbctl("--context", "b", *print_it, cwd=two).err
+    assert "context, b" not in lbctl(*print_it, "--config", "a.toml", cwd=two).err
+
+
+def test_without_a_home_that_can_be_read_there_is_no_context(tmp_path: Path) -> None:
+    """As in a container whose user is another one than HOME's."""
+    nowhere = {"LB_CONTEXTS": "", "XDG_CONFIG_HOME": f"{os.devnull}/config"}
+    assert interval_ms(tmp_path, env=nowhere) == interval_ms(tmp_path)
+    assert lbctl("context", "list", "--json", cwd=tmp_path, env=nowhere).objects == []
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [("context", "use", "c"), ("--context", "c", "config", "show"), ("context", "set", "c")],
+    [
+        ("context", "use", "c"),
+        ("--context", "c", "config", "show"),
+        ("context", "set", "c"),
+        ("context", "set", "none", "--config", "a.toml"),
+    ],
 )
 def test_a_context_that_is_unknown_or_empty_is_an_error(
     two: Path, arguments: tuple[str, ...]
