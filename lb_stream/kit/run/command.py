@@ -312,6 +312,8 @@ def _start_parts(
     for part in parts:
         part.start()
         stack.callback(part.stop, hurry=lambda: stop.times > 1)
+    for part in parts:  # all at once, before any of them is waited for
+        stack.callback(part.request_stop)
     return parts
 
 

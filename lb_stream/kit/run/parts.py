@@ -29,6 +29,7 @@ class Part:
     ) -> None:
         self.name, self.log = name, log
         self._arguments, self._environment = arguments, environment
+        self._is_asked = False
         self._state = log.with_suffix(".json")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -72,11 +73,17 @@ class Part:
                 + "\n".join(tail)
             )
 
+    def request_stop(self) -> None:
+        """Send SIGTERM once: a second one would tell the job not to finish its batch."""
+        if self._process is not None and not self._is_asked:
+            self._process.terminate()
+            self._is_asked = True
+
     def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
         """End it: SIGTERM, once more when `hurry` says so, and SIGKILL if it takes too long."""
         if self._process is None:
             return
-        self._process.terminate()
+        self.request_stop()
         deadline, hurried = time.monotonic() + KILL_AFTER_S, False
         while self._process.poll() is None and time.monotonic() < deadline:
             if not hurried and hurry():
