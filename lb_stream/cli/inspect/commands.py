@@ -18,6 +18,7 @@ from lb_stream.cli.shared.options import (
     load_cli_settings,
 )
 from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, table
+from lb_stream.cli.shared.watching import with_watch
 from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def register(app: typer.Typer) -> None:
     app.command("commands", epilog="Example: lbctl commands --last 5")(commands)
 
 
+@with_watch
 def commands(
     last: Annotated[
         int, typer.Option("--last", "-n", metavar="N", help="How many commands are shown.", min=0)

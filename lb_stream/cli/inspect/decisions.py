@@ -28,6 +28,7 @@ from lb_stream.cli.shared.output import (
     styled,
     table,
 )
+from lb_stream.cli.shared.watching import with_watch
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query.wording import (
@@ -66,6 +67,7 @@ def register(app: typer.Typer) -> None:
     app.command("decisions", epilog="Example: lbctl decisions --follow --cluster eu-1")(decisions)
 
 
+@with_watch
 def decisions(
     follow: Annotated[
         bool,

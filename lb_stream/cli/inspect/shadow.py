@@ -18,6 +18,7 @@ from lb_stream.cli.shared.options import (
     parse_time,
 )
 from lb_stream.cli.shared.output import emit_rich, emit_rows, note, table
+from lb_stream.cli.shared.watching import with_watch
 from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
+@with_watch
 def shadow(
     since: Annotated[
         str | None,

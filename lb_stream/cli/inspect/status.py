@@ -10,6 +10,7 @@ import typer
 
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, load_cli_settings
 from lb_stream.cli.shared.output import emit, emit_json, emit_rich, styled, table
+from lb_stream.cli.shared.watching import with_watch
 from lb_stream.io.messages.times import ago, clock
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def register(app: typer.Typer) -> None:
     )(status)
 
 
+@with_watch
 def status(
     config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
 ) -> None:

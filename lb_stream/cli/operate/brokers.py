@@ -19,6 +19,7 @@ from lb_stream.cli.shared.options import (
     load_cli_settings,
 )
 from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, table
+from lb_stream.cli.shared.watching import Watch, with_watch
 from lb_stream.core.model.followed_profile import describe_versions
 from lb_stream.io.messages.times import ago
 
@@ -65,13 +66,15 @@ def brokers(
     set_: Set = None,
     json: Json = False,
     output: Output = Format.table,
+    watch: Watch = None,
 ) -> None:
     """Without a command: as `lbctl brokers list`."""
     if context.invoked_subcommand is None:
-        show(cluster, config, broker_conf, set_, json, output)
+        show(cluster, config, broker_conf, set_, json, output, watch=watch)
 
 
 @app.command("list", epilog="Example: lbctl brokers list --cluster eu-1")
+@with_watch
 def show(
     cluster: Cluster = None,
     config: ConfigFile = None,

@@ -19,6 +19,7 @@ from lb_stream.cli.shared.options import (
     load_cli_settings,
 )
 from lb_stream.cli.shared.output import emit_rich, emit_rows, note
+from lb_stream.cli.shared.watching import with_watch
 
 if TYPE_CHECKING:
     import duckdb
@@ -39,6 +40,7 @@ def _group() -> None:
 
 
 @app.command("list", epilog="Example: lbctl clusters list")
+@with_watch
 def list_(
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,

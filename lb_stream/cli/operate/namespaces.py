@@ -18,6 +18,7 @@ from lb_stream.cli.shared.options import (
     load_cli_settings,
 )
 from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, table
+from lb_stream.cli.shared.watching import with_watch
 
 app = typer.Typer(
     name="namespaces",
@@ -50,6 +51,7 @@ _BUNDLES = """
 
 
 @app.command(epilog="Example: lbctl namespaces bundles shop/orders")
+@with_watch
 def bundles(
     namespace: Namespace,
     cluster: Cluster = None,
@@ -114,6 +116,7 @@ _RATIOS = ("topics_ratio", "sessions_ratio", "rate_ratio", "bandwidth_ratio")
 
 
 @app.command("merge-advice", epilog="Example: lbctl namespaces merge-advice shop/orders")
+@with_watch
 def merge_advice(
     namespace: Annotated[
         str | None,

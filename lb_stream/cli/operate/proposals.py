@@ -24,6 +24,7 @@ from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note
 from lb_stream.cli.shared.prediction import Preview, preview_moves
 from lb_stream.cli.shared.sending import SendOptions, send_commands, with_send_options
 from lb_stream.cli.shared.spans import parse_duration
+from lb_stream.cli.shared.watching import with_watch
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 
@@ -56,6 +57,7 @@ def register(app: typer.Typer) -> None:
     )(reject)
 
 
+@with_watch
 def proposals(
     last: Annotated[
         int,

@@ -34,6 +34,7 @@ from lb_stream.cli.shared.output import (
     table,
 )
 from lb_stream.cli.shared.sending import SendOptions, request_results, with_send_options
+from lb_stream.cli.shared.watching import with_watch
 from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
@@ -354,6 +355,7 @@ def back(
 
 
 @app.command("history", epilog="Example: lbctl rollout history --last 3 --cluster eu-1")
+@with_watch
 def history(
     last: Annotated[
         int, typer.Option("--last", "-n", metavar="N", min=1, help="Show the last N rollouts.")

@@ -20,6 +20,7 @@ from lb_stream.cli.shared.options import (
 )
 from lb_stream.cli.shared.output import emit_line, emit_rich, emit_rows, note, table
 from lb_stream.cli.shared.spans import parse_duration
+from lb_stream.cli.shared.watching import with_watch
 
 if TYPE_CHECKING:
     from lb_stream.query.lake import Row
@@ -34,6 +35,7 @@ def register(app: typer.Typer) -> None:
     app.command("cost", epilog="Example: lbctl cost --by tenant --each week --since 28d")(cost)
 
 
+@with_watch
 def cost(
     by: Annotated[By, typer.Option("--by", help="By what moves are grouped.")] = "tenant",
     each: Annotated[

@@ -84,14 +84,40 @@ def emit_line(text: str) -> None:
     emit(shown(text) + "\n")
 
 
+class ReaderGone(typer.Exit):
+    """The reader of stdout has ended, as `head` does: the command ends, too, without an error."""
+
+
+_CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"
+_before_output: list[str] = []
+"""What stands before the next output: the sequence that clears the screen, and a first line."""
+
+
+def clear_before_output(header: str) -> None:
+    """Clear the terminal when the next output comes, and not before, and write `header` above it.
+
+    What is shown stays on the screen while the next figures are read.
+    """
+    _before_output[:] = [_CLEAR_SCREEN, header]
+
+
+def _take_before_output() -> str:
+    text = "".join(_before_output)
+    _before_output.clear()
+    return text
+
+
 def emit_data(text: str) -> None:
-    """Write text to stdout unchanged; if its reader has ended (`| head`), end without an error."""
+    """Write text to stdout unchanged; if its reader has ended (`| head`), end without an error.
+
+    Raises ReaderGone.
+    """
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(_take_before_output() + text)
         sys.stdout.flush()
     except BrokenPipeError:
         discard_stdout()
-        raise typer.Exit(0) from None
+        raise ReaderGone(0) from None
 
 
 def discard_stdout() -> None:
@@ -102,6 +128,8 @@ def discard_stdout() -> None:
 
 def note(text: str) -> None:
     """Write a line for people to stderr."""
+    if _before_output:
+        emit_data("")
     print(shown(hide(text), "\n"), file=sys.stderr, flush=True)
 
 
