@@ -33,6 +33,7 @@ _PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     "Look": {
         "cli.inspect.status": ("status",),
         "cli.monitor.command": ("monitor",),
+        "cli.inspect.top": ("top",),
         "cli.inspect.decisions": ("decisions",),
         "cli.inspect.explain": ("explain",),
         "cli.inspect.commands": ("commands",),
