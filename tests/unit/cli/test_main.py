@@ -115,7 +115,7 @@ LOOK = (
     "shadow",
     "lookup shop/app-01/orders",
     "monitor",
-    "top",
+    "top brokers",
     "sql 'select 1'",
 )
 """Commands that only look, each with what it needs to have something to show."""
