@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING
 from lb_stream import __version__
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import typer
+
+    from lb_stream.cli.shared.options import CliSettings
 
 _PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     "Run": {
@@ -77,6 +81,7 @@ def build_app(wanted: str | None = None) -> typer.Typer:
     """Return lbctl with all its commands, or with only the command `wanted`, if there is one."""
     import typer
 
+    from lb_stream.cli.shared.completion import complete_contexts
     from lb_stream.cli.shared.contexts import CHOICE
     from lb_stream.cli.shared.output import emit
 
@@ -87,7 +92,7 @@ def build_app(wanted: str | None = None) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": ["-h", "--help"], "obj": _load_settings},
     )
 
     def print_version(asked: bool) -> None:
@@ -104,6 +109,7 @@ def build_app(wanted: str | None = None) -> typer.Typer:
             None,
             "--context",
             metavar="NAME",
+            autocompletion=complete_contexts,
             help="The context whose files of settings count, or none. Default: lbctl context use.",
         ),
     ) -> None:
@@ -119,6 +125,15 @@ def build_app(wanted: str | None = None) -> typer.Typer:
             if not only or place in only:
                 _add(app, place, panel)
     return app
+
+
+def _load_settings(
+    config: Path | None, broker_conf: Path | None, arguments: list[str] | None
+) -> CliSettings:
+    """Read the settings of a word that the shell completes."""
+    from lb_stream.cli.shared.options import load_cli_settings
+
+    return load_cli_settings(config, broker_conf, arguments)
 
 
 def _add(app: typer.Typer, place: str, panel: str) -> None:

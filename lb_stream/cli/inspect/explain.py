@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lb_stream.cli.shared.broker_names import require_broker_name
+from lb_stream.cli.shared.completion import (
+    complete_brokers,
+    complete_brokers_and_bundles,
+    complete_bundles,
+)
 from lb_stream.cli.shared.options import (
     BrokerConf,
     CliSettings,
@@ -59,13 +64,19 @@ def explain(
     bundle: Annotated[
         str | None,
         typer.Option(
-            "--bundle", metavar="BUNDLE", help="Explain the last decisions about a bundle."
+            "--bundle",
+            metavar="BUNDLE",
+            help="Explain the last decisions about a bundle.",
+            autocompletion=complete_bundles,
         ),
     ] = None,
     broker: Annotated[
         str | None,
         typer.Option(
-            "--broker", metavar="BROKER", help="Explain the last moves from and to a broker."
+            "--broker",
+            metavar="BROKER",
+            help="Explain the last moves from and to a broker.",
+            autocompletion=complete_brokers,
         ),
     ] = None,
     round_: Annotated[
@@ -80,6 +91,7 @@ def explain(
             "--why-not",
             metavar="BUNDLE|BROKER",
             help="Explain what keeps a bundle where it is, or a broker hot.",
+            autocompletion=complete_brokers_and_bundles,
         ),
     ] = None,
     last: Annotated[

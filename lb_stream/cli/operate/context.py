@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from lb_stream.cli.shared.completion import complete_contexts
 from lb_stream.cli.shared.contexts import (
     CHOICE,
     NONE,
@@ -34,7 +35,10 @@ app = typer.Typer(
     help="Name files of settings, and choose those that all commands use.",
 )
 _FILES = ("config", "broker_conf")
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The context's name.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The context's name.", autocompletion=complete_contexts),
+]
 
 
 @app.callback()

@@ -16,6 +16,7 @@ from annotated_types import Ge, Le
 from typer.core import TyperGroup
 from typer.main import get_group
 
+from lb_stream.cli.shared.completion import complete_brokers
 from lb_stream.cli.shared.output import CommandError
 from lb_stream.cli.shared.sending import SendOptions, send_commands, with_send_options
 
@@ -76,7 +77,10 @@ def _function(model: type[Operation], line: CommandLine) -> Callable[..., None]:
         elif not send_commands(options, [(model.spec.kind, wanted)]):
             raise typer.Exit(1)
 
-    parameters = [_parameter(name, field) for name, field in fields.items()]
+    parameters = [
+        _parameter(name, field, complete_brokers if name in model.brokers else None)
+        for name, field in fields.items()
+    ]
     if line.preview:
         option = typer.Option("--preview", help=PREVIEW_HELP)
         parameters.append(_keyword("preview", Annotated[bool, option], False))
@@ -103,10 +107,14 @@ def _keyword(name: str, annotation: Any, default: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def _parameter(name: str, field: FieldInfo) -> Parameter:
+def _parameter(name: str, field: FieldInfo, complete: Callable[..., list[str]] | None) -> Parameter:
     cli = cli_of(field)
     assert cli is not None
-    shown: dict[str, Any] = {"metavar": cli.metavar, "help": field.description}
+    shown: dict[str, Any] = {
+        "metavar": cli.metavar,
+        "help": field.description,
+        "autocompletion": complete,
+    }
     annotation = plain_type(field.annotation)
     if cli.parse is not None:
         annotation = str

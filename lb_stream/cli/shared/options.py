@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lb_stream.cli.shared.completion import complete_clusters
 from lb_stream.cli.shared.output import CommandError, note
 
 if TYPE_CHECKING:
@@ -137,7 +138,11 @@ def parse_time_range(from_: str | None, to: str | None) -> tuple[int | None, int
 Cluster = Annotated[
     str | None,
     typer.Option(
-        "--cluster", metavar="NAME", help="Only this cluster.", callback=check_cluster_name
+        "--cluster",
+        metavar="NAME",
+        help="Only this cluster.",
+        callback=check_cluster_name,
+        autocompletion=complete_clusters,
     ),
 ]
 

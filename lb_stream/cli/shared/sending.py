@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from lb_stream.cli.shared.completion import complete_clusters
 from lb_stream.cli.shared.grouped_options import CliCommand, group_options, read_parameters
 from lb_stream.cli.shared.options import (
     BrokerConf,
@@ -39,6 +40,7 @@ ToCluster = Annotated[
         metavar="NAME",
         help="The cluster; not needed where there is only one.",
         callback=check_cluster_name,
+        autocompletion=complete_clusters,
         rich_help_panel=_PANEL,
     ),
 ]
