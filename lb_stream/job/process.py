@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -44,11 +43,7 @@ class Job:
                 stderr=log,
                 start_new_session=True,
             )
-        self._state.write_text(
-            json.dumps(
-                {"pid": self._process.pid, "started": processes.start_mark(self._process.pid)}
-            )
-        )
+        processes.write_running(self._state, self._process.pid)
 
     def exit_code(self) -> int | None:
         """Return the exit code; None while the job runs, or before it is started."""
@@ -69,16 +64,11 @@ class Job:
 
 def end_leftover(state: Path) -> bool:
     """End the job that a killed demo has left. Returns whether there was one."""
-    try:
-        known = json.loads(state.read_text())
-        pid, started = int(known["pid"]), str(known["started"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    found = processes.start_mark(pid) == started
-    if found:
-        end_session(pid, lambda: None)
+    found = processes.read_running(state)
+    if found is not None:
+        end_session(found[0], lambda: None)
     state.unlink(missing_ok=True)
-    return found
+    return found is not None
 
 
 def end_session(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -72,6 +73,21 @@ def end_with_parent() -> None:
     """
     if sys.platform == "linux":
         _LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG; exec keeps it
+
+
+def write_running(path: Path, pid: int) -> None:
+    """Keep a process's pid and start mark in a file, so that a later program finds it."""
+    path.write_text(json.dumps({"pid": pid, "started": start_mark(pid)}))
+
+
+def read_running(path: Path) -> tuple[int, str] | None:
+    """Return pid and start mark of a file of `write_running`; None: that process has ended."""
+    try:
+        known = json.loads(path.read_text())
+        pid, started = int(known["pid"]), str(known["started"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return (pid, started) if start_mark(pid) == started else None
 
 
 def end(pid: int, mark: str, grace_s: float = 15) -> bool:

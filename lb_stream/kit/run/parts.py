@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -49,19 +48,14 @@ class Part:
                 start_new_session=True,
                 preexec_fn=end_with_parent,  # noqa: PLW1509 (no threads yet)
             )
-        pid = self._process.pid
-        self._state.write_text(json.dumps({"pid": pid, "started": processes.start_mark(pid)}))
+        processes.write_running(self._state, self._process.pid)
 
     def _end_leftover(self) -> None:
         """End the process that the last `start` in this folder began, if it still runs."""
-        try:
-            known = json.loads(self._state.read_text())
-            pid, started = int(known["pid"]), str(known["started"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return
-        if processes.start_mark(pid) == started:
+        found = processes.read_running(self._state)
+        if found is not None:
             note(f"ending the {self.name} that another lbctl run has left")
-            processes.end(pid, started, KILL_AFTER_S)
+            processes.end(*found, KILL_AFTER_S)
 
     def require_running(self) -> None:
         """Raise CommandError, with the end of its output, if it has ended."""
