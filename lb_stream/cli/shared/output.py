@@ -181,11 +181,11 @@ def emit_rows(
 
 
 def _emit_yaml(rows: Iterable[Mapping[str, object]]) -> None:
-    from lb_stream.cli.shared.yaml_text import to_yaml_lines
+    from lb_stream.cli.shared.yaml_text import to_yaml
 
     empty = True
     for row in rows:
-        emit_data("\n".join(to_yaml_lines([_plain(dict(row))])) + "\n")
+        emit_data(to_yaml([_plain(dict(row))]))
         empty = False
     if empty:
         emit_data("[]\n")

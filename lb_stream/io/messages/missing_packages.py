@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 MODULES = {
     "job": ("pyspark", "delta", "pandas", "prometheus_client"),
-    "cli": ("duckdb", "deltalake", "obstore"),
+    "cli": ("duckdb", "deltalake", "obstore", "yaml"),
     "console": ("starlette", "uvicorn", "jinja2", "argon2"),
     "notify": ("apprise",),
     "pictures": ("matplotlib",),
@@ -17,7 +17,8 @@ MODULES = {
     "exact": ("highspy",),
     "pulsar": ("pulsar",),
 }
-"""Extra → the modules that only it has; `job` has those of `cli`, too, but DuckDB."""
+"""Extra → the modules that only it has; `job` has those of `cli`, too, but DuckDB and
+PyYAML."""
 
 
 class MissingPackageError(RuntimeError):
