@@ -324,7 +324,7 @@ class SearchAnswer(Answer):
 
 
 class DecisionAnswer(Answer):
-    """A decision with all facts about it."""
+    """A decision with all facts about it, and the ids of those `previous` and `next` to it."""
 
     sentence: str
     decision: DecisionRow
@@ -333,10 +333,12 @@ class DecisionAnswer(Answer):
     follows: str | None
     followed_by: str | None
     cost: Cost | None
+    previous: str | None
+    next: str | None
 
 
 class RoundAnswer(Answer):
-    """What a round saw, decided and refused."""
+    """What a round saw, decided and refused, and the rounds `previous` and `next` to it."""
 
     cluster: str
     seq: int
@@ -349,6 +351,8 @@ class RoundAnswer(Answer):
     brokers: list[BrokerLoad]
     decisions: list[DecisionRow]
     refusals: list[RefusalRow]
+    previous: int | None
+    next: int | None
 
 
 class ProposalsAnswer(Answer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, fields
 
 from lb_stream.console import address
 from lb_stream.console.page import Page, Shown
@@ -15,9 +16,14 @@ from lb_stream.console.queries import (
     TenantQuery,
 )
 from lb_stream.query import QueryError
-from lb_stream.query.explanations import explain_decision, explain_round, load_decisions_about
+from lb_stream.query.explanations import (
+    DecisionExplanation,
+    explain_decision,
+    explain_round,
+    load_decisions_about,
+)
 from lb_stream.query.lake import Row
-from lb_stream.query.screens import brokers, feed, load_shares
+from lb_stream.query.screens import brokers, feed, load_shares, neighbours
 from lb_stream.query.why_not import explain_no_move
 
 MAX_DECISIONS = 30
@@ -157,11 +163,25 @@ def tenant_page(page: Page, query: TenantQuery) -> Shown:
     return Shown({"tenant": row, "namespaces": listed}, for_page)
 
 
+@dataclass(frozen=True, slots=True)
+class DecisionBesideOthers(DecisionExplanation):
+    """A decision, and the ids of those of its cluster before and after it."""
+
+    previous: str | None
+    next: str | None
+
+
 def decision_page(page: Page, query: DecisionQuery) -> Shown:
     """Show a decision: its reason, its candidates, its expected and actual effect, its outcome."""
     found = page.ask(("decision", query.id), lambda lake: explain_decision(lake, query.id))
-    for_page = {"found": found, "decision": found.decision, "cluster": found.decision["cluster"]}
-    return Shown(found, for_page)
+    cluster = found.decision["cluster"]
+    beside = page.ask(
+        ("beside decision", query.id),
+        lambda lake: neighbours.find_neighbour_decisions(lake, cluster, query.id),
+    )
+    known = {field.name: getattr(found, field.name) for field in fields(found)}
+    for_page = {"found": found, "decision": found.decision, "cluster": cluster, **beside}
+    return Shown(DecisionBesideOthers(**known, **beside), for_page)
 
 
 def round_page(page: Page, query: RoundQuery) -> Shown:
@@ -170,5 +190,9 @@ def round_page(page: Page, query: RoundQuery) -> Shown:
     if seq is None:
         seq = page.require_cluster_facts(cluster).seq
     found = page.ask(("round", cluster, seq), lambda lake: explain_round(lake, cluster, seq))
-    for_page = {"found": found, "entries": _build_entries(found["decisions"]), "cluster": cluster}
-    return Shown(found, for_page)
+    beside = page.ask(
+        ("beside round", cluster, seq),
+        lambda lake: neighbours.find_neighbour_rounds(lake, cluster, seq),
+    )
+    for_page = {"found": found, "entries": _build_entries(found["decisions"])}
+    return Shown(found | beside, for_page)

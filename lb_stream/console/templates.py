@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from lb_stream.console.address import link
+from lb_stream.console.keys import KEYS
 from lb_stream.io.messages.shown import figure, shown
 from lb_stream.io.messages.times import ago, clock
 from lb_stream.query import wording
@@ -64,6 +65,7 @@ def template_environment() -> Environment:
         "explain_exclusion": wording.explain_exclusion,
         "explain_refusal": wording.explain_refusal,
         "entry_kinds": ENTRY_KINDS,
+        "keys": KEYS,
         "spans": sorted(SPANS, key=lambda span: SPANS[span]),
     }
     return environment

@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from lb_stream.console.address import link
 from lb_stream.console.auth.users import user_lines
 from lb_stream.console.auth.visitor import Access
+from lb_stream.console.keys import KEYS
 from lb_stream.console.serve import ConsoleServer
 from lb_stream.console.sources.reader import Reader
 from lb_stream.contracts.commands import Command
@@ -229,6 +230,39 @@ def test_a_published_decision_appears_on_the_page_and_the_keys_and_the_theme_wor
     page.keyboard.type("hot")
     page.keyboard.press("Enter")
     page.wait_for_url("**/search?q=hot")
+    context.close()
+    assert troubles == []
+
+
+def test_keys_open_their_list_and_lead_from_round_to_round(
+    browser: Browser, served: ConsoleServer, troubles: list[str]
+) -> None:
+    context, page = opened(browser, served, troubles, 400)
+    page.goto(link("round", cluster="eu-1", seq=1))
+    named = set(page.evaluate("Object.keys(KEY_ACTIONS)"))
+    assert named | {"Esc"} == {name for names, _ in KEYS for name in names}
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keys")
+    expect(dialog).to_be_visible()
+    assert serious(page) == []
+    for _ in range(3):  # the focus stays in the dialog, or goes to the browser's own bars
+        page.keyboard.press("Tab")
+        assert page.evaluate(
+            "document.activeElement === document.body || "
+            "document.activeElement.closest('dialog') !== null"
+        )
+    shoot(page, "keys-400")
+    page.keyboard.press("]")
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    assert "seq=1" in page.url, "a key does nothing behind the list"
+    page.keyboard.press("]")
+    page.wait_for_url("**/round?*seq=2")
+    page.keyboard.press("[")
+    page.wait_for_url("**/round?*seq=1")
+    page.get_by_role("button", name="Keys").click()
+    page.get_by_role("button", name="Close").click()
+    expect(dialog).to_be_hidden()
     context.close()
     assert troubles == []
 

@@ -15,12 +15,16 @@ from lb_stream.console import routes
 from lb_stream.console.address import link
 from lb_stream.console.page import Page, Shown
 from lb_stream.console.queries import SearchQuery
+from lb_stream.contracts.decisions import example_decision
+from lb_stream.contracts.tables import DECISIONS, ROUNDS
+from lb_stream.core.model.memory import Memory
 from lb_stream.io.messages.shown import shown
 from lb_stream.query.health import judge
 from lb_stream.query.lake import open_lake
 from lb_stream.query.status_facts import gather_table_facts
 from lb_stream.store import Store
 from tests.support.shown_tables import obeyed
+from tests.support.table_rows import NOW, decided, fill
 from tests.unit.console.site import BUNDLE, Tags, addresses, client, fleet, settings_of
 
 HOSTILE = (
@@ -96,6 +100,42 @@ def test_a_long_list_has_pages_and_its_links_keep_the_filter(site: TestClient) -
     assert len(names) == 20 and "page 3 of 3" in page.text and "120 brokers" in page.text
     (before,) = [tag["href"] for tag in page.all("a") if tag.get("rel") == "prev"]
     assert before == link("cluster", name="eu-1", text="more-", sort="broker", page=2)
+
+
+def test_a_round_and_a_decision_lead_to_those_before_and_after_them(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    fleet(tables)
+    logged = {"outcomes": "[]", "inputs": '{"settings": {}}', "memory": Memory().to_json()}
+    at = {"epoch": 1, "batch_id": 1, "now_ms": NOW}
+    rounds = [("eu-1", 4), ("us-1", 2), ("eu-1", 7)]
+    rows = [{"cluster": name, "seq": seq, "log_seq": seq} | at | logged for name, seq in rounds]
+    fill(tables, ROUNDS, rows)
+    made = [("eu-1", 1, 10), ("eu-1", 1, 9), ("us-1", 1, 1)]
+    rows = [
+        decided(example_decision(decision_id=f"{name}:{seq}:{ordinal}", cluster=name, seq=seq))
+        for name, seq, ordinal in made
+    ]
+    fill(tables, DECISIONS, rows)
+    console = client(tables)
+
+    def beside(address: str) -> list[str | None]:
+        page = Tags(console.get(address).text)
+        links = {tag["rel"]: tag["href"] for tag in page.all("a") if "rel" in tag}
+        return [links.get("prev"), links.get("next")]
+
+    first, middle, last = (link("round", cluster="eu-1", seq=seq) for seq in (1, 4, 7))
+    assert beside(first) == [None, middle]
+    assert beside(middle) == [first, last]
+    assert beside(last) == beside(link("round", cluster="eu-1")) == [middle, None]
+    ids = ("eu-1:1:0", "eu-1:1:9", "eu-1:1:10")
+    first, middle, last = (link("decision", id=name) for name in ids)
+    assert [beside(first), beside(middle), beside(last)] == [
+        [None, middle],
+        [first, last],
+        [middle, None],
+    ]
+    found = console.get(f"/api/v1{middle}").json()
+    assert (found["previous"], found["next"]) == (ids[0], ids[2])
 
 
 @pytest.mark.parametrize(

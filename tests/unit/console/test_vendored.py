@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 STATIC = Path(__file__).parents[3] / "lb_stream" / "console" / "static"
-OWN = {"console.css", "console.js", "icon.svg", "vendored.toml"}
+OWN = {"charts.js", "console.css", "console.js", "icon.svg", "vendored.toml"}
 
 
 def test_every_vendored_file_is_listed_with_its_licence_and_is_as_it_was_published() -> None:
