@@ -28,3 +28,8 @@ def link(page: str, /, **given: object) -> str:
 def change_link(request: Request, /, **changes: object) -> str:
     """Return this page's address with some values changed; None removes a value."""
     return link(request.url.path.lstrip("/"), **{**dict(request.query_params), **changes})
+
+
+def list_kept(request: Request, *changed: str) -> list[tuple[str, str]]:
+    """List this page's parameters without some: a form keeps them beside its own fields."""
+    return [(name, value) for name, value in request.query_params.items() if name not in changed]

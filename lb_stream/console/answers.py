@@ -33,7 +33,7 @@ from lb_stream.console.rows import (
 from lb_stream.query.checks import Check
 from lb_stream.query.exact_plan import ExactPlan
 from lb_stream.query.health import ClusterFacts, Finding, State
-from lb_stream.query.screens.over_time import Line
+from lb_stream.query.screens.over_time import Gap, Line
 
 # --- parts of answers ---
 
@@ -103,12 +103,13 @@ class ChartMark(Answer):
 
 
 class ChartAnswer(Answer):
-    """Lines over the same times. `unit`: ratio or bytes/s."""
+    """Lines over the same times. `unit`: ratio or bytes/s. `gaps`: times without loads."""
 
     times_ms: list[int]
     lines: list[Line]
     unit: str
     marks: list[ChartMark]
+    gaps: list[Gap]
 
 
 class BrokerPart(Answer):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-from lb_stream.console import address
 from lb_stream.console.page import Page, Shown
 from lb_stream.console.queries import (
     BrokerQuery,
@@ -15,6 +14,7 @@ from lb_stream.console.queries import (
     RoundQuery,
     TenantQuery,
 )
+from lb_stream.console.ranges import find_shown_range
 from lb_stream.query import QueryError
 from lb_stream.query.explanations import (
     DecisionExplanation,
@@ -60,11 +60,7 @@ def broker_page(page: Page, query: BrokerQuery) -> Shown:
         "name": name,
         "row": row,
         "wanted": wanted,
-        "chart": address.link(
-            address.CHART, cluster=cluster, broker=name, span=query.span, end=query.end
-        ),
-        "span": query.span,
-        "end_ms": query.end,
+        "range": find_shown_range(page, cluster, query, broker=name),
     }
     return Shown(data, for_page)
 
@@ -94,11 +90,7 @@ def bundle_page(page: Page, query: BundleQuery) -> Shown:
         "cluster": cluster,
         "name": name,
         "row": row,
-        "chart": address.link(
-            address.CHART, cluster=cluster, bundle=name, span=query.span, end=query.end
-        ),
-        "span": query.span,
-        "end_ms": query.end,
+        "range": find_shown_range(page, cluster, query, bundle=name),
     }
     return Shown({"bundle": row, "explanation": explanation, "decisions": decisions}, for_page)
 

@@ -24,6 +24,7 @@ from lb_stream.console.queries import (
     Query,
     SearchQuery,
 )
+from lb_stream.console.ranges import find_shown_range, find_usage_limit, find_window
 from lb_stream.core.commands.rollouts import RESTARTABLE
 from lb_stream.query.health import ClusterFacts, describe_duration
 from lb_stream.query.lake import Row
@@ -132,9 +133,7 @@ def cluster_page(page: Page, query: ClusterPageQuery) -> Shown:
         "other_modes": other_modes,
         "kinds": query.kinds,
         "stream": address.link("events", cluster=name, kinds=query.kinds, text=query.find),
-        "chart": address.link(address.CHART, cluster=name, span=query.span, end=query.end),
-        "span": query.span,
-        "end_ms": query.end,
+        "range": find_shown_range(page, name, query),
     }
     return Shown(data, for_page)
 
@@ -285,14 +284,14 @@ def search_page(page: Page, query: SearchQuery) -> Shown:
 def chart_answer(page: Page, query: ChartQuery) -> Shown:
     """Show the lines of a chart: of a cluster, or of its `broker` or `bundle`."""
     cluster, broker, bundle = query.cluster, query.broker, query.bundle
+    window = find_window(page, cluster, query)
+    limit = None if bundle else find_usage_limit(page, cluster)
 
     def build_chart(lake: Lake) -> Chart:
-        window = over_time.find_chart_window(lake, cluster, query.span, query.end)
         if bundle:
             return over_time.build_bundle_chart(lake, cluster, bundle, *window)
         if broker:
-            return over_time.build_broker_chart(lake, cluster, broker, *window)
-        return over_time.build_cluster_chart(lake, cluster, *window)
+            return over_time.build_broker_chart(lake, cluster, broker, *window, limit)
+        return over_time.build_cluster_chart(lake, cluster, *window, limit)
 
-    key = ("chart", cluster, broker, bundle, query.span, query.end)
-    return Shown(page.ask(key, build_chart))
+    return Shown(page.ask(("chart", cluster, broker, bundle, *query.range), build_chart))

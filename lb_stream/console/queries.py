@@ -5,8 +5,10 @@ A page takes its own parameters and ignores others; the API refuses others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import Annotated, Any, TypeVar
+from datetime import datetime
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -15,6 +17,8 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     ValidationError,
+    WithJsonSchema,
+    model_validator,
 )
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 from starlette.exceptions import HTTPException
@@ -71,7 +75,37 @@ def _parse_number(value: object) -> object:
     raise PydanticCustomError("int_parsing", "a whole number")
 
 
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?")
+YEARS = (1971, 2100)
+"""Times of an address are of these years."""
+TIME_EXPECTED = (
+    f"a time of the years {YEARS[0]} to {YEARS[1]}, such as 2026-11-28T19:30 in the zone of the "
+    "console's machine, or ms since the epoch"
+)
+
+
+def _parse_time(value: object) -> object:
+    """Return ms since the epoch of a time that stands in an address. A default passes."""
+    if not isinstance(value, str):
+        return value
+    try:
+        if value.isascii() and value.isdigit():
+            at = datetime.fromtimestamp(int(value[:20]) / 1000)
+        elif value.isascii() and _TIME.fullmatch(value):
+            at = datetime.fromisoformat(value)
+        else:
+            raise ValueError
+        if YEARS[0] <= at.year <= YEARS[1]:
+            return int(value) if value.isdigit() else round(1000 * at.timestamp())
+    except (ValueError, OverflowError, OSError):
+        pass
+    raise PydanticCustomError("time_parsing", TIME_EXPECTED)
+
+
 IsNumber = BeforeValidator(_parse_number)
+IsTime = BeforeValidator(_parse_time)
+TIME_SCHEMA = {"type": "string", "maxLength": 40}
+OptionalTime = Annotated[int | None, IsTime, WithJsonSchema(TIME_SCHEMA)]
 Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_CHARACTERS)]
 Number = Annotated[int, Field(ge=0, le=MAX_NUMBER - 1), IsNumber]
@@ -103,12 +137,39 @@ def _first(choices: Iterable[Any]) -> Any:
 
 
 class SpanQuery(Query):
-    """The length of time of a chart, and its end."""
+    """The range of time of a chart: its length and its end, or its begin and its end."""
 
-    span: Annotated[str, OneOf(SPANS)] = Field(_first(SPANS), description="length of time")
-    end: OptionalNumber = Field(
-        None, description="the end, ms since the epoch; default: the last round"
+    span: Annotated[str, OneOf(SPANS)] = Field(
+        _first(SPANS), description="length of time, if `from` is not given"
     )
+    end: OptionalNumber = Field(
+        None, description="the end, ms since the epoch; default: the last loads; see `to`"
+    )
+    begin: OptionalTime = Field(
+        None,
+        alias="from",
+        description="the begin: a time in the zone of the console's machine, or ms since the epoch",
+    )
+    to: OptionalTime = Field(None, description="the end, as `from`; it comes before `end`")
+
+    @model_validator(mode="after")
+    def _require_order(self) -> Self:
+        if self.begin is not None and self.end_ms is not None and self.end_ms <= self.begin:
+            name, value = ("to", self.to) if self.to is not None else ("end", self.end)
+            raise InvalidField(
+                name, value, "a time after from", f"{name} is not after from: expected a later time"
+            )
+        return self
+
+    @property
+    def end_ms(self) -> int | None:
+        """Return the end, ms since the epoch; None: that of the last loads."""
+        return self.end if self.to is None else self.to
+
+    @property
+    def range(self) -> tuple[str, int | None, int | None]:
+        """Return the span, the end and the begin that are asked for."""
+        return self.span, self.end_ms, self.begin
 
 
 class FeedQuery(Query):
@@ -234,6 +295,11 @@ class WhatIfQuery(Query):
 Q = TypeVar("Q", bound=Query)
 
 
+def list_names(model: type[BaseModel]) -> list[str]:
+    """List the parameters of a model, by the names that they have in addresses."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
 def parse_query(request: Request, model: type[Q], only_known: bool = False) -> Q:
     """Return the parameters of an address. Raises InvalidField.
 
@@ -246,7 +312,7 @@ def parse_query(request: Request, model: type[Q], only_known: bool = False) -> Q
             if len(given.getlist(name)) > 1:
                 raise InvalidField(name, given.getlist(name), "one value")
     else:
-        values = {name: given[name] for name in model.model_fields if given.get(name)}
+        values = {name: given[name] for name in list_names(model) if given.get(name)}
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -263,7 +329,7 @@ def build_invalid_field(error: ErrorDetails, model: type[BaseModel]) -> InvalidF
         text = f"{name}: {length} characters: expected {most} at most"
         return InvalidField(name, value, f"{most} characters at most", text)
     if error["type"] == "extra_forbidden":
-        return InvalidField(name, value, f"one of {', '.join(model.model_fields)}")
+        return InvalidField(name, value, f"one of {', '.join(list_names(model))}")
     expected = describe_expected_setting(error)
     if error["type"] == "literal_error":
         expected = "one of " + expected.replace("'", "").replace(" or ", ", ")

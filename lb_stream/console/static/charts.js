@@ -27,6 +27,7 @@ function buildStyle(line, number) {
     mean: { label: "mean", colour: "--dim", width: 2, dash: [] },
     max: { label: "max", colour: "--text", width: 1.5, dash: [] },
     min: { label: "min", colour: "--dim", width: 1, dash: [3, 3] },
+    limit: { label: line.name, colour: "--text", width: 1.5, dash: [9, 5] },
   };
   const colour = LINE_COLOURS[number % LINE_COLOURS.length];
   const style = styles[line.kind] ?? { label: line.name, colour, width: 1.5, dash: [] };
@@ -49,6 +50,12 @@ const twoDigits = (value) => String(value).padStart(2, "0");
 
 function dayOf(date) {
   return `${date.getFullYear()}-${twoDigits(date.getMonth() + 1)}-${twoDigits(date.getDate())}`;
+}
+
+function formatMoment(ms) {
+  const date = toServerZone(ms);
+  const time = [date.getHours(), date.getMinutes(), date.getSeconds()].map(twoDigits).join(":");
+  return `${dayOf(date)} ${time} ${zone}`;
 }
 
 // Times of day, with the date below the first time of each day that isn't today.
@@ -77,7 +84,7 @@ function buildKeyLine(style) {
   line.setAttribute("d", "M0 4h14");
   line.setAttribute("stroke", style.stroke);
   line.setAttribute("stroke-width", "2.5");
-  if (style.dash.length) line.setAttribute("stroke-dasharray", "3 3");
+  if (style.dash.length) line.setAttribute("stroke-dasharray", "4 2.5");
   svg.append(line);
   return svg;
 }
@@ -88,16 +95,144 @@ function valueAt(values, index) {
   return values.findLast((value) => value !== null);
 }
 
-function showLegend(legend, styles, lines, index, unit) {
+// A key for each line. While one is hovered, focused or pressed, the other lines are pale.
+function buildLegend(figure, styles) {
+  const emphasise = (number) => {
+    figure.plot.setSeries(number === null ? null : number + 1, { focus: true });
+  };
+  const showPressed = () => emphasise(figure.pressed ?? null);
   const keys = styles.map((style, number) => {
-    const key = document.createElement("span");
+    const key = document.createElement("button");
+    key.type = "button";
     key.className = "key";
-    const value = document.createElement("b");
-    value.textContent = formatFigure(valueAt(lines[number].values, index), unit);
-    key.append(buildKeyLine(style), document.createTextNode(style.label), value);
+    key.setAttribute("aria-pressed", String(figure.pressed === number));
+    key.append(buildKeyLine(style), document.createTextNode(style.label));
+    key.append(document.createElement("b"));
+    for (const name of ["mouseenter", "focus"]) key.addEventListener(name, () => emphasise(number));
+    for (const name of ["mouseleave", "blur"]) key.addEventListener(name, showPressed);
+    key.addEventListener("click", () => {
+      figure.pressed = figure.pressed === number ? null : number;
+      keys.forEach((other, index) => {
+        other.setAttribute("aria-pressed", String(figure.pressed === index));
+      });
+      showPressed();
+    });
     return key;
   });
+  const legend = figure.querySelector(".legend");
+  const focused = [...legend.children].indexOf(document.activeElement);
   legend.replaceChildren(...keys);
+  keys[focused]?.focus();
+}
+
+function showLegendValues(figure, index) {
+  const { lines, unit } = figure.chart;
+  figure.querySelectorAll(".legend .key b").forEach((value, number) => {
+    value.textContent = formatFigure(valueAt(lines[number].values, index), unit);
+  });
+}
+
+// Lines with a value at an index, the highest value first.
+function listValues(figure, index) {
+  const { lines, unit } = figure.chart;
+  return lines
+    .map((line, number) => ({ line, style: figure.styles[number], value: line.values[index] }))
+    .filter(({ value }) => value !== null && value !== undefined)
+    .sort((one, other) => other.value - one.value)
+    .map(({ style, value }) => ({ style, text: formatFigure(value, unit) }));
+}
+
+function buildTooltip(figure, index, mark) {
+  const time = document.createElement("div");
+  time.className = "dim";
+  time.textContent = formatMoment(figure.chart.times_ms[index]);
+  const rows = listValues(figure, index).map(({ style, text }) => {
+    const row = document.createElement("div");
+    const value = document.createElement("b");
+    value.textContent = text;
+    const label = document.createElement("span");
+    label.textContent = style.label;
+    row.append(buildKeyLine(style), label, value);
+    return row;
+  });
+  const last = document.createElement("div");
+  last.className = "dim";
+  last.textContent = mark ? describeMark(mark) : rows.length ? "" : "no data";
+  return [time, ...rows, last];
+}
+
+function showTooltip(figure, plot, mark) {
+  const { tooltip } = figure;
+  const { left, idx } = plot.cursor;
+  tooltip.hidden = idx === null || idx === undefined || left < 0;
+  if (tooltip.hidden) return;
+  tooltip.replaceChildren(...buildTooltip(figure, idx, mark));
+  const isRight = left > plot.over.clientWidth / 2;
+  const place = isRight ? left - tooltip.offsetWidth - 12 : left + 12;
+  tooltip.style.left = `${Math.max(0, Math.min(place, plot.over.clientWidth - tooltip.offsetWidth))}px`;
+}
+
+// The chart as a slider through time: its text is what the cursor shows.
+function describeMoment(figure, plot) {
+  const { idx, left } = plot.cursor;
+  if (idx === null || idx === undefined) return;
+  const values = listValues(figure, idx).map(({ style, text }) => `${style.label} ${text}`);
+  const mark = findMark(plot, figure.chart.marks, left);
+  const texts = [formatMoment(figure.chart.times_ms[idx]), ...(values.length ? values : ["no data"])];
+  if (mark) texts.push(describeMark(mark));
+  plot.root.setAttribute("aria-valuenow", idx);
+  plot.root.setAttribute("aria-valuetext", texts.join(", "));
+}
+
+const CURSOR_KEYS = {
+  ArrowLeft: (index) => index - 1,
+  ArrowRight: (index) => index + 1,
+  Home: () => 0,
+  End: (index, last) => last,
+};
+
+function moveCursor(figure, plot, index) {
+  const last = figure.chart.times_ms.length - 1;
+  const bounded = Math.min(last, Math.max(0, index));
+  const left = plot.valToPos(figure.chart.times_ms[bounded] / 1000, "x");
+  plot.setCursor({ left, top: plot.over.clientHeight / 2 });
+  describeMoment(figure, plot);
+}
+
+function openMark(figure, plot) {
+  const mark = plot.cursor.left >= 0 ? findMark(plot, figure.chart.marks, plot.cursor.left) : null;
+  if (mark) location.assign(`/decision?id=${encodeURIComponent(mark.decision_id)}`);
+}
+
+function addKeys(figure, plot) {
+  const { root } = plot;
+  root.tabIndex = 0;
+  root.setAttribute("role", "slider");
+  root.setAttribute("aria-label", `${figure.getAttribute("aria-label")}: arrow keys move in time`);
+  root.setAttribute("aria-valuemin", 0);
+  root.setAttribute("aria-valuemax", figure.chart.times_ms.length - 1);
+  root.setAttribute("aria-valuenow", figure.chart.times_ms.length - 1);
+  root.setAttribute("aria-valuetext", "not moved yet");
+  root.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") openMark(figure, plot);
+    if (event.key === "Escape") plot.setCursor({ left: -10, top: -10 });
+    const next = CURSOR_KEYS[event.key];
+    if (!next) return;
+    event.preventDefault();
+    const last = figure.chart.times_ms.length - 1;
+    moveCursor(figure, plot, next(plot.cursor.idx ?? last + 1, last));
+  });
+  root.addEventListener("blur", () => plot.setCursor({ left: -10, top: -10 }));
+}
+
+// Shows the selected range alone; its address can be shared, and the browser goes back from it.
+function zoom(plot) {
+  const { left, width } = plot.select;
+  const address = new URL(location.href);
+  for (const name of ["span", "end"]) address.searchParams.delete(name);
+  address.searchParams.set("from", Math.round(1000 * plot.posToVal(left, "x")));
+  address.searchParams.set("to", Math.round(1000 * plot.posToVal(left + width, "x")));
+  location.assign(address);
 }
 
 // The mark nearest to a position, within 8 pixels.
@@ -133,6 +268,26 @@ function describeMark(mark) {
   return `${mark.kind} ${mark.bundle}: ${route}: ${mark.ended}`;
 }
 
+// Shades times without loads.
+function drawGaps({ ctx, bbox, valToPos }, gaps) {
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+  ctx.clip();
+  ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
+  ctx.textAlign = "center";
+  for (const gap of gaps) {
+    const begin = Math.max(bbox.left, valToPos(gap.begin_ms / 1000, "x", true));
+    const end = Math.min(bbox.left + bbox.width, valToPos(gap.end_ms / 1000, "x", true));
+    ctx.fillStyle = resolveColour("--idle-ground");
+    ctx.fillRect(begin, bbox.top, end - begin, bbox.height);
+    if (end - begin < 56 * devicePixelRatio) continue;
+    ctx.fillStyle = resolveColour("--idle");
+    ctx.fillText("no data", (begin + end) / 2, bbox.top + bbox.height / 2);
+  }
+  ctx.restore();
+}
+
 function buildAxes(unit) {
   const axis = {
     stroke: resolveColour("--dim"),
@@ -151,43 +306,72 @@ function buildAxes(unit) {
   return [{ ...axis, ...times, ...zoneLabel }, { ...axis, ...figures }];
 }
 
-function drawChart(figure, chart) {
-  figure.querySelector(".uplot")?.remove();
-  const { lines, marks, unit } = chart;
-  const legend = figure.querySelector(".legend");
-  let number = 0; // of brokers' and bundles' lines, which take colours in turn
-  const styles = lines.map((line) => buildStyle(line, line.kind === "single" ? number++ : 0));
-  const times = chart.times_ms.map((ms) => ms / 1000);
+const NARROW_PX = 600;
+const HEIGHT_PX = 300;
+const NARROW_HEIGHT_PX = 220;
+const MIN_DRAG_PX = 6;
+
+function buildOptions(figure) {
+  const { lines, marks, unit, times_ms: times } = figure.chart;
   const emptyHeight = unit === "ratio" ? 0.1 : 1;
-  const options = {
-    width: figure.clientWidth,
-    height: 216,
+  const width = figure.clientWidth;
+  const canZoom = "zoom" in figure.dataset;
+  return {
+    width,
+    height: width < NARROW_PX ? NARROW_HEIGHT_PX : HEIGHT_PX,
     legend: { show: false },
-    series: [{}, ...styles.map((style) => ({ ...style, points: { show: false } }))],
+    series: [{}, ...figure.styles.map((style) => ({ ...style, points: { show: false } }))],
     tzDate: (seconds) => toServerZone(1000 * seconds),
-    cursor: { y: false, drag: { x: false, y: false } },
+    focus: { alpha: 0.2 },
+    cursor: { y: false, drag: { x: canZoom, y: false, setScale: false, dist: MIN_DRAG_PX } },
     scales: {
-      x: { range: [times[0], times.at(-1)] },
+      x: { range: [times[0] / 1000, times.at(-1) / 1000] },
       y: { range: (_, min, max) => [0, (max || emptyHeight) * 1.08] },
     },
     axes: buildAxes(unit),
     hooks: {
       setCursor: [(plot) => {
-        showLegend(legend, styles, lines, plot.cursor.idx, unit);
         const mark = plot.cursor.left >= 0 ? findMark(plot, marks, plot.cursor.left) : null;
+        showLegendValues(figure, plot.cursor.idx);
         plot.over.style.cursor = mark ? "pointer" : "";
-        plot.over.title = mark ? describeMark(mark) : "";
+        showTooltip(figure, plot, mark);
       }],
+      setSelect: [(plot) => {
+        if (plot.select.width >= MIN_DRAG_PX) zoom(plot);
+      }],
+      drawClear: [(plot) => drawGaps(plot, figure.chart.gaps)],
       draw: [(plot) => drawMarks(plot, marks)],
     },
   };
-  const plot = new uPlot(options, [times, ...lines.map((line) => line.values)], figure);
-  plot.over.addEventListener("click", () => {
-    const mark = findMark(plot, marks, plot.cursor.left);
-    if (mark) location.href = `/decision?id=${encodeURIComponent(mark.decision_id)}`;
-  });
+}
+
+function drawChart(figure) {
+  const { chart, plot: old } = figure;
+  const isFocused = old !== undefined && document.activeElement === old.root;
+  const cursorMs = isFocused && old.cursor.idx !== null ? 1000 * old.data[0][old.cursor.idx] : NaN;
+  old?.destroy();
+  figure.styles = [];
+  let number = 0; // of brokers' and bundles' lines, which take colours in turn
+  for (const line of chart.lines) {
+    figure.styles.push(buildStyle(line, line.kind === "single" ? number++ : 0));
+  }
+  const data = [chart.times_ms.map((ms) => ms / 1000), ...chart.lines.map((line) => line.values)];
+  figure.tooltip = document.createElement("div");
+  figure.tooltip.className = "tooltip";
+  figure.tooltip.hidden = true;
+  const plot = new uPlot(buildOptions(figure), data, figure);
+  plot.over.append(figure.tooltip);
+  plot.over.addEventListener("click", () => openMark(figure, plot));
   figure.plot = plot;
-  showLegend(legend, styles, lines, null, unit);
+  addKeys(figure, plot);
+  buildLegend(figure, figure.styles);
+  showLegendValues(figure, null);
+  if (figure.pressed !== undefined && figure.pressed !== null) {
+    plot.setSeries(figure.pressed + 1, { focus: true });
+  }
+  if (isFocused) plot.root.focus();
+  const index = chart.times_ms.findIndex((ms) => ms >= cursorMs);
+  if (index >= 0) moveCursor(figure, plot, index);
 }
 
 async function drawCharts(isRefresh = false) {
@@ -197,7 +381,7 @@ async function drawCharts(isRefresh = false) {
       if (!answer.ok) continue;
       figure.chart = await answer.json();
     }
-    drawChart(figure, figure.chart);
+    drawChart(figure);
   }
 }
 drawCharts();

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -22,11 +23,12 @@ from lb_stream.console.serve import ConsoleServer
 from lb_stream.console.sources.reader import Reader
 from lb_stream.contracts.commands import Command
 from lb_stream.contracts.decisions import example_decision
+from lb_stream.contracts.tables import BROKER_LOADS
 from lb_stream.core.model.rollout import BrokerPhase, BrokerProgress
 from lb_stream.query.screens.feed import add_explanation
 from lb_stream.store import Store
 from tests.support.browser import PASSWORD, PATIENCE_MS, SHOTS, launched, needs_chromium, shoot
-from tests.support.table_rows import NOW
+from tests.support.table_rows import NOW, fill, load
 from tests.unit.console.site import BROKER, BUNDLE, add_rollout, addresses, fleet, settings_of
 
 pytestmark = needs_chromium
@@ -265,6 +267,106 @@ def test_keys_open_their_list_and_lead_from_round_to_round(
     expect(dialog).to_be_hidden()
     context.close()
     assert troubles == []
+
+
+@pytest.fixture(scope="module")
+def charted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleServer]:
+    """Ten minutes of two brokers, with a gap of four; a move of each outcome."""
+    tables = tmp_path_factory.mktemp("charted") / "tables"
+    fleet(tables)
+    times_ms = [NOW - 600_000 + at for at in range(0, 600_000, 10_000)]
+    rows = [
+        load("eu-1", 1, name, 1.0) | {"now_ms": at, "usage_ratio": usage}
+        for at in times_ms
+        for name, usage in ((BROKER, 0.7), ("b-2:80", 0.3))
+        if not 200_000 <= at - times_ms[0] < 440_000
+    ]
+    fill(tables, BROKER_LOADS, rows)
+    reader = Reader(Store.at(tables), settings_of(tables), None, clock=lambda: 0.0)
+    made = ConsoleServer("127.0.0.1:0", reader, (), None)
+    yield made
+    made.stop()
+
+
+def test_keys_move_through_a_chart_whose_gaps_have_no_line(
+    browser: Browser, charted: ConsoleServer, troubles: list[str]
+) -> None:
+    context, page = opened(browser, charted, troubles, 1280)
+    page.goto(link("cluster", name="eu-1"))
+    chart = page.get_by_role("slider", name="Usage over time")
+    chart.focus()
+    page.keyboard.press("Home")
+    text = chart.get_attribute("aria-valuetext") or ""
+    assert text[:10] == f"{datetime.fromtimestamp(NOW / 1000 - 600):%Y-%m-%d}"
+    labels = [part.rsplit(" ", 2)[0] for part in text.split(", ")[1:]]
+    assert labels == ["max", BROKER, "limit: mean + 10.0%", "mean", "min", "b-2:80"]
+    expect(page.locator(".tooltip")).to_contain_text("70.0 %")
+    texts = []
+    for _ in range(30):
+        page.keyboard.press("ArrowRight")
+        texts.append((chart.get_attribute("aria-valuetext") or "").split(", ")[1])
+    assert texts[0] == "max 70.0 %" and texts[-1] == "no data"
+    drawn = page.evaluate("document.querySelector('[data-chart]').plot.data[1]")
+    assert None in drawn and drawn[0] == 0.7 and drawn[-1] is not None
+    page.keyboard.press("Escape")
+    expect(page.locator(".tooltip")).to_be_hidden()
+    page.locator(".legend .key").first.focus()
+    plot = "document.querySelector('[data-chart]').plot"
+    shown = page.evaluate(f"{plot}.series.slice(1).map((line) => line.alpha)")
+    assert shown[0] == 1 and set(shown[1:]) == {0.2}
+    shoot(page, "chart-1280")
+    context.close()
+    assert troubles == []
+
+
+def test_dragging_on_a_chart_shows_that_range_and_the_browser_goes_back(
+    browser: Browser, charted: ConsoleServer, troubles: list[str]
+) -> None:
+    context, page = opened(browser, charted, troubles, 1280)
+    page.goto(link("cluster", name="eu-1", sort="traffic"))
+    page.locator(".uplot").wait_for()
+    box = page.locator(".u-over").bounding_box()
+    assert box is not None
+    at_y = box["y"] + 40
+    page.mouse.move(box["x"] + 0.7 * box["width"], at_y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.8 * box["width"], at_y, steps=4)
+    page.mouse.move(box["x"] + 0.9 * box["width"], at_y, steps=4)
+    page.mouse.up()
+    page.wait_for_url("**/cluster?*from=*")
+    given = parse_qs(urlsplit(page.url).query)
+    assert given["sort"] == ["traffic"] and "span" not in given
+    begin, end = int(given["from"][0]), int(given["to"][0])
+    assert end - begin == pytest.approx(120_000, rel=0.1)
+    page.locator(".uplot").wait_for()
+    axis = page.evaluate("document.querySelector('[data-chart]').plot.data[0]")
+    assert [axis[0], axis[-1]] == pytest.approx([begin / 1000, end / 1000], abs=10)
+    page.go_back()
+    page.wait_for_url("**/cluster?name=eu-1&sort=traffic")
+    context.close()
+    assert troubles == []
+
+
+def test_a_range_is_chosen_without_scripts_and_keeps_the_rest_of_the_address(
+    browser: Browser, charted: ConsoleServer
+) -> None:
+    context = browser.new_context(java_script_enabled=False, base_url=charted.url)
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    page.goto(link("cluster", name="eu-1", sort="traffic", text="b-"))
+    form = page.locator("form.range")
+    begin = form.get_by_label("From").input_value()
+    form.get_by_label("To", exact=False).last.fill("2026-01-05T00:00:00")
+    form.get_by_label("From").fill("2026-01-04T00:00:00")
+    form.get_by_role("button", name="Show").click()
+    page.wait_for_url("**/cluster?*from=2026-01-04T00*to=2026-01-05T00*")
+    assert "sort=traffic" in page.url and "text=b-" in page.url
+    assert "No loads from 2026-01-04 00:00:00 to" in page.inner_text("#range-note")
+    form.get_by_label("To", exact=False).last.fill("2026-01-03T00:00:00")
+    form.get_by_role("button", name="Show").click()
+    assert "to is not after from" in page.inner_text("main")
+    context.close()
+    assert begin
 
 
 def test_an_operator_logs_in_drains_a_broker_and_a_viewer_may_not(

@@ -7,6 +7,7 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from starlette.testclient import TestClient
@@ -16,7 +17,7 @@ from lb_stream.console.address import link
 from lb_stream.console.page import Page, Shown
 from lb_stream.console.queries import SearchQuery
 from lb_stream.contracts.decisions import example_decision
-from lb_stream.contracts.tables import DECISIONS, ROUNDS
+from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, ROUNDS
 from lb_stream.core.model.memory import Memory
 from lb_stream.io.messages.shown import shown
 from lb_stream.query.health import judge
@@ -24,8 +25,8 @@ from lb_stream.query.lake import open_lake
 from lb_stream.query.status_facts import gather_table_facts
 from lb_stream.store import Store
 from tests.support.shown_tables import obeyed
-from tests.support.table_rows import NOW, decided, fill
-from tests.unit.console.site import BUNDLE, Tags, addresses, client, fleet, settings_of
+from tests.support.table_rows import NOW, decided, fill, load
+from tests.unit.console.site import BROKER, BUNDLE, Tags, addresses, client, fleet, settings_of
 
 HOSTILE = (
     "<script>alert(1)</script>\"'&[/]\x1b[31m\u202e\x00:80",
@@ -150,6 +151,19 @@ def test_a_round_and_a_decision_lead_to_those_before_and_after_them(tmp_path: Pa
         ("/cluster?name=eu-1&sort=colour", 400, "sort = colour: expected one of usage, broker"),
         ("/cluster?name=eu-1&page=-1", 400, "page = -1: expected a whole number"),
         ("/cluster?name=eu-1&span=1y", 400, "span = 1y: expected one of 1h"),
+        (
+            "/cluster?name=eu-1&from=yesterday",
+            400,
+            "from = yesterday: expected a time of the years",
+        ),
+        ("/cluster?name=eu-1&to=0001-01-01T00:00", 400, "expected a time of the years 1971 to"),
+        ("/cluster?name=eu-1&from=20&to=9", 400, "from = 20: expected a time of the years"),
+        (
+            "/cluster?name=eu-1&from=2026-11-02T10:00&to=2026-11-02T09:59",
+            400,
+            "to is not after from",
+        ),
+        ("/broker?cluster=eu-1&name=b-1:80&from=1790000000000&end=9", 400, "end is not after from"),
         (f"/search?q={'x' * 2001}", 400, "2001 characters: expected 2000 at most"),
         ("/nothing", 404, "Not Found"),
         ("/static/../app.py", 404, "Not Found"),
@@ -160,6 +174,45 @@ def test_a_wrong_address_is_answered_with_what_was_expected(
 ) -> None:
     answer = site.get(address)
     assert (answer.status_code, text in Tags(answer.text).text) == (status, True), answer.text
+
+
+HOSTILE_VALUES = ("x" * 10_000, "\x00\x1b[31m", "\u202e\u2066", "-1", "1e308", "NaN", "9" * 400)
+
+
+@pytest.mark.parametrize("name", ["from", "to", "end", "span", "sort", "page", "text"])
+def test_a_hostile_value_of_any_parameter_is_refused_or_shown_as_text(
+    site: TestClient, name: str
+) -> None:
+    for value in HOSTILE_VALUES:
+        for path in ("cluster?name=eu-1", "broker?cluster=eu-1&name=b-1:80"):
+            for begin in ("/", "/api/v1/"):
+                answer = site.get(f"{begin}{path}&{urlencode({name: value})}")
+                expected = (200, 422) if begin != "/" else (200, 400)
+                assert answer.status_code in expected, (path, value)
+                if begin == "/":
+                    assert obeyed(answer.text) == []
+
+
+def test_a_wrong_time_of_the_api_names_its_field(site: TestClient) -> None:
+    for given, field in (({"from": "soon"}, "from"), ({"from": "2e12"}, "from")):
+        answer = site.get(link("api/v1/chart", cluster="eu-1", **given))
+        assert (answer.status_code, answer.json()["field"]) == (422, field)
+    late = {"from": "2026-11-02T10:00:00Z", "to": "2026-11-02T10:00:00Z"}
+    answer = site.get(link("api/v1/chart", cluster="eu-1", **late))
+    assert (answer.status_code, answer.json()["field"]) == (422, "to")
+
+
+def test_a_page_says_that_the_last_loads_are_old(tmp_path: Path) -> None:
+    tables, long_ago_ms = tmp_path / "tables", NOW - 3 * 3_600_000
+    at = {"cluster": "eu-1", "seq": 1, "log_seq": 1, "now_ms": long_ago_ms}
+    logged = {"outcomes": "[]", "inputs": '{"settings": {}}', "memory": Memory().to_json()}
+    fill(tables, ROUNDS, [at | {"epoch": 1, "batch_id": 1} | logged])
+    fill(tables, BROKER_LOADS, [load("eu-1", 1, BROKER, 1.0) | at])
+    console = client(tables)
+    page = Tags(console.get("/cluster?name=eu-1").text)
+    assert "The last loads are of" in page.text and "3 h ago." in page.text
+    chart = console.get("/api/v1/chart?cluster=eu-1").json()
+    assert chart["lines"][0]["values"][-1] == 0.5 and chart["gaps"] == []
 
 
 def test_without_tables_the_page_says_how_to_make_them(tmp_path: Path) -> None:

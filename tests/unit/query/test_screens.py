@@ -190,6 +190,9 @@ def test_lines_have_a_gap_where_nothing_was_seen(lake: Any) -> None:
     seen = [value for value in highest.values if value is not None]
     assert end - begin == 10 * MINUTE_MS, "it begins with the first loads that there are"
     assert (seen, highest.values[-1]) == ([0.9, 0.8], 0.8)
+    (gap,) = chart.gaps
+    inside = {at for at in chart.times_ms if gap.begin_ms <= at < gap.end_ms}
+    assert len(inside) == len(highest.values) - 2
     begin, end = over_time.find_chart_window(lake, "eu", "15m", end - 20 * MINUTE_MS)
     assert end - begin == 15 * MINUTE_MS, "where nothing is known the span is as it was asked for"
     assert [line.name for line in chart.lines if line.kind == "single"] == ["b-2:80", "b-1:80"]

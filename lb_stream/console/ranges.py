@@ -1,0 +1,116 @@
+"""The range of time of a page's chart: what is shown, what can be chosen, and what to say of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from lb_stream.console import address
+from lb_stream.console.page import Page
+from lb_stream.console.queries import SpanQuery
+from lb_stream.contracts.keys import SettingError
+from lb_stream.io.messages.times import ago, clock
+from lb_stream.query.screens import over_time
+from lb_stream.query.screens.limits import Limit, find_limit
+
+if TYPE_CHECKING:
+    from lb_stream.query.lake import Lake
+
+OLD_MS = 300_000
+"""Loads older than this are not called current."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRange:
+    """The range of time of a chart, ms since the epoch.
+
+    `chart`: the address of the lines. `is_chosen`: the page's address names the end. `spans`: those
+    that can be chosen; `span`: the one that is shown, empty where begin and end are chosen.
+    `note`: what readers must know; empty: nothing.
+    """
+
+    chart: str
+    begin_ms: int
+    end_ms: int
+    span: str
+    spans: tuple[str, ...]
+    is_chosen: bool
+    note: str
+
+    @property
+    def begin(self) -> str:
+        """Return the begin as a field of a form takes it, in this machine's zone."""
+        return _format_local(self.begin_ms)
+
+    @property
+    def end(self) -> str:
+        """Return the end as a field of a form takes it, in this machine's zone."""
+        return _format_local(self.end_ms)
+
+
+def _format_local(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000):%Y-%m-%dT%H:%M:%S}"
+
+
+def find_known_times(page: Page, cluster: str) -> tuple[int, int] | None:
+    """Return the times of a cluster's first and last loads; None: there are none."""
+    return page.ask(
+        ("known times", cluster), lambda lake: over_time.find_known_times(lake, cluster)
+    )
+
+
+def find_window(page: Page, cluster: str, query: SpanQuery) -> tuple[int, int]:
+    """Return begin and end (ms) of the range that is asked for."""
+    known = find_known_times(page, cluster)
+
+    def find(lake: Lake) -> tuple[int, int]:
+        return over_time.find_chart_window(
+            lake, cluster, query.span, query.end_ms, query.begin, known
+        )
+
+    return page.ask(("window", cluster, *query.range), find)
+
+
+def find_shown_range(
+    page: Page, cluster: str, query: SpanQuery, chart: str = address.CHART, **about: object
+) -> ShownRange:
+    """Return the range that a page shows. `about`: what the chart at the address `chart` is of."""
+    begin_ms, end_ms = find_window(page, cluster, query)
+    known = find_known_times(page, cluster)
+    chosen = {"from": query.begin, "to": query.to, "end": query.end}
+    return ShownRange(
+        address.link(chart, cluster=cluster, **about, span=query.span, **chosen),
+        begin_ms,
+        end_ms,
+        "" if query.begin else query.span,
+        over_time.list_offered_spans(known),
+        query.begin is not None or query.end_ms is not None,
+        _describe_loads(known, begin_ms, end_ms, page.view.facts.now_ms),
+    )
+
+
+def _describe_loads(known: tuple[int, int] | None, begin_ms: int, end_ms: int, read_ms: int) -> str:
+    """Describe a range that has no loads, or whose loads are not current; empty: it needs none."""
+    if known is None:
+        return "The tables have no loads of this cluster yet."
+    first_ms, last_ms = known
+    if last_ms < begin_ms or end_ms < first_ms:
+        return (
+            f"No loads from {clock(begin_ms)} to {clock(end_ms)}: the tables have loads from "
+            f"{clock(first_ms)} to {clock(last_ms)}."
+        )
+    if read_ms - last_ms > OLD_MS and end_ms >= last_ms:
+        return f"The last loads are of {clock(last_ms)}, {ago(last_ms)}."
+    return ""
+
+
+def find_usage_limit(page: Page, cluster: str) -> Limit | None:
+    """Return the limit of usage of the strategy in force; None: there is none."""
+    state = page.find_cluster_state(cluster)
+    if state is None:
+        return None
+    try:
+        return page.ask(("limit", cluster), lambda _: find_limit(state.config))
+    except SettingError:  # settings that contradict each other; status says so
+        return None
