@@ -25,7 +25,6 @@ from lb_stream.console.rows import (
     GroupRow,
     JsonObject,
     PastRollout,
-    PendingDecision,
     ProposalRow,
     RefusalRow,
     RolloutEvent,
@@ -272,7 +271,7 @@ class ClusterAnswer(Answer):
     brokers: List[BrokerRow]
     explanation: NoMove
     waiting: list[ProposalRow]
-    pending: list[PendingDecision]
+    pending: list[Entry]
     entries: list[Entry]
     top_namespaces: List[GroupRow]
 

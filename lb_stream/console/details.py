@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from lb_stream.console.page import Page, Shown
@@ -16,18 +15,9 @@ from lb_stream.console.queries import (
 )
 from lb_stream.console.ranges import find_shown_range
 from lb_stream.query import QueryError
-from lb_stream.query.explanations import (
-    DecisionExplanation,
-    explain_decision,
-    explain_round,
-    load_decisions_about,
-)
-from lb_stream.query.lake import Row
+from lb_stream.query.explanations import DecisionExplanation, explain_decision, explain_round
 from lb_stream.query.screens import brokers, feed, load_shares, neighbours
 from lb_stream.query.why_not import explain_no_move
-
-MAX_DECISIONS = 30
-"""Decisions about a broker or a bundle that its page shows."""
 
 
 def broker_page(page: Page, query: BrokerQuery) -> Shown:
@@ -50,9 +40,7 @@ def broker_page(page: Page, query: BrokerQuery) -> Shown:
         ),
         "decisions": page.ask(
             ("decisions", cluster, name),
-            lambda lake: _newest_first(
-                load_decisions_about(lake, "broker", name, cluster, MAX_DECISIONS)
-            ),
+            lambda lake: feed.list_broker_entries(lake, cluster, name),
         ),
     }
     for_page = {
@@ -71,9 +59,7 @@ def bundle_page(page: Page, query: BundleQuery) -> Shown:
     page.require_cluster_facts(cluster)
     decisions = page.ask(
         ("decisions of", cluster, name),
-        lambda lake: _newest_first(
-            load_decisions_about(lake, "bundle", name, cluster, MAX_DECISIONS)
-        ),
+        lambda lake: feed.list_bundle_entries(lake, cluster, name),
     )
     row = page.ask(
         ("bundle", cluster, name), lambda lake: load_shares.find_bundle_load(lake, cluster, name)
@@ -93,21 +79,6 @@ def bundle_page(page: Page, query: BundleQuery) -> Shown:
         "range": find_shown_range(page, cluster, query, bundle=name),
     }
     return Shown({"bundle": row, "explanation": explanation, "decisions": decisions}, for_page)
-
-
-def _build_entries(decisions: Iterable[Row]) -> tuple[Row, ...]:
-    """Build entries of the feed from decisions."""
-    return tuple(
-        feed.add_explanation(
-            {"entry": "decision", "id": row["decision_id"], **row, "at_ms": row["issued_ms"]}
-        )
-        for row in decisions
-    )
-
-
-def _newest_first(decisions: list[Row]) -> tuple[Row, ...]:
-    """Build entries of the feed from decisions, of which the newest is the last."""
-    return _build_entries(reversed(decisions))
 
 
 def namespace_page(page: Page, query: NamespaceQuery) -> Shown:
@@ -186,5 +157,8 @@ def round_page(page: Page, query: RoundQuery) -> Shown:
         ("beside round", cluster, seq),
         lambda lake: neighbours.find_neighbour_rounds(lake, cluster, seq),
     )
-    for_page = {"found": found, "entries": _build_entries(found["decisions"])}
-    return Shown(found | beside, for_page)
+    entries = page.ask(
+        ("entries of round", cluster, seq),
+        lambda lake: feed.list_round_entries(lake, cluster, seq),
+    )
+    return Shown(found | beside, {"found": found, "entries": entries})

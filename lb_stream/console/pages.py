@@ -103,6 +103,7 @@ def cluster_page(page: Page, query: ClusterPageQuery) -> Shown:
     pending_ids: list[str] = []
     if state is not None:
         pending_ids = [decision.decision_id for decision in state.memory.pending]
+        pending_ids += [move.decision_id for move in state.memory.moves.values()]
     other_modes = [form for mode, form in MODE_FORMS.items() if mode != facts.mode]
     row = page.ask(("overview", name), lambda lake: load_overview(lake, [facts]))[0]
     data = {

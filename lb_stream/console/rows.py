@@ -142,28 +142,36 @@ class BrokerShare(Answer):
     share: float | None = _describe("their share of the broker's traffic, ratio")
 
 
-class Reasons(Answer):
-    why: str | None = _describe("the reason as a text")
-    outcome_reason: str | None = _describe("why it was not carried out, as a text")
+@columns(DECISIONS, "kind source destination expires_ms")
+@columns(OUTCOMES, "took_ms")
+class Phase(Answer):
+    """A decision of a move: the unload or transfer, then each assignment."""
+
+    id: str = Field(description="id of the decision")
+    at_ms: int | None = _describe("when it was decided")
+    state: str = Field(
+        description="its outcome, pending or dry run; released: an assignment followed"
+    )
+    reason: str | None = _describe("why it was not carried out, as a text")
 
 
 @columns(DECISIONS, "cluster seq kind bundle source destination rule strategy dry_run expires_ms")
 @columns(OUTCOMES, "outcome detail took_ms")
 @columns(COMMANDS, "by text")
-class Entry(Reasons):
-    """A decision, or an operator's command. Of a command: by, arguments and text."""
+class Entry(Answer):
+    """A whole move, another decision, or an operator's command.
 
-    entry: str = Field(description="decision or command")
+    Of a move: `id` is that of its first decision, `outcome` that of the whole move, `destination`
+    the last one. Of a command: by, arguments and text.
+    """
+
+    entry: str = Field(description="move, decision or command")
     id: str = Field(description="id of the decision or command")
     at_ms: int | None = _describe("when it was decided, or sent")
+    why: str | None = _describe("the reason as a text")
+    outcome_reason: str | None = _describe("why it was not carried out, as a text")
     arguments: JsonObject | None = _describe("the command's fields")
-
-
-@columns(DECISIONS, "cluster seq kind bundle source destination rule issued_ms expires_ms")
-class PendingDecision(Reasons):
-    """A decision without an outcome."""
-
-    id: str = Field(description="id of the decision")
+    phases: list[Phase] = Field([], description="the decisions of a move, the oldest first")
 
 
 @columns(

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from lb_stream.console.address import link
 from lb_stream.console.keys import KEYS
+from lb_stream.contracts.decisions import MOVES
 from lb_stream.io.messages.shown import figure, shown
 from lb_stream.io.messages.times import ago, clock
 from lb_stream.query import wording
@@ -66,6 +67,7 @@ def template_environment() -> Environment:
         "explain_refusal": wording.explain_refusal,
         "entry_kinds": ENTRY_KINDS,
         "keys": KEYS,
+        "move_kinds": MOVES,
         "spans": sorted(SPANS, key=lambda span: SPANS[span]),
     }
     return environment

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import MOVES, read_decision
 from lb_stream.query.lake import Row
-from lb_stream.query.screens.feed import add_explanation
+from lb_stream.query.screens.entries import OpenMoves
 
 if TYPE_CHECKING:
     from kafka.consumer.fetcher import ConsumerRecord
@@ -61,7 +61,7 @@ class Listener:
         chosen = {
             "all": True,
             "commands": row["entry"] == "command",
-            "decisions": row["entry"] == "decision",
+            "decisions": row["entry"] in ("decision", "move"),
             "moves": row["kind"] in MOVES,
         }
         text = " ".join(str(row.get(name) or "") for name in SEARCHED_FIELDS)
@@ -127,7 +127,8 @@ class TopicFollower:
         self, options: ClientOptions, decisions: str, results: str, publish: PublishRow
     ) -> None:
         self._options, self._publish = options, publish
-        self._parsers = {decisions: parse_decision_row, results: _parse_result_row}
+        self._parsers = {decisions: self._parse_decision_row, results: _parse_result_row}
+        self._open_moves = OpenMoves()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="console-follower", daemon=True)
 
@@ -169,6 +170,13 @@ class TopicFollower:
                     for row in self._parse(partition.topic, polled):
                         self._publish(row)
 
+    def _parse_decision_row(self, value: bytes) -> Row:
+        """Parse a record of the decisions topic to a row of the feed. Raises ValueError."""
+        decision = read_decision(value)
+        row = decision.model_dump(mode="json", exclude={"explain"})
+        row |= {"explain": decision.explain.model_dump(mode="json")}
+        return self._open_moves.add(row | dict.fromkeys(("outcome", "detail", "took_ms")))
+
     def _parse(self, topic: str, polled: Iterable[ConsumerRecord]) -> Iterator[Row]:
         """Yield the rows of records. Any client may have written them; bad ones are left out."""
         for record in polled:
@@ -181,22 +189,6 @@ class TopicFollower:
                     record.partition,
                     record.offset,
                 )
-
-
-def parse_decision_row(value: bytes) -> Row:
-    """Parse a record of the decisions topic to a row of the feed. Raises ValueError."""
-    decision = read_decision(value)
-    row = decision.model_dump(mode="json", exclude={"explain"})
-    row |= {
-        "explain": decision.explain.model_dump(mode="json"),
-        "entry": "decision",
-        "id": decision.decision_id,
-        "at_ms": decision.issued_ms,
-        "outcome": None,
-        "detail": None,
-        "took_ms": None,
-    }
-    return add_explanation(row)
 
 
 def _parse_result_row(value: bytes) -> Row:

@@ -60,18 +60,30 @@ function replaceElement(old, fresh) {
   if (old.innerHTML === fresh.innerHTML && !streamed.length) return;
   const { activeElement } = document;
   const focused = old.contains(activeElement) ? activeElement.getAttribute("href") : null;
-  fresh.prepend(...streamed);
+  for (const entry of streamed.reverse()) putEntry(fresh, entry);
   old.replaceWith(fresh);
   const links = focused ? [...fresh.querySelectorAll("a")] : [];
   links.find((link) => link.getAttribute("href") === focused)?.focus();
 }
 
+// In place of its earlier state: a move has a further phase, a command its result.
+function putEntry(feed, entry) {
+  const earlier = [...feed.children].find((other) => other.dataset.id === entry.dataset.id);
+  if (earlier) earlier.replaceWith(entry);
+  else feed.prepend(entry);
+}
+
+// The ids of an entry: its own, and those of all decisions of a move.
+function idsOf(entry) {
+  return entry.dataset.known.split(" ");
+}
+
 // Entries that the stream has sent and that the tables don't have yet.
 function findStreamedEntries(old, fresh) {
-  const inTables = new Set([...fresh.children].map((entry) => entry.dataset.id));
+  const inTables = new Set([...fresh.querySelectorAll(".entry")].flatMap(idsOf));
   return [...old.querySelectorAll(".entry.new")].filter((entry) => {
     const ageMs = Date.now() - Number(entry.dataset.arrived);
-    return !inTables.has(entry.dataset.id) && ageMs < KEEP_STREAMED_MS;
+    return !idsOf(entry).every((id) => inTables.has(id)) && ageMs < KEEP_STREAMED_MS;
   });
 }
 
@@ -117,12 +129,10 @@ function addEntry(html) {
   template.innerHTML = html; // rendered by the server, which escapes every name
   const entry = template.content.firstElementChild;
   const feed = document.getElementById("feed");
-  const { id } = entry.dataset;
-  const isReplaced = (other) => other.dataset.id === id || other.classList.contains("none");
-  [...feed.children].find(isReplaced)?.remove();
+  feed.querySelector(".none")?.remove();
   entry.classList.add("new");
   entry.dataset.arrived = String(Date.now());
-  feed.prepend(entry);
+  putEntry(feed, entry);
   while (feed.children.length > MAX_ENTRIES) feed.lastElementChild.remove();
 }
 

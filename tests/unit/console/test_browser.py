@@ -25,7 +25,7 @@ from lb_stream.contracts.commands import Command
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS
 from lb_stream.core.model.rollout import BrokerPhase, BrokerProgress
-from lb_stream.query.screens.feed import add_explanation
+from lb_stream.query.screens.entries import OpenMoves
 from lb_stream.store import Store
 from tests.support.browser import PASSWORD, PATIENCE_MS, SHOTS, launched, needs_chromium, shoot
 from tests.support.table_rows import NOW, fill, load
@@ -203,19 +203,15 @@ def test_a_published_decision_appears_on_the_page_and_the_keys_and_the_theme_wor
     context, page = opened(browser, served, troubles)
     page.goto(link("cluster", name="eu-1"))
     expect(page.locator("#feed .entry")).to_have_count(2)
-    decision = example_decision(
-        decision_id="eu-1:2:0", bundle="<b>shop</b>/new/0x0_0x1"
-    ).model_dump(mode="json")
-    row = add_explanation(
-        decision
-        | {
-            "entry": "decision",
-            "id": "eu-1:2:0",
-            "at_ms": decision["issued_ms"],
-            "outcome": None,
-            "took_ms": None,
-        }
-    )
+    about = {"bundle": "<b>shop</b>/new/0x0_0x1"}
+    moves, rows = OpenMoves(), []
+    for number, later in enumerate(({}, {"kind": "assign", "rule": "released"})):
+        made = example_decision(
+            decision_id=f"eu-1:{2 + number}:0", seq=2 + number, **about, **later
+        )
+        unended = dict.fromkeys(("outcome", "detail", "took_ms"))
+        rows.append(moves.add(made.model_dump(mode="json") | unended))
+    row, updated = rows
     page.wait_for_function("performance.getEntriesByType('resource').length > 3")
     for _ in range(100):  # until its stream is open
         served.publish(row)
@@ -224,6 +220,9 @@ def test_a_published_decision_appears_on_the_page_and_the_keys_and_the_theme_wor
             break
     expect(page.locator("#feed .entry")).to_have_count(3)
     expect(page.locator("#feed .entry").first).to_contain_text("<b>shop</b>/new")
+    served.publish(updated)
+    expect(page.locator("#feed .entry").first.locator(".phases")).to_contain_text("assign")
+    expect(page.locator("#feed .entry")).to_have_count(3)
     page.keyboard.press("t")
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     page.reload()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.query.health import ClusterFacts
 from lb_stream.query.lake import open_lake
 from lb_stream.query.screens import brokers, feed, load_shares, over_time, search
+from lb_stream.query.screens.entries import build_entry
 from lb_stream.query.screens.lists import ListRequest
 from lb_stream.query.screens.overview import load_overview
 from lb_stream.store import Store
@@ -203,8 +205,8 @@ def test_the_feed_has_the_last_answer_of_each_command_and_goes_back_in_time(lake
     rows = feed.list_entries(lake, "eu")
     assert [(row["entry"], row["id"], row["outcome"]) for row in rows] == [
         ("command", "c-1", "done"),
-        ("decision", "eu:1:0", None),
-        ("decision", "eu:0:0", "confirmed"),
+        ("move", "eu:1:0", None),
+        ("move", "eu:0:0", "confirmed"),
     ]
     assert (rows[0]["by"], rows[0]["arguments"]) == (
         "ada",
@@ -232,3 +234,48 @@ def test_search_finds_each_kind_and_nothing_for_nothing(lake: Any) -> None:
         search.find_by_name(lake, "eu:0:0")
     ) == ["decision"]
     assert search.find_by_name(lake, "  ") == {}
+
+
+def test_an_unload_and_its_assignments_are_one_row_with_its_phases(tmp_path: Path) -> None:
+    def made(seq: int, kind: str, rule: str, at_ms: int, **more: Any) -> dict[str, Any]:
+        fields = {"decision_id": f"eu:{seq}:0", "cluster": "eu", "seq": seq, "issued_ms": at_ms}
+        given = fields | {"kind": kind, "rule": rule, "bundle": "a/b/0x0_0x1"} | more
+        return decided(example_decision(**given))
+
+    rows = [
+        made(1, "unload", "above_average", NOW, source="b-1:80", destination="b-2:80"),
+        made(2, "assign", "released", NOW + 1, source=None, destination="b-2:80"),
+        made(3, "assign", "repeated", NOW + 2, source=None, destination="b-3:80"),
+        made(4, "assign", "unowned", NOW + 3, source=None, destination="b-4:80", reason="Unowned"),
+        made(5, "unload", "above_average", NOW + 4, source="b-4:80", destination="b-2:80"),
+        made(6, "assign", "released", NOW + 5, bundle="of/no/0x0_0x1", destination="b-2:80"),
+    ]
+    fill(tmp_path, DECISIONS, rows)
+    ended = {"decision_id": "eu:2:0", "cluster": "eu", "seq": 3, "outcome": "expired"}
+    fill(tmp_path, OUTCOMES, [ended | {"detail": "no report confirmed it in time"}])
+    with open_lake(Store.at(tmp_path)) as lake:
+        found = feed.list_entries(lake, "eu")
+        of_broker = feed.list_broker_entries(lake, "eu", "b-3:80")
+        of_round = feed.list_round_entries(lake, "eu", 3)
+        before = feed.list_entries(lake, "eu", before_ms=NOW + 2)
+    shape = [(row["entry"], row["id"], [phase["id"] for phase in row["phases"]]) for row in found]
+    move = ("move", "eu:1:0", ["eu:1:0", "eu:2:0", "eu:3:0"])
+    assert shape == [
+        ("decision", "eu:6:0", []),
+        ("move", "eu:5:0", ["eu:5:0"]),
+        ("decision", "eu:4:0", []),
+        move,
+    ]
+    first = found[-1]
+    assert [phase["state"] for phase in first["phases"]] == ["released", "expired", "pending"]
+    assert (first["source"], first["destination"], first["outcome"]) == ("b-1:80", "b-3:80", None)
+    assert of_broker == of_round == before == (first,)
+
+
+def test_a_move_that_was_not_carried_out_has_its_reason_also_while_it_is_pending() -> None:
+    move = decided(example_decision()) | {"outcome": None, "detail": None, "took_ms": None}
+    later = {"kind": "assign", "rule": "released", "reason": "Overloaded", "outcome": "refused"}
+    waits = build_entry(move, [move | later | {"detail": "41 topics, limit 40"}])
+    assert waits["outcome_reason"] == "assign refused: 41 topics, limit 40"
+    failed = build_entry(move | {"outcome": "failed", "detail": "b-2:80 is dead"})
+    assert (failed["outcome"], failed["outcome_reason"]) == ("failed", "b-2:80 is dead")

@@ -112,4 +112,20 @@ def test_an_entry_of_the_stream_is_like_one_of_the_page_and_its_names_are_text()
     entry = Tags(render_entry(row))
     assert {name for name, _ in entry.tags} <= {"li", "span", "a", "time", "wbr"}
     assert "pending" in entry.text and "<script>x</script>" in entry.text
-    assert entry.all("li")[0]["data-id"] == "decision eu-1:42:0 eu-1"
+    assert entry.all("li")[0]["data-id"] == "eu-1 eu-1:42:0"
+
+
+def test_the_assignment_of_a_move_updates_the_row_of_its_unload() -> None:
+    unload = example_decision()
+    later = {"kind": "assign", "rule": "released", "source": None, "destination": "b-2:80"}
+    assign = example_decision(decision_id="eu-1:43:0", seq=43, **later)
+    other = example_decision(decision_id="eu-1:44:0", seq=44, bundle="a/b/0x0_0x1", **later)
+    found = rows(*(one.to_json().encode() for one in (unload, assign, other)))
+    assert [(row["id"], len(row["phases"])) for row in found] == [
+        ("eu-1:42:0", 1),
+        ("eu-1:42:0", 2),
+        ("eu-1:44:0", 0),
+    ]
+    (tag,) = Tags(render_entry(found[1])).all("li")
+    assert tag["data-known"] == "eu-1:42:0 eu-1:43:0"
+    assert found[1]["destination"] == "b-2:80"
