@@ -26,6 +26,7 @@ from lb_stream.console.queries import (
 )
 from lb_stream.console.ranges import find_shown_range, find_usage_limit, find_window
 from lb_stream.core.commands.rollouts import RESTARTABLE
+from lb_stream.io.messages.times import local_zone
 from lb_stream.query.health import ClusterFacts, describe_duration
 from lb_stream.query.lake import Row
 from lb_stream.query.present.proposals import (
@@ -242,7 +243,7 @@ def cost_page(page: Page, query: CostQuery) -> Shown:
     since_ms = facts.last_round_ms - COST_DAYS * 86_400_000
     listed = page.ask(
         ("cost", cluster, by, period, wanted),
-        lambda lake: costs.list_costs(lake, cluster, since_ms, by, period, wanted),
+        lambda lake: costs.list_costs(lake, cluster, since_ms, by, period, wanted, local_zone()),
     )
     choices = (("by", "Group by", COST_GROUPS, by), ("each", "Period", COST_PERIODS, period))
     for_page = {"cluster": cluster, "by": by, "period": period, "wanted": wanted}

@@ -202,7 +202,7 @@ class CostRow(Cost):
     """What the moves of a tenant or namespace have cost."""
 
     cluster: str = Field(description="the cluster")
-    span: str = Field(description="the week or day, UTC; empty: all")
+    span: str = Field(description="the week or day in the console's zone; empty: all")
     whose: str = Field(description="the tenant or namespace")
     moves: int = Field(description="number of moves")
     known: int = Field(description="moves whose clients are known")

@@ -6,7 +6,7 @@ Text is escaped, whatever a name holds.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -15,9 +15,11 @@ from markupsafe import Markup, escape
 from lb_stream.console.address import link
 from lb_stream.console.keys import KEYS
 from lb_stream.contracts.decisions import MOVES
+from lb_stream.io.messages import times
 from lb_stream.io.messages.shown import figure, shown
-from lb_stream.io.messages.times import ago, clock
+from lb_stream.io.messages.times import clock
 from lb_stream.query import wording
+from lb_stream.query.health import describe_duration
 from lb_stream.query.screens.feed import ENTRY_KINDS
 from lb_stream.query.screens.over_time import SPANS
 from lb_stream.sim.simulation.prediction import format_figure
@@ -56,6 +58,7 @@ def template_environment() -> Environment:
         broker_name,
         short_bundle,
         ago,
+        end_after,
         format_figure,
     )
     environment.filters |= {function.__name__: function for function in filters}
@@ -148,21 +151,40 @@ def score(value: float | None) -> str:
 
 
 def time_of_day(ms: int | None) -> Markup:
-    """Format a time (ms since the epoch) in this machine's zone; its title has it in UTC."""
-    if not ms:
-        return Markup("–")
-    at = datetime.fromtimestamp(ms / 1000, UTC)
-    full = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(full, full, clock(ms))
+    """Format a time (ms since the epoch) in this machine's zone; with its date if not today's."""
+    return _time(ms, clock(ms)) if ms else Markup("–")
+
+
+def ago(ms: int | None) -> Markup:
+    """Format how long ago a time (ms since the epoch) was; its title has the time."""
+    return _time(ms, times.ago(ms)) if ms else Markup("never")
 
 
 def countdown(ms: int | None) -> Markup:
-    """Format the time that is left until `ms`; the page's script counts it down."""
+    """Format the time that is left until `ms`; the page's script counts it down.
+
+    Its title has the time of the end.
+    """
     if not ms:
         return Markup("")
-    left_s = max(0, round(ms / 1000 - datetime.now(UTC).timestamp()))
-    text = f"{left_s} s" if left_s else "now"
-    return Markup('<span class="countdown" data-until="{}">{}</span>').format(ms, text)
+    left_ms = ms - 1000 * datetime.now(UTC).timestamp()
+    return _time(ms, describe_duration(left_ms) if left_ms >= 500 else "now", until=True)
+
+
+def _time(ms: int, text: str, until: bool = False) -> Markup:
+    """Return a text about a time, whose title has date, time and offset in this machine's zone."""
+    at = datetime.fromtimestamp(ms / 1000, UTC)
+    machine = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    here = at.astimezone().isoformat(" ", "milliseconds")
+    counts = Markup(' data-until="{}"').format(ms) if until else ""
+    return Markup('<time datetime="{}" title="{}"{}>{}</time>').format(machine, here, counts, text)
+
+
+def end_after(hours: int) -> str:
+    """Format when a number of hours from now ends: 21:05, or 2026-11-29 21:05."""
+    at = datetime.now().astimezone() + timedelta(hours=hours)
+    is_today = at.date() == datetime.now().astimezone().date()
+    return f"{at:%H:%M}" if is_today else f"{at:%Y-%m-%d %H:%M}"
 
 
 def heat(ratio: float | None) -> str:

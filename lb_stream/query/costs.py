@@ -70,8 +70,8 @@ _BY = {
     "total": "''",
 }
 _EACH = {
-    "day": "strftime(epoch_ms(issued_ms), '%Y-%m-%d')",
-    "week": "strftime(epoch_ms(issued_ms), '%G-W%V')",
+    "day": "strftime({at}, '%Y-%m-%d')",
+    "week": "strftime({at}, '%G-W%V')",
     "total": "''",
 }
 
@@ -109,14 +109,26 @@ def load_move_costs(
     return records(run(lake, query, [cluster, since_ms]))
 
 
-def build_cost_query(by: str, each: str) -> str:
+def build_cost_query(by: str, each: str, zone: str = "UTC") -> str:
     """Return the query of `load_move_costs`, without an order.
 
-    Its $1: the cluster, or null for all. $2: the time (ms) from which on moves count.
+    Its $1: the cluster, or null for all. $2: the time (ms) from which on moves count. `zone`: in
+    which days and weeks begin, as `io.messages.times.local_zone` gives it.
     """
+    span = _EACH[each].format(at=_in_zone("issued_ms", zone))
     return f"""{_MOVES}
-        SELECT cluster, {_EACH[each]} AS span, {_BY[by]} AS whose, count(*) AS moves,
+        SELECT cluster, {span} AS span, {_BY[by]} AS whose, count(*) AS moves,
                sum(unserved_s) AS unserved_s, count(clients) AS known,
                sum(clients)::BIGINT AS clients, sum(clients * unserved_s) AS client_s,
                sum(bytes_per_s) AS bytes_per_s, sum(expected_client_s) AS expected_client_s
         FROM carried GROUP BY ALL"""
+
+
+def _in_zone(column: str, zone: str) -> str:
+    """Return a column of times (ms since the epoch) as timestamps of a zone (SQL)."""
+    if zone == "UTC":
+        return f"epoch_ms({column})"
+    if zone[0] in "+-":
+        hours, minutes = zone[1:].split(":")
+        return f"epoch_ms({column} {zone[0]} {60_000 * (60 * int(hours) + int(minutes))})"
+    return f"timezone('{zone}', to_timestamp({column} / 1000))"

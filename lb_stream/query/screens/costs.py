@@ -22,9 +22,17 @@ COST_SORTS = {
 
 
 def list_costs(
-    lake: Lake, cluster: str, since_ms: int, by: str, each: str, wanted: ListRequest
+    lake: Lake,
+    cluster: str,
+    since_ms: int,
+    by: str,
+    each: str,
+    wanted: ListRequest,
+    zone: str = "UTC",
 ) -> ListPage:
-    """Return a page of the rows of `query.costs.load_move_costs`, the dearest first."""
-    return load_page(
-        lake, build_cost_query(by, each), [cluster, since_ms], wanted, "whose", COST_SORTS
-    )
+    """Return a page of the rows of `query.costs.load_move_costs`, the dearest first.
+
+    `zone`: in which days and weeks begin.
+    """
+    query = build_cost_query(by, each, zone)
+    return load_page(lake, query, [cluster, since_ms], wanted, "whose", COST_SORTS)

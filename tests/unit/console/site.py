@@ -186,14 +186,23 @@ class Tags(HTMLParser):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.text = ""
+        self._times: list[tuple[dict[str, Any], str]] = []
         self.feed(html)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
+        if tag == "time":
+            self._times.append((dict(attrs), ""))
 
     def handle_data(self, data: str) -> None:
         self.text += data
+        if self._times and not self._times[-1][1]:
+            self._times[-1] = (self._times[-1][0], data)
+
+    def times(self) -> list[tuple[dict[str, Any], str]]:
+        """Attributes and text of each time."""
+        return self._times
 
     def all(self, tag: str) -> list[dict[str, Any]]:
         return [attributes for name, attributes in self.tags if name == tag]

@@ -197,6 +197,23 @@ def test_a_charts_axis_has_times_in_the_servers_zone_and_names_it(
     assert troubles == []
 
 
+def test_a_browser_in_another_zone_shows_the_same_times(
+    browser: Browser, served: ConsoleServer
+) -> None:
+    shown = []
+    for zone in ("Asia/Tokyo", "America/Los_Angeles"):
+        context = browser.new_context(base_url=served.url, timezone_id=zone)
+        page = context.new_page()
+        texts = []
+        for address in addresses():
+            page.goto(address)
+            times = page.locator("time:not([data-until])")
+            texts.append(times.evaluate_all("them => them.map(it => [it.innerText, it.title])"))
+        shown.append([[pair for pair in pairs if "ago" not in pair[0]] for pairs in texts])
+        context.close()
+    assert shown[0] == shown[1] and any(shown[0])
+
+
 def test_a_published_decision_appears_on_the_page_and_the_keys_and_the_theme_work(
     browser: Browser, served: ConsoleServer, troubles: list[str]
 ) -> None:
@@ -445,5 +462,5 @@ def test_a_page_shows_its_figures_without_its_script(
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     page.goto(link("cluster", name="eu-1", text="b-1"))
-    assert "b-1:80" in page.inner_text("#brokers") and "unload" in page.inner_text("#feed")
+    assert "b-1:80" in page.inner_text("#brokers") and "move" in page.inner_text("#feed")
     context.close()

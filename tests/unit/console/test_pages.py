@@ -4,8 +4,11 @@ says what to do."""
 from __future__ import annotations
 
 import json
+import re
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -16,9 +19,11 @@ from lb_stream.console import routes
 from lb_stream.console.address import link
 from lb_stream.console.page import Page, Shown
 from lb_stream.console.queries import SearchQuery
+from lb_stream.console.templates import end_after
 from lb_stream.contracts.decisions import example_decision
-from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, ROUNDS
+from lb_stream.contracts.tables import BROKER_LOADS, COMMANDS, DECISIONS, ROUNDS
 from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.rollout import BrokerProgress
 from lb_stream.io.messages.shown import shown
 from lb_stream.query.health import judge
 from lb_stream.query.lake import open_lake
@@ -26,7 +31,16 @@ from lb_stream.query.status_facts import gather_table_facts
 from lb_stream.store import Store
 from tests.support.shown_tables import obeyed
 from tests.support.table_rows import NOW, decided, fill, load
-from tests.unit.console.site import BROKER, BUNDLE, Tags, addresses, client, fleet, settings_of
+from tests.unit.console.site import (
+    BROKER,
+    BUNDLE,
+    Tags,
+    add_rollout,
+    addresses,
+    client,
+    fleet,
+    settings_of,
+)
 
 HOSTILE = (
     "<script>alert(1)</script>\"'&[/]\x1b[31m\u202e\x00:80",
@@ -265,6 +279,48 @@ def test_every_page_names_the_zone_of_its_times(
     page = Tags(site.get("/history?find=zone").text)
     assert "all times in Europe/Berlin" in page.text
     assert page.all("body")[0]["data-zone"] == "Europe/Berlin"
+
+
+TIME = re.compile(r"(\d{4}-\d\d-\d\d )?\d\d:\d\d(:\d\d)?")
+
+
+@pytest.fixture
+def kolkata(monkeypatch: pytest.MonkeyPatch) -> Iterator[timezone]:
+    """The machine's zone is five and a half hours ahead of UTC."""
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    yield timezone(timedelta(hours=5, minutes=30))
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_all_times_of_all_pages_are_in_one_zone_with_dates_where_they_are_not_of_today(
+    tmp_path: Path, kolkata: timezone
+) -> None:
+    fleet(tmp_path / "tables")
+    day_before = {"cluster": "eu-1", "kind": "pause-cluster", "id": "c-2", "outcome": "done"}
+    more = {"arguments": "{}", "text": "", "by": "ann", "log_seq": 2}
+    fill(tmp_path / "tables", COMMANDS, [day_before | more | {"at_ms": NOW - 86_400_000}])
+    add_rollout(tmp_path / "tables", {BROKER: BrokerProgress("draining", NOW)}, ())
+    site = client(tmp_path / "tables")
+    today = datetime.now(kolkata).date()
+    dated = []
+    for address in addresses():
+        for tag, text in Tags(site.get(address).text).times():
+            at = datetime.fromisoformat(tag["datetime"])
+            assert datetime.fromisoformat(tag["title"]) == at, address
+            assert tag["title"].endswith("+05:30"), address
+            if TIME.fullmatch(text):
+                there = at.astimezone(kolkata)
+                dated.append(there.date() != today)
+                assert text == f"{there:%Y-%m-%d %H:%M:%S}"[0 if dated[-1] else 11 :], address
+    assert set(dated) == {False, True}
+
+
+def test_a_choice_of_hours_names_their_end_with_its_date(kolkata: timezone) -> None:
+    now = datetime.now(kolkata)
+    assert end_after(24) == f"{now + timedelta(hours=24):%Y-%m-%d %H:%M}"
+    assert end_after(0) == f"{now:%H:%M}"
 
 
 def test_the_chosen_theme_is_in_the_first_byte_of_the_page(site: TestClient) -> None:

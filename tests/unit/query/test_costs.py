@@ -5,15 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from lb_stream.contracts.tables import BUNDLE_HISTORY, DECISIONS, OUTCOMES
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Round
-from lb_stream.query.costs import load_move_costs
+from lb_stream.query.costs import _in_zone, load_move_costs
 from lb_stream.query.explanations import build_explanation, load_decisions_about
 from lb_stream.query.lake import open_lake
 from lb_stream.query.past.tables import _TOOK, build_lake_query
@@ -141,3 +143,13 @@ def test_what_if_plays_with_the_times_that_moves_have_taken(tmp_path: Path) -> N
         ).to_pylist()
     delay_ms = scenario.report_delay_s * 1000
     assert (took["release_ms"], took["acquire_ms"]) == (2_000 + delay_ms, 3_900 + delay_ms)
+
+
+@pytest.mark.parametrize(
+    ("zone", "day"),
+    [("UTC", "2026-03-31"), ("+05:30", "2026-04-01"), ("America/New_York", "2026-03-31")],
+)
+def test_a_day_begins_in_the_zone_that_is_asked_for(zone: str, day: str) -> None:
+    at_ms = int(datetime(2026, 3, 31, 22, 0, tzinfo=UTC).timestamp() * 1000)
+    query = f"SELECT strftime({_in_zone(str(at_ms), zone)}, '%Y-%m-%d') AS day"
+    assert duckdb.sql(query).fetchall() == [(day,)]
