@@ -32,6 +32,7 @@ from lb_stream.console.rows import (
 from lb_stream.query.checks import Check
 from lb_stream.query.exact_plan import ExactPlan
 from lb_stream.query.health import ClusterFacts, Finding, State
+from lb_stream.query.references import Reference, Remedy
 from lb_stream.query.screens.over_time import Gap, Line
 
 # --- parts of answers ---
@@ -362,6 +363,32 @@ class ProposalsAnswer(Answer):
     waiting: list[ProposalRow]
     plans: list[Plan]
     ended: list[ProposalRow]
+
+
+class GivenSetting(Answer):
+    """A setting that isn't a default. `job_value`: what a command's override precedes."""
+
+    key: str
+    value: object
+    given_by: str
+    job_value: object
+
+
+class InForce(Answer):
+    """What a command has set. `until_ms` null: until a command ends it."""
+
+    what: str
+    text: str
+    until_ms: int | None
+    references: list[Reference]
+    remedies: list[Remedy]
+
+
+class SettingsAnswer(Answer):
+    """Settings that were given, and what operators' commands have set."""
+
+    settings: list[GivenSetting]
+    operator_state: list[InForce]
 
 
 class RolloutAnswer(Answer):

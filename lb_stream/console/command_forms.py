@@ -133,9 +133,9 @@ def parse_form(name: str, given: Mapping[str, str]) -> CommandFields:
     """Parse the fields of a form, other than undo's, to a command's fields. Raises BadForm."""
     form = COMMAND_FORMS[name]
     assert form.model is not None
-    if form.fields:
+    if form.fields and not form.on:
         return form.model.spec.kind, dict(form.fields)
-    fields = form.model.fields_from_form(given)
+    fields = form.model.fields_from_form(given) | dict(form.fields or {})
     for field in form.inputs:
         if field.is_number and field.name in fields:
             fields[field.name] = _parse_number(field.name, str(fields[field.name]))

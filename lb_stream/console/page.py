@@ -17,6 +17,7 @@ from lb_stream import __version__
 from lb_stream.console.address import change_link, list_kept
 from lb_stream.console.auth.visitor import access_of, find_visitor
 from lb_stream.console.command_forms import list_offered_commands
+from lb_stream.console.references import list_remedies
 from lb_stream.console.sources.live import now_ms
 from lb_stream.console.sources.page_cache import CachedPage
 from lb_stream.console.sources.reader import Reader, TablesView
@@ -105,6 +106,7 @@ def render_page(page: Page, template: str, status: int = 200, **values: object) 
         "visitor": visitor,
         "has_logins": access_of(page.request).by_password,
         "offered": partial(list_offered_commands, visitor),
+        "remedies": partial(list_remedies, visitor),
         "verdict": page.view.verdict,
         "staleness": page.view.staleness,
         "demo_end": page.view.facts.demo_end,

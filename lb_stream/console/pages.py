@@ -45,6 +45,7 @@ from lb_stream.query.screens import brokers, costs, feed, load_shares, over_time
 from lb_stream.query.screens.lists import ListPage, ListRequest
 from lb_stream.query.screens.overview import load_overview
 from lb_stream.query.screens.search import find_by_name
+from lb_stream.query.screens.settings_in_force import list_given_settings, list_operator_state
 from lb_stream.query.why_not import explain_no_move
 
 if TYPE_CHECKING:
@@ -199,6 +200,18 @@ def rollout_page(page: Page, query: ClusterQuery) -> Shown:
         "describe_duration": describe_duration,
     }
     return Shown(data, for_page)
+
+
+def settings_page(page: Page, query: ClusterQuery) -> Shown:
+    """Show the settings that were given for a cluster, and what commands have set."""
+    cluster = query.cluster
+    page.require_cluster_facts(cluster)
+    state = page.find_cluster_state(cluster)
+    data = {
+        "settings": [] if state is None else list_given_settings(state),
+        "operator_state": [] if state is None else list_operator_state(state),
+    }
+    return Shown(data, {"cluster": cluster})
 
 
 def _rollout_place(row: Row) -> tuple[bool, bool, int]:

@@ -121,6 +121,13 @@ SCREENS = (
         answers.RolloutAnswer,
         "rollout.html",
     ),
+    Screen(
+        "/settings",
+        pages.settings_page,
+        queries.ClusterQuery,
+        answers.SettingsAnswer,
+        "settings.html",
+    ),
     Screen("/cost", pages.cost_page, queries.CostQuery, answers.List[rows.CostRow], "cost.html"),
     Screen(
         "/command",

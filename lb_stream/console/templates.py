@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from lb_stream.console.address import link
 from lb_stream.console.keys import KEYS
+from lb_stream.console.references import address_of, title_of
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.io.messages import times
 from lb_stream.io.messages.shown import figure, shown
@@ -64,6 +65,8 @@ def template_environment() -> Environment:
     environment.filters |= {function.__name__: function for function in filters}
     environment.globals |= {
         "link": link,
+        "address_of": address_of,
+        "title_of": title_of,
         "words": wording,
         "describe_state": wording.describe_state,
         "explain_exclusion": wording.explain_exclusion,

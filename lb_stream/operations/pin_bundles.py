@@ -68,7 +68,14 @@ class OneBundle(Form):
             "Keep {bundle} at its broker for a time.",
             on=("bundle",),
             asks=("hours",),
-        )
+        ),
+        Button(
+            "unpin",
+            "End the pin",
+            "Let balancing move {bundle} again.",
+            on=("bundle",),
+            fields={"for_ms": 0},
+        ),
     ],
 )
 class PinBundles(StateCommand):

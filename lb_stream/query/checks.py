@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.config.windows import Limited, closed
 from lb_stream.core.disruption.budgets import Budget, build_budgets
-from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.core.model.operator_state import OperatorState, isolation_policy
 from lb_stream.core.model.policies import describe_no_match
@@ -25,14 +25,20 @@ from lb_stream.core.shedding.base import MB
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query.health import Facts, explain_staleness, list_job_findings
+from lb_stream.query.references import (
+    Reference,
+    Remedy,
+    approve_remedies,
+    refer,
+    remedy,
+    remedy_each,
+)
 from lb_stream.query.strategy_numbers import describe_numbers
 from lb_stream.query.wording import (
     NO_BROKER,
     RULES_BY_PLACE,
     explain_closed,
     explain_refusal,
-    place_of_rule,
-    rule_precedence,
 )
 
 if TYPE_CHECKING:
@@ -47,13 +53,16 @@ MOST_NAMED = 3
 class Check:
     """The result of one check, and whether it keeps the bundle where it is (`blocks`).
 
-    `until_ms`: the end of that, if known.
+    `until_ms`: the end of that, if known. `references`: what it is about. `remedies`: commands that
+    end it.
     """
 
     name: str
     description: str
     blocks: bool = False
     until_ms: int | None = None
+    references: tuple[Reference, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +118,13 @@ def check_drain(now: Situation, broker: str | None, drained: bool) -> Check:
     if not drained:
         return Check("drain", "its broker is not being drained")
     text = f"{broker} is being drained: its bundles leave as limits and policies allow"
-    return Check("drain", text)
+    if broker is None or not now.is_drained(broker):
+        return Check("drain", text)
+    about, ends = (
+        refer("broker", now.cluster, broker),
+        remedy("undrain", now.cluster, broker=broker),
+    )
+    return Check("drain", text, references=about, remedies=(ends,))
 
 
 def check_rollout(now: Situation, broker: str | None) -> Iterator[Check]:
@@ -129,30 +144,26 @@ def check_rollout(now: Situation, broker: str | None) -> Iterator[Check]:
             "done": "has been restarted",
         }
         text += f"; {broker} {texts[found.phase]}"
-    yield Check("rollout", text, found is None or found.phase != "draining")
+    blocks = found is None or found.phase != "draining"
+    yield Check("rollout", text, blocks, references=refer("rollout", now.cluster))
 
 
 def check_operators(now: Situation, drained: bool) -> Iterator[Check]:
     """Check pause, settings and dry run. Only a dry run also blocks a drain."""
     balancer, paused = now.config.balancer, bool(now.operator_state.paused)
-    yield Check(
-        "operators",
-        "an operator has paused balancing" if paused else "no operator has paused balancing",
-        paused and not drained,
-    )
-    yield Check(
-        "balancing", f"enabled = {balancer.enabled}".lower(), not balancer.enabled and not drained
-    )
-    yield Check(
-        "shedding",
-        f"shedding_enabled = {balancer.shedding_enabled}".lower(),
-        not balancer.shedding_enabled and not drained,
-    )
-    yield Check(
-        "dry run",
-        "decisions are logged and not published" if balancer.dry_run else "off",
-        balancer.dry_run,
-    )
+    settings, dry_run = refer("settings", now.cluster), balancer.dry_run
+    resume = (remedy("resume", now.cluster),) if paused else ()
+    text = "an operator has paused balancing" if paused else "no operator has paused balancing"
+    yield Check("operators", text, paused and not drained, remedies=resume)
+    for name, key, is_on in (
+        ("balancing", "enabled", balancer.enabled),
+        ("shedding", "shedding_enabled", balancer.shedding_enabled),
+    ):
+        text = f"{key} = {is_on}".lower()
+        yield Check(name, text, not is_on and not drained, references=settings)
+    publish = (remedy("publish", now.cluster), remedy("ask-first", now.cluster)) if dry_run else ()
+    text = "decisions are logged and not published" if dry_run else "off"
+    yield Check("dry run", text, dry_run, remedies=publish)
 
 
 def check_windows(now: Situation, bundle: str | None, drained: bool) -> Iterator[Check]:
@@ -168,7 +179,8 @@ def check_windows(now: Situation, bundle: str | None, drained: bool) -> Iterator
             yield Check("disruption windows", text)
             continue
         text = f"{name}: {explain_closed(shut)}"
-        yield Check("disruption windows", text, not drained, shut.until_ms)
+        about = refer("settings", now.cluster)
+        yield Check("disruption windows", text, not drained, shut.until_ms, about)
 
 
 def check_pin(now: Situation, bundle: str, drained: bool) -> Check:
@@ -176,21 +188,27 @@ def check_pin(now: Situation, bundle: str, drained: bool) -> Check:
     until_ms = now.operator_state.pins.get(bundle, 0)
     if until_ms <= now.now_ms:
         return Check("pin", "it is not pinned")
-    return Check("pin", f"an operator's command has pinned it until {clock(until_ms)}", not drained)
+    text = f"an operator's command has pinned it until {clock(until_ms)}"
+    ends = (remedy("unpin", now.cluster, bundle=bundle),)
+    return Check("pin", text, not drained, until_ms, remedies=ends)
 
 
 def check_exclusions(now: Situation) -> Iterator[Check]:
     """Count the bundles that operators have pinned, or whose proposals they have rejected."""
-    pins = [until_ms for until_ms in now.operator_state.pins.values() if until_ms > now.now_ms]
+    pins = {name: at for name, at in now.operator_state.pins.items() if at > now.now_ms}
     if pins:
         text = f"{len(pins)} bundles are pinned by operators' commands"
-        yield Check("pins", text, until_ms=min(pins))
+        soonest = sorted(pins, key=lambda name: pins[name])
+        about = refer("bundle", now.cluster, *soonest)
+        yield Check("pins", text, until_ms=min(pins.values()), references=about)
     rejected = [
         rejection for rejection in now.operator_state.rejections if rejection.until_ms > now.now_ms
     ]
     if rejected:
         text = f"{len(rejected)} bundles stay as they are: proposals about them were rejected"
-        yield Check("rejections", text, until_ms=min(rejection.until_ms for rejection in rejected))
+        until_ms = min(rejection.until_ms for rejection in rejected)
+        about = refer("proposals", now.cluster)
+        yield Check("rejections", text, until_ms=until_ms, references=about)
 
 
 def check_approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
@@ -207,6 +225,7 @@ def check_approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check
                 f"{text} ({rejection.proposal_id})",
                 rejection.is_move and not drained,
                 rejection.until_ms,
+                refer("proposals", now.cluster),
             )
     waiting = [proposal for proposal in now.memory.proposals if proposal.bundle == bundle]
     for proposal in waiting:
@@ -217,7 +236,9 @@ def check_approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check
             f"{proposal.proposal_id}, to {action}, waits until {clock(proposal.expires_ms)}: "
             f"lbctl approve {proposal.proposal_id}"
         )
-        yield Check("approval", text, not drained, proposal.expires_ms)
+        about = refer("proposals", now.cluster)
+        ends = approve_remedies(now.cluster, [proposal.proposal_id])
+        yield Check("approval", text, not drained, proposal.expires_ms, about, ends)
     if now.config.balancer.mode == "approve" and not waiting:
         yield Check(
             "approval",
@@ -235,7 +256,9 @@ def check_proposals(now: Situation, broker: str | None, drained: bool) -> Iterat
         text = f"{len(mine)} {subject}{whose} {verb} for approval"
         text += ": lbctl proposals" if mine else ""
         until_ms = min((decision.expires_ms for decision in mine), default=None)
-        yield Check("approval", text, bool(mine) and not drained, until_ms)
+        about = refer("proposals", now.cluster)
+        ends = approve_remedies(now.cluster, [proposal.proposal_id for proposal in mine])
+        yield Check("approval", text, bool(mine) and not drained, until_ms, about, ends)
 
 
 def check_suspension(now: Situation) -> Iterator[Check]:
@@ -253,15 +276,19 @@ def check_suspension(now: Situation) -> Iterator[Check]:
     if (held := now.memory.suspension) is not None:
         rules = [held.rule]
         found = f"{held.rule} since {clock(held.since_ms)}: {explain_refusal(held.rule)}"
+    last_round = refer("round", now.cluster, str(now.last["seq"]))
+    silent = () if held is None else tuple(held.brokers)
+    dead = tuple(remedy_each("declare-dead", now.cluster, "broker", silent))
+    about = refer("broker", now.cluster, *silent) if silent else last_round
     if retry_ms > now.now_ms:
         found = f"the last rounds failed: the next is tried at {clock(retry_ms)}"
-        yield Check("suspension", found, True, retry_ms)
+        yield Check("suspension", found, True, retry_ms, last_round)
     else:
-        yield Check("suspension", found, bool(rules))
+        yield Check("suspension", found, bool(rules), None, about, dead)
     text = f"{now.last['seq']}, without an error"
     if error:
         text = f"failed: {error.strip().splitlines()[-1]}"
-    yield Check("last round", text, error is not None)
+    yield Check("last round", text, error is not None, references=last_round)
 
 
 def check_broker_alive(now: Situation, broker: str) -> Check:
@@ -269,7 +296,8 @@ def check_broker_alive(now: Situation, broker: str) -> Check:
     load = now.find_load(broker)
     if load is not None and load["alive"]:
         return Check("broker", "it is alive")
-    return Check("broker", "it is dead: its bundles are assigned to others", True)
+    about = refer("broker", now.cluster, broker)
+    return Check("broker", "it is dead: its bundles are assigned to others", True, None, about)
 
 
 def check_owner(now: Situation, known: Row) -> Check:
@@ -278,10 +306,12 @@ def check_owner(now: Situation, known: Row) -> Check:
     if known["owner"] is None:
         text = f"{NO_BROKER}: there is nothing to unload; it waits to be assigned"
         return Check("owner", text, True)
+    about = refer("broker", now.cluster, known["owner"])
     if load is not None and not load["alive"]:
         text = f"{known['owner']}, which is dead: its bundles are assigned, not unloaded"
-        return Check("owner", text, True)
-    return Check("owner", f"{known['owner']} since {clock(known['owner_since_ms'])}")
+        return Check("owner", text, True, references=about)
+    text = f"{known['owner']} since {clock(known['owner_since_ms'])}"
+    return Check("owner", text, references=about)
 
 
 def check_pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Check:
@@ -307,7 +337,8 @@ def check_pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Chec
     by = "" if rule is None else f" ({rule})"
     until = clock(decision.expires_ms)
     text = f"{decision.kind} {decision.decision_id}{by} is pending until {until}"
-    return Check("pending", text, True, decision.expires_ms)
+    about = refer("decision", now.cluster, decision.decision_id)
+    return Check("pending", text, True, decision.expires_ms, about)
 
 
 def check_limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Iterator[Check]:
@@ -328,7 +359,9 @@ def check_limits(now: Situation, broker: str | None, bytes_per_s: float | None) 
             min((move.expires_ms for move in moves_in_flight), default=None) if full else None
         )
         room = "" if until_ms is None else f"; room when one of them ends, by {clock(until_ms)}"
-        yield Check(f"limits: {name}", f"{len(moves_in_flight)} of {limit}{room}", full, until_ms)
+        text = f"{len(moves_in_flight)} of {limit}{room}"
+        about = _refer_to_moves(now, moves_in_flight) if full else ()
+        yield Check(f"limits: {name}", text, full, until_ms, about)
     # moves of the last minute: their number, and their traffic
     recent = [entry for entry in now.memory.moved if now.now_ms - entry[0] < MINUTE_MS]
     until_ms = min(entry[0] for entry in recent) + MINUTE_MS if recent else None
@@ -336,7 +369,8 @@ def check_limits(now: Situation, broker: str | None, bytes_per_s: float | None) 
     moves, limit = sum(entry[1] for entry in recent), config.max_moves_per_minute
     full = moves >= limit
     text = f"{moves} of {limit}{room if full else ''}"
-    yield Check("limits: moves a minute", text, full, until_ms)
+    settings = refer("settings", now.cluster)
+    yield Check("limits: moves a minute", text, full, until_ms, settings if full else ())
     if config.max_moved_mb_per_minute is not None:
         load = sum(entry[2] for entry in recent)
         max_load = config.max_moved_mb_per_minute * MB
@@ -345,7 +379,13 @@ def check_limits(now: Situation, broker: str | None, bytes_per_s: float | None) 
             f"{figure(load, 'bytes/s')} of {figure(max_load, 'bytes/s')}; its move would add "
             f"{figure(bytes_per_s or 0.0, 'bytes/s')}"
         )
-        yield Check("limits: traffic moved a minute", text + (room if full else ""), full, until_ms)
+        text += room if full else ""
+        name, about = "limits: traffic moved a minute", settings if full else ()
+        yield Check(name, text, full, until_ms, about)
+
+
+def _refer_to_moves(now: Situation, moves: Sequence[Pending]) -> tuple[Reference, ...]:
+    return refer("decision", now.cluster, *(move.decision_id for move in moves)) if moves else ()
 
 
 def check_budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
@@ -361,7 +401,8 @@ def check_budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     if not found.left:
         room = "; it never leaves room" if room_ms is None else f"; room at {clock(room_ms)}"
     text = f"{len(found.until_ms)} of {found.limit}{room}"
-    yield Check(name, text, not found.left and not drained, room_ms)
+    about = refer("namespace", now.cluster, namespace)
+    yield Check(name, text, not found.left and not drained, room_ms, about)
 
 
 def check_full_brokers(now: Situation) -> Iterator[Check]:
@@ -372,8 +413,9 @@ def check_full_brokers(now: Situation) -> Iterator[Check]:
     full = sorted(broker for broker, count in counts.items() if count >= limit)
     if full:
         until_ms = min(move.expires_ms for move in moving if move.source in full)
-        text = f"{limit} of {limit} at {_list_names(full, len(full))}; room when one of them ends"
-        yield Check("limits: moves in flight of a broker", text, True, until_ms)
+        text = f"{limit} of {limit} at {list_names(full, len(full))}; room when one of them ends"
+        about = refer("broker", now.cluster, *full)
+        yield Check("limits: moves in flight of a broker", text, True, until_ms, about)
 
 
 def _budgets(now: Situation) -> dict[str, Budget]:
@@ -393,7 +435,8 @@ def check_policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check
         if policy.names(namespace):
             found = describe_no_match(policy, live, now.config.balancer.isolation_by_port)
             text = found or f"the policy {name} is about {namespace}"
-            yield Check("isolation", text, found is not None)
+            about = refer("settings", now.cluster)
+            yield Check("isolation", text, found is not None, None, about)
             break
     excluded = namespace in now.config.balancer.shedding_excluded_namespaces
     yield Check(
@@ -505,80 +548,7 @@ def _in_namespaces(names: Collection[str], namespaces: Collection[str]) -> set[s
     return {name for name in names if name.rpartition("/")[0] in namespaces}
 
 
-def check_last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> Iterator[Check]:
-    """Yield the refusals of the last pass, in the rules' order; then the time of the pass.
-
-    `refusals`: rows of the table since `find_pass_begin_ms`. Refusals of earlier passes don't
-    count. If the broker is drained, those that concern only the shedder don't count either.
-    """
-    for rule in sorted({row["rule"] for row in refusals}, key=rule_precedence):
-        place = place_of_rule(rule)
-        if place == "operators" or (place == "suspension" and rule not in _OF_A_PASS):
-            continue  # other checks have these
-        begin_ms = _begin_ms(now, place, drained)
-        rows = [row for row in refusals if row["rule"] == rule]
-        rows = [row for row in rows if begin_ms is not None and row["now_ms"] >= begin_ms]
-        if rows and not (drained and place in _OF_SHEDDER):
-            keeps = place not in ("splitting", "")
-            yield Check(place or "noted", _describe_refusals(rows, place), keeps, _until_ms(rows))
-    last_ms, every_ms = now.memory.last_shed_ms, now.config.balancer.shedding_interval_ms
-    if last_ms is None:
-        yield Check("shedding pass", "there has been none yet", not drained)
-        return
-    ago_s = (now.now_ms - last_ms) / 1000
-    text = f"last at {clock(last_ms)}, {ago_s:.0f} s ago; every {every_ms / 1000:g} s"
-    yield Check("shedding pass", text)
-
-
-_OF_A_PASS = frozenset({Refuses.SINGLE_BROKER.name})
-"""Rules about the cluster's state that only refusals of a pass show; see `check_suspension`."""
-_OF_SHEDDER = ("strategy", "waiting", "limits")
-"""Places of rules that don't block a drain, or that other checks of a drain cover."""
-
-
-def find_pass_begin_ms(now: Situation, drained: bool) -> int:
-    """Return the time (ms) since which refusals may be the last pass's or the last round's."""
-    begins = (_begin_ms(now, place, drained) for place in ("assigning", "policies"))
-    return min(begin_ms for begin_ms in begins if begin_ms is not None)
-
-
-def _begin_ms(now: Situation, place: str, drained: bool) -> int | None:
-    """Return when the last round began that applies the rules of a place; None: none has yet."""
-    if place == "assigning":
-        return int(now.last["now_ms"])  # every round assigns
-    if drained:
-        return max((row["now_ms"] for row in now.loads), default=0)
-    last_ms: int | None = now.memory.last_shed_ms
-    return last_ms
-
-
-def _describe_refusals(rows: Sequence[Row], place: str) -> str:
-    """Describe the refusals of one rule: number, brokers, subjects and figures."""
-    times, last = sum(row["count"] for row in rows), max(rows, key=lambda row: row["seq"])
-    counted = f", {times} times" if times > 1 else ""
-    brokers = sorted({row["broker"] for row in rows if row["broker"]})
-    subjects = sorted({subject for row in rows for subject in row["subjects"] or ()})
-    about = f" ({_list_names(subjects, times)})" if subjects else ""
-    saw = ""
-    if seen := [row for row in rows if row["greatest"] is not None]:
-        low = min(seen, key=lambda row: row["least"])
-        high = max(seen, key=lambda row: row["greatest"])
-        figures = figure(low["least"], low["unit"]), figure(high["greatest"], high["unit"])
-        saw = f", saw {' to '.join(dict.fromkeys(figures))}"
-    limit = "" if last["limit"] is None else f", limit {figure(last['limit'], last['unit'])}"
-    until_ms = _until_ms(rows)
-    until = "" if until_ms is None else f", until {clock(until_ms)}"
-    refused_in = f"refused in the last {'round' if place == 'assigning' else 'pass'}"
-    where = f"at {_list_names(brokers, len(brokers)) or 'the cluster'} in round {last['seq']}"
-    rule = f"{last['rule']}{counted} {where}{about}: {explain_refusal(last['rule'])}"
-    return f"{refused_in}: {rule}{saw}{limit}{until}"
-
-
-def _until_ms(rows: Sequence[Row]) -> int | None:
-    return min((row["until_ms"] for row in rows if row["until_ms"] is not None), default=None)
-
-
-def _list_names(names: Sequence[str], count: int) -> str:
+def list_names(names: Sequence[str], count: int) -> str:
     """Return the first names and the number of others: a, b, c and 2 more."""
     first = names[:MOST_NAMED]
     return ", ".join(first) + (f" and {count - len(first)} more" if count > len(first) else "")
@@ -601,7 +571,8 @@ def check_strategy_figures(now: Situation, broker: str | None, drained: bool) ->
     )
     if found is not None:
         text = f"{shedder}: {broker}: {found.text}"
-        yield Check("numbers", text, not found.exceeds_limit and not drained)
+        about = refer("broker", now.cluster, broker)
+        yield Check("numbers", text, not found.exceeds_limit and not drained, None, about)
     usage = figure(load["usage_ratio"], "ratio")
     yield Check("its broker", f"{usage} usage, place {load['place']} of {load['brokers']}")
 

@@ -14,6 +14,7 @@ from lb_stream.contracts.settings import Event
 from lb_stream.io.messages.times import clock
 from lb_stream.query.lake import Row
 from lb_stream.query.profiles import ProfileFacts, describe_next
+from lb_stream.query.references import Reference, Remedy, refer, remedy, remedy_each
 from lb_stream.query.rollouts import RolloutFacts
 
 State = Literal["healthy", "ended", "degraded", "down"]
@@ -167,7 +168,7 @@ class Finding:
     """One fact for operators, how grave it is, and what to do about it.
 
     A finding whose state is not healthy is an event. `subjects`: brokers, each of which is an event
-    of its own.
+    of its own. `references`: what it is about. `remedies`: commands that end it.
     """
 
     state: State
@@ -176,6 +177,8 @@ class Finding:
     cluster: str | None = None
     event: Event | None = None
     subjects: tuple[str, ...] = ()
+    references: tuple[Reference, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +337,7 @@ def _lag_findings(facts: Facts) -> Iterator[Finding]:
 def _cluster_problems(cluster: ClusterFacts, now_ms: int) -> Iterator[Finding]:
     """Yield the findings that keep a cluster from being balanced."""
     name, why = cluster.cluster, f"lbctl explain --round {cluster.cluster}:{cluster.seq}"
+    last_round = refer("round", name, str(cluster.seq))
     if cluster.suspended_by is not None:
         silent = _count_and_name(cluster.silent)
         which = f": {silent} of {cluster.brokers} brokers went silent together"
@@ -342,20 +346,40 @@ def _cluster_problems(cluster: ClusterFacts, now_ms: int) -> Iterator[Finding]:
             "nothing is decided until they are back: check brokers, agents and their network to "
             "Kafka"
         )
-        yield Finding("degraded", text, advice, name, "cluster_suspended")
+        about = refer("broker", name, *cluster.silent) if cluster.silent else last_round
+        dead = remedy_each("declare-dead", name, "broker", cluster.silent)
+        yield Finding(
+            "degraded",
+            text,
+            advice,
+            name,
+            "cluster_suspended",
+            references=about,
+            remedies=tuple(dead),
+        )
     elif cluster.retry_ms:
         wait = ""
         if cluster.retry_ms > now_ms:
             wait = f", next try in {describe_duration(cluster.retry_ms - now_ms)}"
         text = f"{name} is SUSPENDED (its last rounds failed{wait})"
-        yield Finding("degraded", text, f"the error: {why}", name, "cluster_suspended")
+        advice = f"the error: {why}"
+        yield Finding("degraded", text, advice, name, "cluster_suspended", references=last_round)
     elif cluster.error is not None:
         text = f"{name}'s last round failed ({cluster.error.strip().splitlines()[-1]})"
-        yield Finding("degraded", text, why, name, "cluster_failing")
+        yield Finding("degraded", text, why, name, "cluster_failing", references=last_round)
     if cluster.silent and cluster.suspended_by is None:
         text = f"{name}: {_count_and_name(cluster.silent)} of {cluster.brokers} brokers silent"
         advice = "check the brokers and their agents"
-        yield Finding("degraded", text, advice, name, "broker_dead", cluster.silent)
+        yield Finding(
+            "degraded",
+            text,
+            advice,
+            name,
+            "broker_dead",
+            cluster.silent,
+            refer("broker", name, *cluster.silent),
+            tuple(remedy_each("declare-dead", name, "broker", cluster.silent)),
+        )
     if cluster.rollout is not None and cluster.rollout.still_ms is not None:
         rollout = cluster.rollout
         count = f"{rollout.done} of {rollout.brokers} brokers restarted"
@@ -365,12 +389,28 @@ def _cluster_problems(cluster: ClusterFacts, now_ms: int) -> Iterator[Finding]:
             f"{first}lbctl rollout status --cluster {name} says more; lbctl rollout resume has it "
             "go on without brokers that are missing, lbctl rollout abort ends it"
         )
-        yield Finding("degraded", text, advice, name, "rollout_stands_still")
+        ends = remedy("rollout-resume", name), remedy("rollout-abort", name)
+        yield Finding(
+            "degraded",
+            text,
+            advice,
+            name,
+            "rollout_stands_still",
+            references=refer("rollout", name),
+            remedies=ends,
+        )
     if cluster.isolated:
         policies = _count_and_name(cluster.isolated)
         text = f"{name}: isolation policies that match no live broker: {policies}"
         advice = "bundles of their namespaces get no owner: lbctl namespaces set-policies"
-        yield Finding("degraded", text, advice, name, "isolation_matches_none")
+        yield Finding(
+            "degraded",
+            text,
+            advice,
+            name,
+            "isolation_matches_none",
+            references=refer("settings", name),
+        )
 
 
 def _cluster_notes(cluster: ClusterFacts) -> Iterator[Finding]:
@@ -379,23 +419,29 @@ def _cluster_notes(cluster: ClusterFacts) -> Iterator[Finding]:
     if cluster.unmatched:
         text = f"{name}: warning: no live broker matches {_count_and_name(cluster.unmatched)}"
         advice = "correct it: lbctl namespaces set-policies --isolation"
-        yield Finding("healthy", text, advice, name)
+        yield Finding("healthy", text, advice, name, references=refer("settings", name))
     for text in cluster.unlike:
         advice = "look at its host: other processes, limits of its container, disks"
-        yield Finding("healthy", f"{name}: warning: {text}", advice, name)
+        about = refer("cluster", name)
+        yield Finding("healthy", f"{name}: warning: {text}", advice, name, references=about)
     for doubt in cluster.doubtful:
         advice = "say what it can carry: lbctl brokers capacity BROKER --bandwidth-in MBIT/S"
-        yield Finding("healthy", f"{name}: warning: {doubt}", f"{advice} --cluster {name}", name)
+        text, about = f"{name}: warning: {doubt}", refer("settings", name)
+        yield Finding("healthy", text, f"{advice} --cluster {name}", name, references=about)
     yield from _profile_notes(cluster)
     if cluster.gone:
         text = f"{name}: {_count_and_name(cluster.gone)} brokers gone"
-        yield Finding("healthy", text, "the job forgets them after broker_retention_ms", name)
+        advice = "the job forgets them after broker_retention_ms"
+        about = refer("broker", name, *cluster.gone)
+        yield Finding("healthy", text, advice, name, references=about)
     if cluster.paused:
         yield Finding(
             "healthy",
             f"{name} is paused: nothing is shed or split",
             f"to end the pause: lbctl clusters resume {name}",
             name,
+            references=refer("cluster", name),
+            remedies=(remedy("resume", name),),
         )
     if cluster.held:
         yield Finding(
@@ -403,6 +449,7 @@ def _cluster_notes(cluster: ClusterFacts) -> Iterator[Finding]:
             f"{name}: {cluster.held}",
             "to change this: its settings freeze, freezes, disruption_windows",
             name,
+            references=refer("settings", name),
         )
     if cluster.dry_run:
         yield Finding(
@@ -410,14 +457,18 @@ def _cluster_notes(cluster: ClusterFacts) -> Iterator[Finding]:
             f"{name} is in dry run: nothing is published",
             f"to end the dry run: lbctl clusters enable {name}",
             name,
+            references=refer("cluster", name),
+            remedies=(remedy("publish", name), remedy("ask-first", name)),
         )
     if cluster.proposals:
         plural = "s" if cluster.proposals > 1 else ""
         text = f"{name}: {cluster.proposals} proposal{plural} waiting for approval"
-        yield Finding("healthy", text, f"lbctl proposals --cluster {name}", name)
+        about = refer("proposals", name)
+        yield Finding("healthy", text, f"lbctl proposals --cluster {name}", name, references=about)
     if cluster.rollout is not None and cluster.rollout.still_ms is None:
         text = f"{name}: a rollout is on: {cluster.rollout.text}"
-        yield Finding("healthy", text, f"lbctl rollout status --cluster {name}", name)
+        advice, about = f"lbctl rollout status --cluster {name}", refer("rollout", name)
+        yield Finding("healthy", text, advice, name, references=about)
     for broker in cluster.drained:
         state = "draining" if broker in cluster.draining else "drained"
         yield Finding(
@@ -425,6 +476,8 @@ def _cluster_notes(cluster: ClusterFacts) -> Iterator[Finding]:
             f"{name}: {broker} is {state}",
             f"to end the drain: lbctl brokers undrain {broker} --cluster {name}",
             name,
+            references=refer("broker", name, broker),
+            remedies=(remedy("undrain", name, broker=broker),),
         )
 
 
@@ -437,10 +490,12 @@ def _profile_notes(cluster: ClusterFacts) -> Iterator[Finding]:
             f"profile {profile.name} --cluster {name}"
         )
         text = describe_next(name, profile, clock(profile.next_ms))
-        yield Finding("healthy", text, advice, name, "profile_change")
+        about = refer("settings", name)
+        yield Finding("healthy", text, advice, name, "profile_change", references=about)
     for doubt in profile.doubts:
         advice = f"to choose the profile: lbctl config set profile NAME --cluster {name}"
-        yield Finding("healthy", f"{name}: {doubt}", advice, name)
+        about = refer("settings", name)
+        yield Finding("healthy", f"{name}: {doubt}", advice, name, references=about)
 
 
 def _count_and_name(names: tuple[str, ...]) -> str:

@@ -15,7 +15,7 @@ from lb_stream.contracts.decisions import MOVES, RESHAPES
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.shedding.base import traits_of
 from lb_stream.io.messages.times import clock
-from lb_stream.query import QueryError, checks
+from lb_stream.query import QueryError, checks, pass_checks
 from lb_stream.query.checks import Check, Situation
 from lb_stream.query.explanations import (
     load_decisions_about,
@@ -158,7 +158,7 @@ def _explain_bundle(
         *checks.check_budget(now, bundle, drained),
         *checks.check_policies(now, bundle, drained),
         *checks.check_waits(now, known, drained),
-        *checks.check_last_pass(now, refused, drained),
+        *pass_checks.check_last_pass(now, refused, drained),
         *checks.check_strategy_figures(now, owner, drained),
         checks.check_own_load(known),
     )
@@ -196,7 +196,7 @@ def _explain_broker(
         checks.check_broker_alive(now, broker),
         *checks.check_limits(now, broker, 0.0),
         checks.check_bundles(now, owned, subjects, drained),
-        *checks.check_last_pass(now, refused, drained),
+        *pass_checks.check_last_pass(now, refused, drained),
         *checks.check_strategy_figures(now, broker, drained),
     )
     recent = load_recent_refusals(lake, now, _ABOUT_SUBJECT, about)
@@ -221,7 +221,7 @@ def _explain_cluster(lake: Lake, facts: Facts, cluster: str) -> NoMoveExplanatio
         *checks.check_suspension(now),
         *(check for check in limits if "its broker" not in check.name),
         *checks.check_full_brokers(now),
-        *checks.check_last_pass(now, load_pass_refusals(lake, now, False, "true", []), False),
+        *pass_checks.check_last_pass(now, load_pass_refusals(lake, now, False, "true", []), False),
         *checks.check_strategy_figures(now, hottest, False),
     )
     return _build_explanation(lake, facts, now, f"Nothing moves in {cluster}", checked, ())
@@ -313,7 +313,7 @@ def load_pass_refusals(
 
     `parameters`: those of the condition, from $3 on.
     """
-    all_parameters = [now.cluster, checks.find_pass_begin_ms(now, drained), *parameters]
+    all_parameters = [now.cluster, pass_checks.find_pass_begin_ms(now, drained), *parameters]
     return records(run(lake, _REFUSED.format(where=where), all_parameters))
 
 
