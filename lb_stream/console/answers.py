@@ -122,8 +122,26 @@ class BrokerPart(Answer):
     expected: float | None
 
 
-class Plan(Answer):
-    """A plan of waiting proposals."""
+class BrokerEffect(Answer):
+    """A broker's usage (ratio) without and with the moves of proposals."""
+
+    broker: str
+    before: float
+    after: float
+
+
+class Effect(Answer):
+    """What the moves of proposals do together: max and mean usage (ratios), brokers touched."""
+
+    max_before: float | None
+    max_after: float | None
+    mean_before: float | None
+    mean_after: float | None
+    brokers: list[BrokerEffect]
+
+
+class Plan(Effect):
+    """A plan of waiting proposals. `expires_ms`: when its first proposal expires."""
 
     plan: str
     cluster: str
@@ -131,6 +149,8 @@ class Plan(Answer):
     ids: list[str]
     max_usage: float | None
     usage_after: float | None
+    bytes_per_s: float
+    expires_ms: int
 
 
 class RolloutBroker(Answer):
@@ -248,6 +268,7 @@ class Subjects(Answer):
     bundles: int | None
     bundle: BundleLoad | None
     proposals: list[ProposalRow]
+    effect: Effect | None
     undo: UndoPlan | None
 
 

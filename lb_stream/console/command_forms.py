@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from lb_stream.console.address import link
 from lb_stream.console.auth.users import Role
 from lb_stream.console.auth.visitor import Visitor
-from lb_stream.console.queries import ClusterName, ClusterQuery, Name, Text
+from lb_stream.console.queries import MAX_ID_CHARACTERS, ClusterName, ClusterQuery, Name, Text
 from lb_stream.contracts.commands import LONGEST_PIN_MS, LONGEST_WHY
 from lb_stream.core.commands.base import (
     HOUR_MS,
@@ -159,9 +159,14 @@ def parse_pin_ms(given: Mapping[str, str]) -> int:
 def build_form_query(form: CommandForm) -> type[ClusterQuery]:
     """Build the model of the address of a form: the cluster, and what the command is about."""
     fields: dict[str, Any] = {name: (Name, _describe_subject(name)) for name in form.on}
+    if "proposals" in form.on:
+        ids = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARACTERS)]
+        fields["proposals"] = (ids, _describe_subject("proposals"))
     if "destination" in form.asks:
         fields["destination"] = (Text, Field("", description="the broker that the form offers"))
-    return create_model("FormQuery", __base__=ClusterQuery, **fields)
+    model = create_model("FormQuery", __base__=ClusterQuery, **fields)
+    model.repeated = tuple(name for name in form.on if name == "proposals")
+    return model
 
 
 def build_form_body(name: str, form: CommandForm) -> type[FormBody]:

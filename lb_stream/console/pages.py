@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lb_stream.console import address
@@ -12,7 +13,6 @@ from lb_stream.console.page import Page, Shown
 from lb_stream.console.queries import (
     COST_GROUPS,
     COST_PERIODS,
-    MAX_CHARACTERS,
     BrokersQuery,
     BundlesQuery,
     ChartQuery,
@@ -29,6 +29,7 @@ from lb_stream.core.commands.rollouts import RESTARTABLE
 from lb_stream.io.messages.times import local_zone
 from lb_stream.query.health import ClusterFacts, describe_duration
 from lb_stream.query.lake import Row
+from lb_stream.query.present.plans import NO_EFFECT, load_plan_effect
 from lb_stream.query.present.proposals import (
     is_worse_alone,
     load_ended_proposals,
@@ -146,20 +147,37 @@ def proposals_page(page: Page, query: ClusterQuery) -> Shown:
     cluster = query.cluster
     facts = page.require_cluster_facts(cluster)
     waiting = page.ask(("waiting", cluster), lambda lake: load_waiting_proposals(lake, cluster))
-    # the first proposals, as many as an address can name
-    first = [proposal["proposal_id"] for proposal in waiting]
-    while len(" ".join(first)) > MAX_CHARACTERS:
-        first.pop()
     data = {
         "mode": facts.mode,
         "waiting": waiting,
-        "plans": summarise_plans(waiting),
+        "plans": _load_plans(page, cluster, waiting),
         "ended": page.ask(
             ("ended", cluster),
             lambda lake: load_ended_proposals(lake, cluster, MAX_PAST_PROPOSALS),
         ),
     }
-    return Shown(data, {"cluster": cluster, "is_worse_alone": is_worse_alone, "first": first})
+    for_page = {
+        "cluster": cluster,
+        "is_worse_alone": is_worse_alone,
+        "others": [row for row in waiting if row["plan"] is None],
+    }
+    return Shown(data, for_page)
+
+
+def _load_plans(page: Page, cluster: str, waiting: Sequence[Row]) -> list[Row]:
+    """Return the plans of waiting proposals with the effect of all their moves together."""
+    state = page.find_cluster_state(cluster)
+    plans = []
+    for plan in summarise_plans(waiting):
+        rows = [row for row in waiting if row["plan"] == plan["plan"]]
+        effect = NO_EFFECT
+        if state is not None:
+            load = partial(load_plan_effect, state=state, proposals=rows)
+            effect = page.ask(("effect", cluster, tuple(plan["ids"])), load)
+        expires_ms = min(row["expires_ms"] for row in rows)
+        bytes_per_s = sum(row["bytes_per_s"] or 0.0 for row in rows)
+        plans.append(plan | effect | {"expires_ms": expires_ms, "bytes_per_s": bytes_per_s})
+    return plans
 
 
 def rollout_page(page: Page, query: ClusterQuery) -> Shown:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -108,6 +108,8 @@ TIME_SCHEMA = {"type": "string", "maxLength": 40}
 OptionalTime = Annotated[int | None, IsTime, WithJsonSchema(TIME_SCHEMA)]
 Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_CHARACTERS)]
+MAX_ID_CHARACTERS = 20_000
+"""Length of the ids of all proposals that one address names."""
 Number = Annotated[int, Field(ge=0, le=MAX_NUMBER - 1), IsNumber]
 ClusterName = Annotated[Name, Field(description="the cluster")]
 OptionalNumber = Annotated[Annotated[int, Field(ge=0, le=MAX_NUMBER - 1)] | None, IsNumber]
@@ -115,9 +117,10 @@ SORT = Field(description="the column to sort by")
 
 
 class Query(BaseModel):
-    """The parameters of an address."""
+    """The parameters of an address. `repeated`: those that may come several times, as ids."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    repeated: ClassVar[tuple[str, ...]] = ()
 
 
 class ListQuery(Query):
@@ -306,13 +309,15 @@ def parse_query(request: Request, model: type[Q], only_known: bool = False) -> Q
     `only_known`: a parameter that the model doesn't have, is empty or comes twice is an error.
     """
     given = request.query_params
+    repeated = [name for name in model.repeated if len(given.getlist(name)) > 1]
     if only_known:
         values = dict(given)
         for name in values:
-            if len(given.getlist(name)) > 1:
+            if len(given.getlist(name)) > 1 and name not in repeated:
                 raise InvalidField(name, given.getlist(name), "one value")
     else:
         values = {name: given[name] for name in list_names(model) if given.get(name)}
+    values |= {name: " ".join(given.getlist(name)) for name in repeated}
     try:
         return model.model_validate(values)
     except ValidationError as error:

@@ -35,6 +35,7 @@ from lb_stream.console.command_forms import (
 from lb_stream.console.page import Page, Shown, render_page
 from lb_stream.console.queries import (
     MAX_CHARACTERS,
+    MAX_ID_CHARACTERS,
     ClusterQuery,
     CommandQuery,
     InvalidField,
@@ -45,6 +46,7 @@ from lb_stream.core.commands.base import BadForm
 from lb_stream.io.kafka.commands import InvalidCommand, build_command
 from lb_stream.query.lake import Row
 from lb_stream.query.past.undo import Undo, plan_undo
+from lb_stream.query.present.plans import add_partners, load_plan_effect
 from lb_stream.query.present.proposals import load_waiting_proposals
 from lb_stream.query.screens import brokers, feed, load_shares
 from lb_stream.query.screens.lists import ListRequest
@@ -74,6 +76,8 @@ def show_form(name: str, page: Page, query: ClusterQuery) -> Shown:
             ("alive", cluster), lambda lake: brokers.list_alive_brokers(lake, cluster)
         )
     about = _load_subjects(page, cluster, on)
+    if about.proposals:  # with those that are approved only together with the given ones
+        on["proposals"] = " ".join(row["proposal_id"] for row in about.proposals)
     undo = None if about.undo is None else about.undo.to_dict()
     data = {
         "title": form.title,
@@ -103,6 +107,7 @@ class Subjects:
     bundles: int | None  # of the broker
     bundle: Row | None
     proposals: Sequence[Row]
+    effect: Row | None  # of the proposals' moves together
     undo: Undo | None
 
 
@@ -124,15 +129,25 @@ def _load_subjects(page: Page, cluster: str, on: Mapping[str, str]) -> Subjects:
     if undone := on.get("id"):
         undo = page.ask(("undo", cluster, undone), lambda lake: plan_undo(lake, undone, cluster))
     proposals = _require_proposals(page, cluster, on.get("proposals", "").split())
-    return Subjects(broker, bundles, bundle, proposals, undo)
+    state = page.find_cluster_state(cluster) if proposals else None
+    effect = None
+    if state is not None:
+        ids = tuple(row["proposal_id"] for row in proposals)
+        effect = page.ask(
+            ("effect", cluster, ids), lambda lake: load_plan_effect(lake, state, proposals)
+        )
+    return Subjects(broker, bundles, bundle, proposals, effect, undo)
 
 
 def _require_proposals(page: Page, cluster: str, ids: Collection[str]) -> list[Row]:
-    """Return waiting proposals by their ids. Raises HTTPException(409) if one waits no longer."""
+    """Return waiting proposals by their ids, with those that belong to them.
+
+    Raises HTTPException(409) if one waits no longer.
+    """
     if not ids:
         return []
     waiting = page.ask(("waiting", cluster), lambda lake: load_waiting_proposals(lake, cluster))
-    found = [proposal for proposal in waiting if proposal["proposal_id"] in ids]
+    found = add_partners(waiting, ids)
     missing = set(ids) - {proposal["proposal_id"] for proposal in found}
     if missing:
         raise HTTPException(
@@ -256,6 +271,7 @@ class MissingRole(HTTPException):
 def _require_field(given: Mapping[str, str], name: str) -> str:
     """Return a field of a form. Raises HTTPException(400) if it is missing or too long."""
     value = given.get(name, "")
-    if not value or len(value) > MAX_CHARACTERS:
-        raise HTTPException(400, f"{name}: {len(value)} characters: expected 1 to {MAX_CHARACTERS}")
+    most = MAX_ID_CHARACTERS if name == "proposals" else MAX_CHARACTERS
+    if not value or len(value) > most:
+        raise HTTPException(400, f"{name}: {len(value)} characters: expected 1 to {most}")
     return value

@@ -62,6 +62,7 @@ function replaceElement(old, fresh) {
   const { activeElement } = document;
   const focused = old.contains(activeElement) ? activeElement.getAttribute("href") : null;
   for (const entry of streamed.reverse()) putEntry(fresh, entry);
+  keepChoices(old, fresh);
   old.replaceWith(fresh);
   const links = focused ? [...fresh.querySelectorAll("a")] : [];
   links.find((link) => link.getAttribute("href") === focused)?.focus();
@@ -120,6 +121,39 @@ async function refreshPage() {
 }
 
 const refreshTimer = refreshMs ? setInterval(refreshPage, Number(refreshMs)) : 0;
+
+// --- plans of proposals ---
+
+const chosenOf = (element) => [...element.querySelectorAll("[data-together]")];
+
+// Boxes stay as they were checked while their page is refreshed.
+function keepChoices(old, fresh) {
+  const unchecked = new Set();
+  for (const box of chosenOf(old)) if (!box.checked) unchecked.add(box.value);
+  for (const box of chosenOf(fresh)) box.checked = !unchecked.has(box.value);
+  fresh.querySelectorAll("[data-proposals]").forEach(countChoices);
+}
+
+// The button says how many are approved.
+function countChoices(form) {
+  const button = form.querySelector("[data-verb]");
+  if (!button) return;
+  const { verb, noun } = button.dataset;
+  const count = chosenOf(form).filter((box) => box.checked).length;
+  button.textContent = `${verb} ${count} ${noun}${count === 1 ? "" : "s"}…`;
+  for (const other of form.querySelectorAll("button")) other.disabled = count === 0;
+}
+
+// Moves that belong together are chosen together.
+addEventListener("change", ({ target }) => {
+  const form = target.closest("[data-proposals]");
+  if (!form) return;
+  for (const box of chosenOf(form)) {
+    if (box.dataset.together === target.dataset.together) box.checked = target.checked;
+  }
+  countChoices(form);
+});
+document.querySelectorAll("[data-proposals]").forEach(countChoices);
 
 // --- entries from the stream ---
 

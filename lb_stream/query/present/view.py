@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +31,10 @@ _BROKERS = """
     WHERE cluster = $1 AND log_seq = (SELECT max(log_seq) FROM broker_loads WHERE cluster = $1)
     ORDER BY broker
 """
-_BUNDLES = "SELECT * FROM bundle_averages WHERE cluster = $1 ORDER BY bundle"
+_BUNDLES = """
+    SELECT * FROM bundle_averages
+    WHERE cluster = $1 AND ($2 IS NULL OR list_contains($2, bundle)) ORDER BY bundle
+"""
 _LIMITS = f"""
     SELECT broker, {", ".join(f"{name}_limit" for name in RESOURCES)}
     FROM broker_history WHERE cluster = $1
@@ -49,21 +52,28 @@ _CLIENTS = f"""
 
 
 def load_present_view(
-    lake: Lake, cluster: str, weights: Mapping[str, float], now_ms: int = 0
+    lake: Lake,
+    cluster: str,
+    weights: Mapping[str, float],
+    now_ms: int = 0,
+    bundles: Sequence[str] | None = None,
 ) -> ClusterView:
     """Return a cluster's view of its last round with a report, at `now_ms` or later.
+
+    `bundles`: only these; None: all.
 
     Without `broker_history` limits are unknown, and usages known as ratios only. Without
     `bundle_history` clients are unknown. Raises QueryError where no round has seen a broker.
     """
-    brokers, bundles, limits, clients = (
-        records(run(lake, query, [cluster])) for query in (_BROKERS, _BUNDLES, _LIMITS, _CLIENTS)
+    brokers, limits, clients = (
+        records(run(lake, query, [cluster])) for query in (_BROKERS, _LIMITS, _CLIENTS)
     )
+    averages = records(run(lake, _BUNDLES, [cluster, None if bundles is None else list(bundles)]))
     if not brokers:
         raise QueryError(f"no round of {cluster} has seen a broker yet")
     broker_limits = {row["broker"]: row for row in limits}
     bundle_clients = {row["bundle"]: row for row in clients}
-    shard = _build_shard(brokers, bundles, broker_limits, bundle_clients)
+    shard = _build_shard(brokers, averages, broker_limits, bundle_clients)
     return view_of(cluster, [shard], max(brokers[0]["now_ms"], now_ms), weights)
 
 

@@ -28,6 +28,7 @@ from lb_stream.core.model.rollout import BrokerPhase, BrokerProgress
 from lb_stream.query.screens.entries import OpenMoves
 from lb_stream.store import Store
 from tests.support.browser import PASSWORD, PATIENCE_MS, SHOTS, launched, needs_chromium, shoot
+from tests.support.recorded_proposals import record_proposals
 from tests.support.table_rows import NOW, fill, load
 from tests.unit.console.site import BROKER, BUNDLE, add_rollout, addresses, fleet, settings_of
 
@@ -464,3 +465,35 @@ def test_a_page_shows_its_figures_without_its_script(
     page.goto(link("cluster", name="eu-1", text="b-1"))
     assert "b-1:80" in page.inner_text("#brokers") and "move" in page.inner_text("#feed")
     context.close()
+
+
+def test_the_moves_of_a_plan_are_counted_as_they_are_chosen(
+    browser: Browser, tmp_path: Path, troubles: list[str]
+) -> None:
+    played = record_proposals(tmp_path / "tables")
+    users = tmp_path / "users.toml"
+    users.write_text(user_lines("alice", PASSWORD, "operator", {}))
+    tables = Path(played.root)
+    reader = Reader(Store.at(tables), settings_of(tables), None, clock=lambda: 0.0)
+    server = ConsoleServer("127.0.0.1:0", reader, (), None, Access.load(users), lambda *_: None)
+    context, page = opened(browser, server, troubles)
+    page.goto(link("login", next=link("proposals", cluster="demo")))
+    page.get_by_role("textbox", name="Name").fill("alice")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    boxes = page.locator("#waiting input[type=checkbox]")
+    number = boxes.count()
+    expect(page.locator("[data-verb]")).to_have_text(f"Approve {number} moves…")
+    shoot(page, "plan-of-proposals")
+    boxes.first.uncheck()
+    expect(page.locator("[data-verb]")).to_have_text(f"Approve {number - 1} moves…")
+    page.evaluate("refreshPage()")
+    page.wait_for_timeout(300)
+    expect(boxes.first).not_to_be_checked()
+    page.locator("[data-verb]").click()
+    page.wait_for_url("**/send/approve?**")
+    expect(page.locator("main li")).to_have_count(number - 1)
+    shoot(page, "approve-plan")
+    context.close()
+    server.stop()
+    assert number > 1 and troubles == []

@@ -10,7 +10,9 @@ from starlette.testclient import TestClient
 from lb_stream.console.address import link
 from lb_stream.console.auth.users import user_lines
 from lb_stream.console.auth.visitor import Access
+from lb_stream.console.templates import percent
 from lb_stream.contracts.commands import Command
+from lb_stream.query.present.plans import add_partners
 from tests.support.recorded_proposals import BY, ids, record_proposals, told
 from tests.support.recorded_tables import Recorder
 from tests.unit.console.site import PASSWORD, Tags, client, log_in
@@ -50,8 +52,11 @@ def form_on(site: TestClient, name: str, proposals: str) -> dict[str, str]:
     }
 
 
-def acts(page: Tags, name: str) -> list[str]:
-    return [tag["href"] for tag in page.all("a") if tag["href"].startswith(f"/send/{name}?")]
+def chosen(page: Tags) -> list[str]:
+    """The proposals with a check box that is checked."""
+    boxes = [tag for tag in page.all("input") if tag.get("type") == "checkbox"]
+    assert all("checked" in tag for tag in boxes)
+    return [tag["value"] for tag in boxes]
 
 
 def test_the_page_has_waiting_proposals_with_reasons_and_past_ones_with_their_operators(
@@ -68,20 +73,37 @@ def test_the_page_has_waiting_proposals_with_reasons_and_past_ones_with_their_op
     assert PAGE in site.get(link("cluster", name="demo")).text
 
 
-def test_proposals_are_approved_one_by_one_or_all_at_once(
+def test_a_plan_shows_its_effect_on_each_broker_it_touches(
+    played: Recorder, site: TestClient
+) -> None:
+    waiting, _ = told(played)
+    (plan,) = site.get(f"/api/v1{PAGE}").json()["plans"]
+    touched = {row[end] for row in waiting for end in ("source", "destination")}
+    assert {row["broker"] for row in plan["brokers"]} == touched
+    # the same figures as those that the balancer noted
+    assert plan["max_before"] == pytest.approx(waiting[0]["max_usage"], abs=1e-3)
+    assert plan["max_after"] == pytest.approx(waiting[-1]["usage_in_order"], abs=1e-3)
+    source = next(row for row in plan["brokers"] if row["broker"] == waiting[0]["source"])
+    assert source["before"] == pytest.approx(waiting[0]["source_usage"], abs=1e-3)
+    text = " ".join(Tags(site.get(PAGE).text).text.split())
+    assert f"Max usage {percent(plan['max_before'])} → {percent(plan['max_after'])}" in text
+    assert f"{plan['moves']} moves of" in text
+
+
+def test_the_checked_moves_of_a_plan_are_approved_together(
     played: Recorder, site: TestClient, sent: list[Command]
 ) -> None:
     page = Tags(site.get(PAGE).text)
     names = ids(played)
-    everything, *each = acts(page, "approve")
-    assert (
-        everything == link("send/approve", cluster="demo", proposals=" ".join(names))
-        and len(each) == len(names) > 1
-    )
-    assert (
-        site.post("/send/approve", data=form_on(site, "approve", " ".join(names))).status_code
-        == 303
-    )
+    assert chosen(page) == names and len(names) > 1
+    buttons = [tag["formaction"] for tag in page.all("button") if tag.get("formaction")]
+    assert buttons == ["/send/approve", "/send/reject"]
+    # what a browser without JavaScript requests
+    address = "/send/approve?cluster=demo" + "".join(f"&proposals={name}" for name in names)
+    form = Tags(site.get(address).text)
+    given = {tag["name"]: tag.get("value") or "" for tag in form.all("input") if tag.get("name")}
+    assert given["proposals"] == " ".join(names) and "Max usage" in form.text
+    assert site.post("/send/approve", data=given).status_code == 303
     form = form_on(site, "reject", names[0]) | {"why": " tonight ", "hours": "6"}
     assert site.post("/send/reject", data=form).status_code == 303
     assert [(command.kind, command.by, command.arguments) for command in sent] == [
@@ -92,6 +114,20 @@ def test_proposals_are_approved_one_by_one_or_all_at_once(
             {"proposals": [names[0]], "why": "tonight", "for_ms": 6 * 3_600_000},
         ),
     ]
+
+
+def test_a_move_is_chosen_with_those_that_belong_to_it(played: Recorder) -> None:
+    waiting, _ = told(played)
+    first, second, third, *_ = waiting
+    pair = [first, second | {"together": first["together"]}, third]
+    names = [row["proposal_id"] for row in pair]
+    assert [row["proposal_id"] for row in add_partners(pair, [names[1]])] == names[:2]
+    assert [row["proposal_id"] for row in add_partners(pair, [names[2]])] == names[2:]
+
+
+def test_a_plan_that_no_round_checks_any_more_says_so(played: Recorder, site: TestClient) -> None:
+    text = Tags(site.get(PAGE).text).text
+    assert "Expired." in text, "the run was long ago"
 
 
 def test_a_rejection_needs_a_reason_and_a_past_proposal_is_not_approved(
@@ -114,4 +150,5 @@ def test_a_rejection_needs_a_reason_and_a_past_proposal_is_not_approved(
 
 def test_an_anonymous_visitor_sees_proposals_without_commands(played: Recorder) -> None:
     page = Tags(client(Path(played.root)).get(PAGE).text)
-    assert ids(played) and not acts(page, "approve") and not acts(page, "reject")
+    assert ids(played) and not chosen(page)
+    assert not [tag for tag in page.all("button") if tag.get("formaction")]
