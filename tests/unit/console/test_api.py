@@ -420,6 +420,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "drain": {"broker": BROKER},
     "undrain": {"broker": BROKER},
     "pin": {"bundle": BUNDLE, "hours": 24},
+    "unpin": {"bundle": BUNDLE},
     "rollout-settle": {"broker": BROKER},
     "rollout-start": {"of": [BROKER, "b-2:80"], "at_most": 2, "continues": True},
     "split": {"bundle": BUNDLE},
