@@ -112,6 +112,26 @@ class ChartAnswer(Answer):
     gaps: list[Gap]
 
 
+class HeatRow(Answer):
+    """A broker's usage over time: ratios. `moves`: from or to it, in each slot."""
+
+    broker: str
+    peak: float | None
+    mean: float | None
+    last: float | None
+    values: list[float | None]
+    moves: list[int]
+
+
+class HeatAnswer(Answer):
+    """Usage of brokers in slots of `step_ms`, which begin at `times_ms`."""
+
+    times_ms: list[int]
+    step_ms: int
+    brokers: List[HeatRow]
+    gaps: list[Gap]
+
+
 class BrokerPart(Answer):
     """A broker's part in a decision: its load before and after it, and the expected one."""
 

@@ -15,7 +15,6 @@ from lb_stream.console.queries import (
     COST_PERIODS,
     BrokersQuery,
     BundlesQuery,
-    ChartQuery,
     ClusterPageQuery,
     ClusterQuery,
     CostQuery,
@@ -24,7 +23,7 @@ from lb_stream.console.queries import (
     Query,
     SearchQuery,
 )
-from lb_stream.console.ranges import find_shown_range, find_usage_limit, find_window
+from lb_stream.console.ranges import find_shown_range
 from lb_stream.core.commands.rollouts import RESTARTABLE
 from lb_stream.io.messages.times import local_zone
 from lb_stream.query.health import ClusterFacts, describe_duration
@@ -42,7 +41,7 @@ from lb_stream.query.rollouts import (
     load_rollout,
     load_rollout_events,
 )
-from lb_stream.query.screens import brokers, costs, feed, load_shares, over_time
+from lb_stream.query.screens import brokers, costs, feed, load_shares
 from lb_stream.query.screens.lists import ListPage, ListRequest
 from lb_stream.query.screens.overview import load_overview
 from lb_stream.query.screens.search import find_by_name
@@ -52,7 +51,6 @@ from lb_stream.query.why_not import explain_no_move
 if TYPE_CHECKING:
     from lb_stream.query.lake import Lake
     from lb_stream.query.rollouts import RolloutNow
-    from lb_stream.query.screens.over_time import Chart
 
 COST_DAYS = 28
 """Costs are those of the moves in this many days before the last round."""
@@ -312,19 +310,3 @@ def search_page(page: Page, query: SearchQuery) -> Shown:
     if query.q.strip():
         found = page.ask(("search", query.q), lambda lake: find_by_name(lake, query.q))
     return Shown({"found": found}, {"searched": query.q})
-
-
-def chart_answer(page: Page, query: ChartQuery) -> Shown:
-    """Show the lines of a chart: of a cluster, or of its `broker` or `bundle`."""
-    cluster, broker, bundle = query.cluster, query.broker, query.bundle
-    window = find_window(page, cluster, query)
-    limit = None if bundle else find_usage_limit(page, cluster)
-
-    def build_chart(lake: Lake) -> Chart:
-        if bundle:
-            return over_time.build_bundle_chart(lake, cluster, bundle, *window)
-        if broker:
-            return over_time.build_broker_chart(lake, cluster, broker, *window, limit)
-        return over_time.build_cluster_chart(lake, cluster, *window, limit)
-
-    return Shown(page.ask(("chart", cluster, broker, bundle, *query.range), build_chart))

@@ -26,7 +26,7 @@ from starlette.requests import Request
 
 from lb_stream.contracts.keys import describe_expected_setting
 from lb_stream.query.present.next_moves import DEFAULT_STRATEGY
-from lb_stream.query.screens import brokers, costs, feed, load_shares
+from lb_stream.query.screens import brokers, costs, feed, heat, load_shares
 from lb_stream.query.screens.lists import ListRequest
 from lb_stream.query.screens.over_time import SPANS
 
@@ -240,6 +240,11 @@ class ChartQuery(SpanQuery):
     cluster: ClusterName
     broker: Text = Field("", description="the usage of this broker")
     bundle: Text = Field("", description="the traffic of this bundle")
+
+
+class HeatQuery(ListQuery, SpanQuery):
+    cluster: ClusterName
+    sort: Annotated[str, OneOf(heat.SORTS), SORT] = _first(heat.SORTS)
 
 
 class BrokerQuery(BundlesQuery, SpanQuery):

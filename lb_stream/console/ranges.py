@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ class ShownRange:
 
     `chart`: the address of the lines. `is_chosen`: the page's address names the end. `spans`: those
     that can be chosen; `span`: the one that is shown, empty where begin and end are chosen.
-    `note`: what readers must know; empty: nothing.
+    `note`: what readers must know; empty: nothing. `given`: the range as parameters of an address.
     """
 
     chart: str
@@ -37,6 +38,7 @@ class ShownRange:
     spans: tuple[str, ...]
     is_chosen: bool
     note: str
+    given: Mapping[str, object]
 
     @property
     def begin(self) -> str:
@@ -72,21 +74,20 @@ def find_window(page: Page, cluster: str, query: SpanQuery) -> tuple[int, int]:
     return page.ask(("window", cluster, *query.range), find)
 
 
-def find_shown_range(
-    page: Page, cluster: str, query: SpanQuery, chart: str = address.CHART, **about: object
-) -> ShownRange:
-    """Return the range that a page shows. `about`: what the chart at the address `chart` is of."""
+def find_shown_range(page: Page, cluster: str, query: SpanQuery, **about: object) -> ShownRange:
+    """Return the range that a page shows. `about`: what its chart is of."""
     begin_ms, end_ms = find_window(page, cluster, query)
     known = find_known_times(page, cluster)
-    chosen = {"from": query.begin, "to": query.to, "end": query.end}
+    given = {"span": query.span, "from": query.begin, "to": query.to, "end": query.end}
     return ShownRange(
-        address.link(chart, cluster=cluster, **about, span=query.span, **chosen),
+        address.link(address.CHART, cluster=cluster, **about, **given),
         begin_ms,
         end_ms,
         "" if query.begin else query.span,
         over_time.list_offered_spans(known),
         query.begin is not None or query.end_ms is not None,
         _describe_loads(known, begin_ms, end_ms, page.view.facts.now_ms),
+        given,
     )
 
 

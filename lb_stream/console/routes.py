@@ -16,7 +16,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from lb_stream.console import answers, api, details, login, pages, queries, rows, sending, what_if
+from lb_stream.console import (
+    answers,
+    api,
+    details,
+    login,
+    over_time,
+    pages,
+    queries,
+    rows,
+    sending,
+    what_if,
+)
 from lb_stream.console.address import API
 from lb_stream.console.api import PROBLEM, Endpoint, Show
 from lb_stream.console.auth.visitor import CSRF_HEADER
@@ -82,7 +93,8 @@ SCREENS = (
         "history.html",
     ),
     Screen("/search", pages.search_page, queries.SearchQuery, answers.SearchAnswer, "search.html"),
-    Screen("/chart", pages.chart_answer, queries.ChartQuery, answers.ChartAnswer),
+    Screen("/chart", over_time.chart_answer, queries.ChartQuery, answers.ChartAnswer),
+    Screen("/heat", over_time.heat_page, queries.HeatQuery, answers.HeatAnswer, "heat.html"),
     Screen(
         "/broker", details.broker_page, queries.BrokerQuery, answers.BrokerAnswer, "broker.html"
     ),

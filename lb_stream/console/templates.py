@@ -18,11 +18,10 @@ from lb_stream.console.references import address_of, title_of
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.io.messages import times
 from lb_stream.io.messages.shown import figure, shown
-from lb_stream.io.messages.times import clock
+from lb_stream.io.messages.times import clock, short_clock
 from lb_stream.query import wording
 from lb_stream.query.health import describe_duration
 from lb_stream.query.screens.feed import ENTRY_KINDS
-from lb_stream.query.screens.over_time import SPANS
 from lb_stream.sim.simulation.prediction import format_figure
 
 HEAT_LIMITS = (0.3, 0.5, 0.65, 0.8, 0.9)
@@ -49,6 +48,7 @@ def template_environment() -> Environment:
         count,
         plural,
         time_of_day,
+        short_time,
         countdown,
         heat,
         bar_width,
@@ -74,7 +74,6 @@ def template_environment() -> Environment:
         "entry_kinds": ENTRY_KINDS,
         "keys": KEYS,
         "move_kinds": MOVES,
-        "spans": sorted(SPANS, key=lambda span: SPANS[span]),
     }
     return environment
 
@@ -161,6 +160,11 @@ def time_of_day(ms: int | None) -> Markup:
 def ago(ms: int | None) -> Markup:
     """Format how long ago a time (ms since the epoch) was; its title has the time."""
     return _time(ms, times.ago(ms)) if ms else Markup("never")
+
+
+def short_time(ms: int) -> Markup:
+    """Format a time (ms since the epoch) as `time_of_day`, for a narrow column."""
+    return _time(ms, short_clock(ms))
 
 
 def countdown(ms: int | None) -> Markup:

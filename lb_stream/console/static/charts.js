@@ -1,5 +1,5 @@
 "use strict";
-// Draws the charts of a page. console.js, which comes first, has the page's clock, zone and theme.
+// Draws the charts and the heat map of a page. console.js, which comes first, has the page's clock, zone and theme.
 
 // --- colours and numbers of charts ---
 
@@ -391,3 +391,65 @@ addEventListener("resize", () => {
   clearTimeout(resizeTimer);
   resizeTimer = setTimeout(drawCharts, 150);
 });
+
+// --- the heat map ---
+
+const heatGrid = document.querySelector(".heat-grid");
+const heatValue = document.getElementById("heat-value");
+
+function describeCell(cell) {
+  const times = cell.closest("table").tHead.rows[0].cells;
+  const at = Date.parse(times[cell.cellIndex].querySelector("time").dateTime);
+  const texts = [
+    cell.parentElement.cells[0].textContent,
+    formatMoment(at),
+    cell.textContent === "–" ? "no data" : `${cell.textContent} %`,
+  ];
+  const { moves } = cell.dataset;
+  if (moves) texts.push(`${moves} ${moves === "1" ? "move" : "moves"}`);
+  return texts.join(", ");
+}
+
+function chooseCell(cell) {
+  heatGrid.querySelector(".chosen")?.classList.remove("chosen");
+  cell.classList.add("chosen");
+  heatValue.textContent = describeCell(cell);
+}
+
+const CELL_STEPS = {
+  ArrowLeft: [0, -1],
+  ArrowRight: [0, 1],
+  ArrowUp: [-1, 0],
+  ArrowDown: [1, 0],
+};
+
+function moveCell([rowStep, columnStep]) {
+  const rows = [...heatGrid.querySelectorAll("tbody tr:has(.cell)")];
+  const chosen = heatGrid.querySelector(".chosen");
+  if (!chosen) return chooseCell(rows[0].querySelector(".cell"));
+  const row = rows[rows.indexOf(chosen.parentElement) + rowStep];
+  const cell = row?.cells[chosen.cellIndex + columnStep];
+  if (cell?.classList.contains("cell")) chooseCell(cell);
+  return null;
+}
+
+function openBroker(cell) {
+  cell?.parentElement.querySelector("a").click();
+}
+
+if (heatGrid) {
+  heatGrid.addEventListener("mouseover", ({ target }) => {
+    if (target.matches("td.cell")) chooseCell(target);
+  });
+  heatGrid.addEventListener("click", ({ target }) => {
+    if (target.matches("td.cell")) openBroker(target);
+  });
+  heatGrid.addEventListener("keydown", (event) => {
+    if (event.target !== heatGrid) return;
+    if (event.key === "Enter") openBroker(heatGrid.querySelector(".chosen"));
+    const step = CELL_STEPS[event.key];
+    if (!step || !heatGrid.querySelector(".cell")) return;
+    event.preventDefault();
+    moveCell(step);
+  });
+}

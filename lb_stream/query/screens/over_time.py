@@ -212,7 +212,7 @@ def build_cluster_chart(
     names = [row["broker"] for row in records(run(lake, _HOTTEST, asked))]
     limits = _build_limit(limit, lines[1].values)
     singles = _build_broker_lines(lake, times, names)
-    marks = _load_marks(lake, asked)
+    marks = load_marks(lake, asked)
     return Chart(times.at_ms, (*lines, *limits, *singles), "ratio", marks, times.gaps)
 
 
@@ -225,7 +225,7 @@ def build_broker_chart(
     mean = Line("mean", "mean", times.fill(rows))
     singles = _build_broker_lines(lake, times, [broker])
     lines = (mean, *_build_limit(limit, mean.values), *singles)
-    marks = _load_marks(lake, times.asked[:3], broker=broker)
+    marks = load_marks(lake, times.asked[:3], broker=broker)
     return Chart(times.at_ms, lines, "ratio", marks, times.gaps)
 
 
@@ -237,7 +237,7 @@ def build_bundle_chart(lake: Lake, cluster: str, bundle: str, begin_ms: int, end
         for row in records(run(lake, _BUNDLE_TRAFFIC, times.look_back(bundle)))
     }
     line = Line(bundle, "single", times.hold(known))
-    marks = _load_marks(lake, times.asked[:3], bundle=bundle)
+    marks = load_marks(lake, times.asked[:3], bundle=bundle)
     return Chart(times.at_ms, (line,), "bytes/s", marks, times.gaps)
 
 
@@ -257,9 +257,12 @@ class ChartTimes:
     gaps: tuple[Gap, ...]
 
     @classmethod
-    def load(cls, lake: Lake, cluster: str, begin_ms: int, end_ms: int) -> ChartTimes:
+    def load(
+        cls, lake: Lake, cluster: str, begin_ms: int, end_ms: int, max_points: int = MAX_POINTS
+    ) -> ChartTimes:
         """Return the times of a range, with the gaps that the tables have there."""
-        step_ms, at_ms = _build_times(begin_ms, end_ms)
+        step_ms = max(MIN_STEP_MS, -(-(end_ms - begin_ms) // max_points))
+        at_ms = tuple(range(begin_ms // step_ms * step_ms, end_ms + 1, step_ms))
         rows = records(run(lake, _SLOTS, [cluster, begin_ms, end_ms, step_ms]))
         seen = frozenset(row["at_ms"] for row in rows)
         gaps = _find_gaps(sorted(seen), at_ms[0], end_ms, step_ms)
@@ -302,11 +305,6 @@ class ChartTimes:
         )
 
 
-def _build_times(begin_ms: int, end_ms: int) -> tuple[int, tuple[int, ...]]:
-    step = max(MIN_STEP_MS, -(-(end_ms - begin_ms) // MAX_POINTS))
-    return step, tuple(range(begin_ms // step * step, end_ms + 1, step))
-
-
 def _find_gaps(seen: Sequence[int], begin_ms: int, end_ms: int, step_ms: int) -> tuple[Gap, ...]:
     """Return the long times between slots with loads, and before the first and after the last."""
     if not seen:
@@ -335,8 +333,12 @@ def _build_limit(limit: Limit | None, mean: Sequence[float | None]) -> list[Line
     return [Line(limit.name, "limit", tuple(limit.at_mean(value) for value in mean))]
 
 
-def _load_marks(
+def load_marks(
     lake: Lake, asked: Sequence[object], broker: str | None = None, bundle: str | None = None
 ) -> tuple[Row, ...]:
+    """Return the moves of a range, at most the last MAX_MARKS, the earliest first.
+
+    `asked`: cluster, begin and end.
+    """
     rows = reversed(records(run(lake, _MARKS, [*asked, broker, bundle])))
     return tuple(row | {"ended": describe_outcome(row)} for row in rows)

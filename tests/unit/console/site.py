@@ -150,6 +150,7 @@ def addresses(broker: str = BROKER, bundle: str = BUNDLE) -> list[str]:
         link("bundle", cluster="eu-1", name=bundle),
         link("namespace", cluster="eu-1", name=namespace),
         link("tenant", cluster="eu-1", name=namespace.partition("/")[0]),
+        link("heat", cluster="eu-1"),
         link("groups", cluster="eu-1"),
         link("groups", cluster="eu-1", by="tenant"),
         link("bundles", cluster="eu-1"),

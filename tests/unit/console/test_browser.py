@@ -336,6 +336,42 @@ def test_keys_move_through_a_chart_whose_gaps_have_no_line(
     assert troubles == []
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+def test_keys_move_through_the_heat_map_and_a_row_leads_to_its_broker(
+    browser: Browser, charted: ConsoleServer, troubles: list[str], width: int, scheme: str
+) -> None:
+    context, page = opened(browser, charted, troubles, width, scheme)
+    page.goto(link("heat", cluster="eu-1", span="15m"))
+    assert serious(page) == []
+    names = page.locator(".heat tbody th").all_inner_texts()
+    assert names == [BROKER, "b-2:80"], "the hottest first"
+    page.get_by_role("group", name="Heat map").focus()
+    page.keyboard.press("ArrowRight")
+    value = page.locator("#heat-value")
+    expect(value).to_contain_text(f"{BROKER}, {datetime.fromtimestamp(NOW / 1000 - 600):%Y-%m-%d}")
+    expect(value).to_contain_text(", 70 %")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    expect(value).to_contain_text("b-2:80")
+    expect(value).to_contain_text(", 30 %")
+    for _ in range(30):
+        page.keyboard.press("ArrowRight")
+    expect(value).to_contain_text("no data")
+    moved = page.locator(f".heat tr:has-text('{BROKER}') .cell.moved").first
+    moved.hover()
+    expect(value).to_contain_text("1 move")
+    shoot(page, f"heat-{width}-{scheme}")
+    moved.click()
+    page.wait_for_url("**/broker?**")
+    assert parse_qs(urlsplit(page.url).query) == {
+        "cluster": ["eu-1"],
+        "name": [BROKER],
+        "span": ["15m"],
+    }
+    context.close()
+    assert troubles == []
+
+
 def test_dragging_on_a_chart_shows_that_range_and_the_browser_goes_back(
     browser: Browser, charted: ConsoleServer, troubles: list[str]
 ) -> None:
@@ -416,11 +452,11 @@ def test_an_operator_logs_in_drains_a_broker_and_a_viewer_may_not(
     assert troubles == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])
 def test_no_page_has_a_serious_fault_of_accessibility(
-    browser: Browser, acting: Acting, troubles: list[str], scheme: str
+    browser: Browser, acting: Acting, troubles: list[str], scheme: str, width: int
 ) -> None:
-    context, page = opened(browser, acting.served, troubles, 1440, scheme)
+    context, page = opened(browser, acting.served, troubles, width, scheme)
     page.goto("/login")
     faults = {"/login": serious(page)}
     page.get_by_role("textbox", name="Name").fill("alice")

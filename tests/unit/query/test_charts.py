@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.contracts.tables import BROKER_LOADS, ROUNDS
+from lb_stream.contracts.decisions import example_decision
+from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, ROUNDS
 from lb_stream.core.model.memory import Memory
 from lb_stream.query.lake import open_lake
-from lb_stream.query.screens import over_time
+from lb_stream.query.screens import heat, over_time
 from lb_stream.query.screens.limits import Limit, find_limit
+from lb_stream.query.screens.lists import ListRequest
 from lb_stream.settings.overrides import resolve_in_force
 from lb_stream.store import Store
-from tests.support.table_rows import NOW, fill, load
+from tests.support.table_rows import NOW, decided, fill, load
 
 MINUTE_MS = 60_000
 
@@ -77,3 +79,39 @@ def test_the_limit_of_a_strategy_is_that_of_its_settings_in_force() -> None:
     assert trigger is not None and trigger.at_mean(0.5) == pytest.approx(0.6)
     assert trigger.at_mean(None) is None
     assert limit_of(shedding_strategy="UniformLoadShedder") is None
+
+
+def test_a_heat_map_has_the_hottest_brokers_of_the_range_first_and_the_rest_on_other_pages(
+    tmp_path: Path,
+) -> None:
+    begin = NOW - 600_000
+    rows = [
+        load("eu", 1, f"b-{number:04}:80", 1.0) | {"now_ms": at, "usage_ratio": number / 1000}
+        for number in range(1000)
+        for at in (begin, NOW)
+    ]
+    rows.append(load("eu", 1, "b-0003:80", 1.0) | {"now_ms": NOW, "usage_ratio": 1.25})
+    dead = load("eu", 1, "dead:80", 1.0, alive=False) | {"now_ms": NOW, "usage_ratio": 9.0}
+    fill(tmp_path, BROKER_LOADS, [*rows, dead])
+    fill(tmp_path, ROUNDS, [{"cluster": "eu", "seq": 1, "log_seq": 1, "now_ms": NOW}])
+    move = example_decision(
+        decision_id="eu:1:0",
+        cluster="eu",
+        issued_ms=begin + 15_000,
+        source="b-0999:80",
+        destination="b-0001:80",
+    )
+    fill(tmp_path, DECISIONS, [decided(move)])
+    lake = open_lake(Store.at(tmp_path))
+    found = heat.load_heat_map(lake, "eu", begin, NOW, ListRequest())
+    names = [row["broker"] for row in found.brokers.rows]
+    assert (names[:2], len(names), found.brokers.total) == (["b-0003:80", "b-0999:80"], 50, 1000)
+    hottest, second = found.brokers.rows[:2]
+    assert (hottest["values"][0], hottest["values"][-1], hottest["peak"]) == (0.003, 1.25, 1.25)
+    assert set(hottest["values"][1:-1]) == {None} and len(found.gaps) == 1
+    assert len(found.times_ms) <= heat.MAX_COLUMNS + 2
+    assert sum(hottest["moves"]) == 0 and [at for at, n in enumerate(second["moves"]) if n] == [
+        (begin + 15_000) // found.step_ms - found.times_ms[0] // found.step_ms
+    ]
+    last = heat.load_heat_map(lake, "eu", begin, NOW, ListRequest(sort="broker", page=20))
+    assert last.brokers.rows[-1]["broker"] == "b-0999:80"
