@@ -103,13 +103,17 @@ class ChartMark(Answer):
 
 
 class ChartAnswer(Answer):
-    """Lines over the same times. `unit`: ratio or bytes/s. `gaps`: times without loads."""
+    """Lines over the same times. `unit`: ratio or bytes/s. `gaps`: times without loads.
+
+    `note`: what readers must know.
+    """
 
     times_ms: list[int]
     lines: list[Line]
     unit: str
     marks: list[ChartMark]
     gaps: list[Gap]
+    note: str
 
 
 class HeatRow(Answer):

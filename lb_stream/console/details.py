@@ -105,7 +105,14 @@ def namespace_page(page: Page, query: NamespaceQuery) -> Shown:
             lambda lake: feed.list_entries(lake, cluster, kinds="decisions", text=f"{name}/"),
         ),
     }
-    return Shown(data, {"cluster": cluster, "name": name, "row": row, "wanted": wanted})
+    for_page = {
+        "cluster": cluster,
+        "name": name,
+        "row": row,
+        "wanted": wanted,
+        "range": find_shown_range(page, cluster, query, by="bundle", namespace=name),
+    }
+    return Shown(data, for_page)
 
 
 def tenant_page(page: Page, query: TenantQuery) -> Shown:
@@ -122,7 +129,14 @@ def tenant_page(page: Page, query: TenantQuery) -> Shown:
         ("groups of", cluster, name, wanted),
         lambda lake: load_shares.list_groups(lake, cluster, "namespace", wanted, tenant=name),
     )
-    for_page = {"cluster": cluster, "name": name, "row": row, "listed": listed, "wanted": wanted}
+    for_page = {
+        "cluster": cluster,
+        "name": name,
+        "row": row,
+        "listed": listed,
+        "wanted": wanted,
+        "range": find_shown_range(page, cluster, query, by="namespace", tenant=name),
+    }
     return Shown({"tenant": row, "namespaces": listed}, for_page)
 
 

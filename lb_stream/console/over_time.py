@@ -8,7 +8,7 @@ from lb_stream.console.page import Page, Shown
 from lb_stream.console.queries import ChartQuery, HeatQuery
 from lb_stream.console.ranges import find_shown_range, find_usage_limit, find_window
 from lb_stream.console.templates import HEAT_LIMITS
-from lb_stream.query.screens import heat, over_time
+from lb_stream.query.screens import group_chart, heat, over_time
 
 if TYPE_CHECKING:
     from lb_stream.query.lake import Lake
@@ -19,19 +19,25 @@ LABELS = 6
 
 
 def chart_answer(page: Page, query: ChartQuery) -> Shown:
-    """Show the lines of a chart: of a cluster, or of its `broker` or `bundle`."""
-    cluster, broker, bundle = query.cluster, query.broker, query.bundle
+    """Show the lines of a chart: of a cluster, of its `broker` or `bundle`, or `by` groups."""
+    cluster, broker, bundle, by = query.cluster, query.broker, query.bundle, query.by
+    tenant, namespace = query.tenant or None, query.namespace or None
     window = find_window(page, cluster, query)
-    limit = None if bundle else find_usage_limit(page, cluster)
+    limit = None if bundle or by else find_usage_limit(page, cluster)
 
     def build_chart(lake: Lake) -> Chart:
+        if by:
+            return group_chart.build_group_chart(
+                lake, cluster, *window, by, tenant=tenant, namespace=namespace
+            )
         if bundle:
             return over_time.build_bundle_chart(lake, cluster, bundle, *window)
         if broker:
             return over_time.build_broker_chart(lake, cluster, broker, *window, limit)
         return over_time.build_cluster_chart(lake, cluster, *window, limit)
 
-    return Shown(page.ask(("chart", cluster, broker, bundle, *query.range), build_chart))
+    about = (broker, bundle, by, tenant, namespace)
+    return Shown(page.ask(("chart", cluster, *about, *query.range), build_chart))
 
 
 def heat_page(page: Page, query: HeatQuery) -> Shown:

@@ -261,7 +261,13 @@ def groups_page(page: Page, query: GroupsQuery) -> Shown:
         ("groups", name, query.by, tenant, wanted),
         lambda lake: load_shares.list_groups(lake, name, query.by, wanted, tenant=tenant),
     )
-    for_page = {"cluster": name, "by": query.by, "wanted": wanted, "tenant": tenant}
+    for_page = {
+        "cluster": name,
+        "by": query.by,
+        "wanted": wanted,
+        "tenant": tenant,
+        "range": find_shown_range(page, name, query, by=query.by, tenant=tenant),
+    }
     return Shown(listed, {"listed": listed, **for_page})
 
 

@@ -26,7 +26,7 @@ from starlette.requests import Request
 
 from lb_stream.contracts.keys import describe_expected_setting
 from lb_stream.query.present.next_moves import DEFAULT_STRATEGY
-from lb_stream.query.screens import brokers, costs, feed, heat, load_shares
+from lb_stream.query.screens import brokers, costs, feed, group_chart, heat, load_shares
 from lb_stream.query.screens.lists import ListRequest
 from lb_stream.query.screens.over_time import SPANS
 
@@ -198,7 +198,7 @@ class ClusterPageQuery(ListQuery, SpanQuery, FeedQuery):
     sort: Annotated[str, OneOf(brokers.SORTS), SORT] = _first(brokers.SORTS)
 
 
-class GroupsQuery(ListQuery):
+class GroupsQuery(ListQuery, SpanQuery):
     cluster: ClusterName
     by: Annotated[str, OneOf(GROUPS)] = Field(_first(GROUPS), description="what is listed")
     tenant: Text = Field("", description="only namespaces of this tenant")
@@ -240,6 +240,11 @@ class ChartQuery(SpanQuery):
     cluster: ClusterName
     broker: Text = Field("", description="the usage of this broker")
     bundle: Text = Field("", description="the traffic of this bundle")
+    by: Annotated[str, OneOf(("", *group_chart.GROUPS))] = Field(
+        "", description="the traffic of the five heaviest of these, and of all others"
+    )
+    tenant: Text = Field("", description="with `by`: only bundles of this tenant")
+    namespace: Text = Field("", description="with `by`: only bundles of this namespace")
 
 
 class HeatQuery(ListQuery, SpanQuery):
@@ -256,11 +261,11 @@ class BundleQuery(SpanQuery):
     name: Annotated[Name, Field(description="<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH")]
 
 
-class NamespaceQuery(BundlesQuery):
+class NamespaceQuery(BundlesQuery, SpanQuery):
     name: Annotated[Name, Field(description="<tenant>/<namespace>")]
 
 
-class TenantQuery(ListQuery):
+class TenantQuery(ListQuery, SpanQuery):
     cluster: ClusterName
     name: Annotated[Name, Field(description="the tenant")]
     sort: Annotated[str, OneOf(load_shares.GROUP_SORTS), SORT] = _first(load_shares.GROUP_SORTS)

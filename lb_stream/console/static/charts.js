@@ -27,6 +27,7 @@ function buildStyle(line, number) {
     mean: { label: "mean", colour: "--dim", width: 2, dash: [] },
     max: { label: "max", colour: "--text", width: 1.5, dash: [] },
     min: { label: "min", colour: "--dim", width: 1, dash: [3, 3] },
+    others: { label: line.name, colour: "--dim", width: 1.5, dash: [2, 3] },
     limit: { label: line.name, colour: "--text", width: 1.5, dash: [9, 5] },
   };
   const colour = LINE_COLOURS[number % LINE_COLOURS.length];
@@ -366,6 +367,8 @@ function drawChart(figure) {
   addKeys(figure, plot);
   buildLegend(figure, figure.styles);
   showLegendValues(figure, null);
+  const note = figure.parentElement.querySelector(".chart-note");
+  if (note) note.textContent = chart.note;
   if (figure.pressed !== undefined && figure.pressed !== null) {
     plot.setSeries(figure.pressed + 1, { focus: true });
   }

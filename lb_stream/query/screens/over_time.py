@@ -99,7 +99,7 @@ MIN_SPAN_MS = 60_000
 class Line:
     """One line of a chart; a value for each of the chart's times.
 
-    `kind`: max, mean, min, limit, or single for a broker or a bundle.
+    `kind`: max, mean, min, limit, others, or single for a broker, a bundle, or a group of those.
     """
 
     name: str
@@ -120,7 +120,7 @@ class Chart:
     """Lines over the same times (ms since the epoch). `unit`: ratio or bytes/s.
 
     `marks`: moves, the earliest first; `ended`: their outcome as a text. `gaps`: times without
-    loads.
+    loads. `note`: what readers must know; empty: nothing.
     """
 
     times_ms: tuple[int, ...]
@@ -128,6 +128,7 @@ class Chart:
     unit: str
     marks: tuple[Row, ...]
     gaps: tuple[Gap, ...] = ()
+    note: str = ""
 
     def to_dict(self) -> Row:
         """Return the fields as JSON can hold them."""
@@ -258,10 +259,16 @@ class ChartTimes:
 
     @classmethod
     def load(
-        cls, lake: Lake, cluster: str, begin_ms: int, end_ms: int, max_points: int = MAX_POINTS
+        cls,
+        lake: Lake,
+        cluster: str,
+        begin_ms: int,
+        end_ms: int,
+        max_points: int = MAX_POINTS,
+        min_step_ms: int = MIN_STEP_MS,
     ) -> ChartTimes:
         """Return the times of a range, with the gaps that the tables have there."""
-        step_ms = max(MIN_STEP_MS, -(-(end_ms - begin_ms) // max_points))
+        step_ms = max(min_step_ms, -(-(end_ms - begin_ms) // max_points))
         at_ms = tuple(range(begin_ms // step_ms * step_ms, end_ms + 1, step_ms))
         rows = records(run(lake, _SLOTS, [cluster, begin_ms, end_ms, step_ms]))
         seen = frozenset(row["at_ms"] for row in rows)

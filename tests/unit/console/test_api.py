@@ -41,6 +41,8 @@ ADDRESSES = [
     f"{API}/brokers?cluster=eu-1",
     f"{API}/chart?cluster=eu-1&span=15m",
     f"{API}/chart?cluster=eu-1&broker=b-1:80",
+    f"{API}/chart?cluster=eu-1&by=tenant",
+    f"{API}/chart?cluster=eu-1&by=bundle&namespace=shop/hot",
     f"{API}/command?cluster=eu-1&id=2f1d",
 ]
 """An address of each page, as the API has it."""

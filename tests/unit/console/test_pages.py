@@ -193,18 +193,31 @@ def test_a_wrong_address_is_answered_with_what_was_expected(
 HOSTILE_VALUES = ("x" * 10_000, "\x00\x1b[31m", "\u202e\u2066", "-1", "1e308", "NaN", "9" * 400)
 
 
+PATHS = ("cluster?name=eu-1", "broker?cluster=eu-1&name=b-1:80", "heat?cluster=eu-1")
+
+
 @pytest.mark.parametrize("name", ["from", "to", "end", "span", "sort", "page", "text"])
 def test_a_hostile_value_of_any_parameter_is_refused_or_shown_as_text(
     site: TestClient, name: str
 ) -> None:
     for value in HOSTILE_VALUES:
-        for path in ("cluster?name=eu-1", "broker?cluster=eu-1&name=b-1:80"):
+        for path in PATHS:
             for begin in ("/", "/api/v1/"):
                 answer = site.get(f"{begin}{path}&{urlencode({name: value})}")
                 expected = (200, 422) if begin != "/" else (200, 400)
                 assert answer.status_code in expected, (path, value)
                 if begin == "/":
                     assert obeyed(answer.text) == []
+
+
+@pytest.mark.parametrize("name", ["by", "tenant", "namespace", "broker", "bundle", "from"])
+def test_a_hostile_value_of_a_charts_parameter_is_refused_or_has_a_chart(
+    site: TestClient, name: str
+) -> None:
+    for value in HOSTILE_VALUES:
+        given = {"cluster": "eu-1", "by": "namespace", name: value}
+        answer = site.get(f"/api/v1/chart?{urlencode(given)}")
+        assert answer.status_code in (200, 422), (value, answer.text)
 
 
 def test_a_wrong_time_of_the_api_names_its_field(site: TestClient) -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lb_stream.contracts.decisions import example_decision
-from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, ROUNDS
+from lb_stream.contracts.tables import (
+    BROKER_LOADS,
+    BUNDLE_AVERAGES,
+    BUNDLE_HISTORY,
+    DECISIONS,
+    ROUNDS,
+)
 from lb_stream.core.model.memory import Memory
 from lb_stream.query.lake import open_lake
 from lb_stream.query.screens import heat, over_time
+from lb_stream.query.screens.group_chart import build_group_chart
 from lb_stream.query.screens.limits import Limit, find_limit
 from lb_stream.query.screens.lists import ListRequest
 from lb_stream.settings.overrides import resolve_in_force
@@ -115,3 +123,73 @@ def test_a_heat_map_has_the_hottest_brokers_of_the_range_first_and_the_rest_on_o
     ]
     last = heat.load_heat_map(lake, "eu", begin, NOW, ListRequest(sort="broker", page=20))
     assert last.brokers.rows[-1]["broker"] == "b-0999:80"
+
+
+@pytest.fixture
+def grouped(tmp_path: Path) -> Any:
+    """Six namespaces of the tenant acme with one bundle each, n MB/s; one of shop; loads of ten
+    minutes. The bundle of acme/n6 has no owner for the last five; acme/n5 has one old row."""
+    flows = [
+        f"{kind}_throughput_{way}_bytes_per_s"
+        for kind in ("latest", "short", "long")
+        for way in ("in", "out")
+    ]
+    bundles = {f"acme/n{n}/0x00000000_0xffffffff": n * 1e6 for n in range(1, 7)}
+    bundles["shop/x/0x00000000_0xffffffff"] = 20e6
+    shared = {"cluster": "eu", "owner": "b-1:80", "part": "eu-0", "now_ms": NOW, "topics": 1}
+    averages = [
+        shared | {"bundle": name, "owner_since_ms": NOW} | dict.fromkeys(flows, rate / 2)
+        for name, rate in bundles.items()
+    ]
+    history = []
+    for name, rate in bundles.items():
+        minutes = (40,) if "/n5/" in name else range(11)
+        for ago in minutes:
+            owner = None if "/n6/" in name and ago < 5 else "b-1:80"
+            each = dict.fromkeys(
+                ("throughput_in_bytes_per_s", "throughput_out_bytes_per_s"), rate / 2
+            )
+            slot = {"slot_ms": NOW - ago * MINUTE_MS, "owner": owner}
+            history.append({"cluster": "eu", "bundle": name} | each | slot)
+    loads = [
+        load("eu", 1, "b-1:80", 25_000.0) | {"now_ms": NOW - ago * MINUTE_MS} for ago in range(11)
+    ]
+    fill(tmp_path, BUNDLE_AVERAGES, averages)
+    fill(tmp_path, BUNDLE_HISTORY, history)
+    fill(tmp_path, BROKER_LOADS, loads)
+    return open_lake(Store.at(tmp_path))
+
+
+def test_a_tenants_chart_has_its_five_heaviest_namespaces_and_all_others(grouped: Any) -> None:
+    begin = NOW - 10 * MINUTE_MS
+    chart = build_group_chart(grouped, "eu", begin, NOW, "namespace", tenant="acme")
+    values = {line.name: [(value or 0) / 1e6 for value in line.values] for line in chart.lines}
+    assert list(values) == [f"acme/n{n}" for n in (6, 5, 4, 3, 2)] + ["all others"]
+    assert values["acme/n5"][-1] == pytest.approx(5.0), "it carries what its last row says"
+    assert (values["acme/n6"][1], values["acme/n6"][-1]) == (pytest.approx(6.0), 0.0)
+    assert values["all others"][-1] == pytest.approx(1.0)
+    assert chart.unit == "bytes/s" and chart.note == "" and chart.gaps == ()
+    of_bundles = build_group_chart(grouped, "eu", begin, NOW, "bundle", namespace="acme/n4")
+    assert [(line.name, line.values[-1]) for line in of_bundles.lines] == [
+        ("acme/n4/0x00000000_0xffffffff", pytest.approx(4e6))
+    ]
+
+
+def test_others_of_a_cluster_are_the_rest_of_what_its_brokers_report(grouped: Any) -> None:
+    begin = NOW - 10 * MINUTE_MS
+    chart = build_group_chart(grouped, "eu", begin, NOW, "namespace")
+    last = {line.name: line.values[-1] for line in chart.lines}
+    assert list(last)[:2] == ["shop/x", "acme/n6"] and len(last) == 6
+    assert last["all others"] == pytest.approx(50e6 - (20 + 0 + 5 + 4 + 3) * 1e6)
+    tenants = build_group_chart(grouped, "eu", begin, NOW, "tenant")
+    assert [line.name for line in tenants.lines] == ["acme", "shop", "all others"]
+    assert build_group_chart(grouped, "us", begin, NOW, "tenant").lines == ()
+
+
+def test_a_range_that_needs_too_many_rows_begins_later_and_says_so(
+    grouped: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lb_stream.query.screens.group_chart.MAX_ROWS", 5 * 6)
+    begin = NOW - 10 * MINUTE_MS
+    chart = build_group_chart(grouped, "eu", begin, NOW, "namespace", tenant="acme")
+    assert chart.times_ms[0] >= NOW - 6 * MINUTE_MS and "5 min" in chart.note
