@@ -33,3 +33,8 @@ def change_link(request: Request, /, **changes: object) -> str:
 def list_kept(request: Request, *changed: str) -> list[tuple[str, str]]:
     """List this page's parameters without some: a form keeps them beside its own fields."""
     return [(name, value) for name, value in request.query_params.items() if name not in changed]
+
+
+def is_open(request: Request, name: str) -> bool:
+    """Return whether this page's address names an element `details` as open."""
+    return name in request.query_params.get("open", "").split(",")

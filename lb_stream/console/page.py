@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from lb_stream import __version__
-from lb_stream.console.address import change_link, list_kept
+from lb_stream.console.address import change_link, is_open, list_kept
 from lb_stream.console.auth.visitor import access_of, find_visitor
 from lb_stream.console.command_forms import list_offered_commands
 from lb_stream.console.references import list_remedies
@@ -115,6 +115,7 @@ def render_page(page: Page, template: str, status: int = 200, **values: object) 
         "zone": local_zone(),
         "version": __version__,
         "kept": partial(list_kept, page.request),
+        "is_open": partial(is_open, page.request),
         "live": not (page.request.query_params.get("end") or page.request.query_params.get("to")),
     }
     begun_s = time.thread_time()

@@ -122,6 +122,23 @@ async function refreshPage() {
 
 const refreshTimer = refreshMs ? setInterval(refreshPage, Number(refreshMs)) : 0;
 
+// --- what is open ---
+
+// The address names what is open, so that a refreshed or shared page shows the same.
+function keepOpen({ target }) {
+  const address = new URL(location.href);
+  const names = new Set((address.searchParams.get("open") ?? "").split(",").filter(Boolean));
+  if (target.open) names.add(target.id);
+  else names.delete(target.id);
+  if (names.size) address.searchParams.set("open", [...names].join(","));
+  else address.searchParams.delete("open");
+  if (address.href !== location.href) history.replaceState(null, "", address);
+}
+
+document.addEventListener("toggle", (event) => {
+  if (event.target.matches("details[id]")) keepOpen(event);
+}, true);
+
 // --- plans of proposals ---
 
 const chosenOf = (element) => [...element.querySelectorAll("[data-together]")];

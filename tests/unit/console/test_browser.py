@@ -72,7 +72,9 @@ def acting(tmp_path: Path) -> Iterator[Acting]:
     fleet(tmp_path / "tables")
     users, sent = tmp_path / "users.toml", list[tuple[str, Command]]()
     users.write_text(
-        user_lines("alice", PASSWORD, "operator", {}) + user_lines("eve", PASSWORD, "viewer", {})
+        user_lines("alice", PASSWORD, "operator", {})
+        + user_lines("eve", PASSWORD, "viewer", {})
+        + user_lines("root", PASSWORD, "admin", {})
     )
     reader = Reader(
         Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: 0.0
@@ -449,6 +451,28 @@ def test_an_operator_logs_in_drains_a_broker_and_a_viewer_may_not(
     assert [(cluster, command.kind, command.by) for cluster, command in acting.sent] == [
         ("eu-1", "drain-broker", "alice")
     ]
+    assert troubles == []
+
+
+def test_an_address_names_what_is_open(
+    browser: Browser, acting: Acting, troubles: list[str]
+) -> None:
+    context, page = opened(browser, acting.served, troubles, 400)
+    page.goto("/login")
+    page.get_by_role("textbox", name="Name").fill("root")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url("**/")
+    page.goto(link("cluster", name="eu-1", sort="traffic"))
+    hidden = page.get_by_role("link", name="New namespace")
+    expect(hidden).to_be_hidden()
+    page.get_by_text("More commands").click()
+    page.wait_for_url("**/cluster?name=eu-1&sort=traffic&open=more")
+    page.reload()
+    expect(hidden).to_be_visible()
+    page.get_by_text("More commands").click()
+    page.wait_for_url("**/cluster?name=eu-1&sort=traffic")
+    context.close()
     assert troubles == []
 
 
