@@ -13,7 +13,7 @@ from lb_stream.console.queries import (
     RoundQuery,
     TenantQuery,
 )
-from lb_stream.console.ranges import find_shown_range
+from lb_stream.console.ranges import find_shown_range, find_traffic_range
 from lb_stream.query import QueryError
 from lb_stream.query.explanations import DecisionExplanation, explain_decision, explain_round
 from lb_stream.query.screens import brokers, feed, load_shares, neighbours
@@ -110,7 +110,7 @@ def namespace_page(page: Page, query: NamespaceQuery) -> Shown:
         "name": name,
         "row": row,
         "wanted": wanted,
-        "range": find_shown_range(page, cluster, query, by="bundle", namespace=name),
+        "range": find_traffic_range(page, cluster, query, by="bundle", namespace=name),
     }
     return Shown(data, for_page)
 
@@ -135,7 +135,7 @@ def tenant_page(page: Page, query: TenantQuery) -> Shown:
         "row": row,
         "listed": listed,
         "wanted": wanted,
-        "range": find_shown_range(page, cluster, query, by="namespace", tenant=name),
+        "range": find_traffic_range(page, cluster, query, by="namespace", tenant=name),
     }
     return Shown({"tenant": row, "namespaces": listed}, for_page)
 

@@ -23,7 +23,7 @@ from lb_stream.console.queries import (
     Query,
     SearchQuery,
 )
-from lb_stream.console.ranges import find_shown_range
+from lb_stream.console.ranges import find_shown_range, find_traffic_range
 from lb_stream.core.commands.rollouts import RESTARTABLE
 from lb_stream.io.messages.times import local_zone
 from lb_stream.query.health import ClusterFacts, describe_duration
@@ -266,7 +266,7 @@ def groups_page(page: Page, query: GroupsQuery) -> Shown:
         "by": query.by,
         "wanted": wanted,
         "tenant": tenant,
-        "range": find_shown_range(page, name, query, by=query.by, tenant=tenant),
+        "range": find_traffic_range(page, name, query, by=query.by, tenant=tenant),
     }
     return Shown(listed, {"listed": listed, **for_page})
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lb_stream.console import address
+from lb_stream.console.address import is_open
 from lb_stream.console.page import Page
 from lb_stream.console.queries import SpanQuery
 from lb_stream.contracts.keys import SettingError
@@ -20,15 +21,18 @@ if TYPE_CHECKING:
 
 OLD_MS = 300_000
 """Loads older than this are not called current."""
+MAX_BUNDLES = 10_000
+"""The history of more bundles takes a second of CPU time to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownRange:
     """The range of time of a chart, ms since the epoch.
 
-    `chart`: the address of the lines. `is_chosen`: the page's address names the end. `spans`: those
-    that can be chosen; `span`: the one that is shown, empty where begin and end are chosen.
-    `note`: what readers must know; empty: nothing. `given`: the range as parameters of an address.
+    `chart`: the address of the lines; empty: the chart is shown when somebody asks for it.
+    `is_chosen`: the page's address names the end. `spans`: those that can be chosen; `span`: the
+    one that is shown, empty where begin and end are chosen. `note`: what readers must know; empty:
+    nothing. `given`: the range as parameters of an address.
     """
 
     chart: str
@@ -72,6 +76,18 @@ def find_window(page: Page, cluster: str, query: SpanQuery) -> tuple[int, int]:
         )
 
     return page.ask(("window", cluster, *query.range), find)
+
+
+def find_traffic_range(page: Page, cluster: str, query: SpanQuery, **about: object) -> ShownRange:
+    """Return the range of a chart of many bundles' traffic, as `find_shown_range`.
+
+    In a cluster of more than MAX_BUNDLES the chart is shown to those who ask for it.
+    """
+    shown = find_shown_range(page, cluster, query, **about)
+    bundles = page.require_cluster_facts(cluster).bundles or 0
+    if bundles <= MAX_BUNDLES or is_open(page.request, "chart"):
+        return shown
+    return replace(shown, chart="")
 
 
 def find_shown_range(page: Page, cluster: str, query: SpanQuery, **about: object) -> ShownRange:

@@ -5,7 +5,6 @@ A line has a few hundred points at most. Where no loads were written for long, a
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -44,6 +43,9 @@ GAP_INTERVALS, GAP_STEPS = 5, 3
 """A gap is longer than this many usual times between loads, and than this many steps."""
 MIN_INTERVALS = 3
 """With fewer times between loads none is usual."""
+NEAR_MS = 60_000
+"""The first and the last loads are looked for this near to the first and the last round."""
+MAX_MS = 10**15
 
 _USAGE = """
     SELECT (now_ms // $4) * $4 AS at_ms, max("max") AS "max", avg(mean) AS mean, avg("min") AS "min"
@@ -144,10 +146,10 @@ def find_known_times(lake: Lake, cluster: str) -> tuple[int, int] | None:
     if rounds["last_ms"] is None:
         return None
     # Rows of broker_loads are many. Those near the first and the last round are in a few files.
+    near = ((0, rounds["first_ms"] + NEAR_MS), (rounds["last_ms"] - NEAR_MS, MAX_MS))
     ends = []
-    for name, at in (("first_ms", rounds["first_ms"]), ("last_ms", rounds["last_ms"])):
-        for around_ms in (SPANS["1h"], sys.maxsize // 4):
-            asked = [cluster, at - around_ms, at + around_ms]
+    for name, (from_ms, to_ms) in zip(("first_ms", "last_ms"), near, strict=True):
+        for asked in ([cluster, from_ms, to_ms], [cluster, 0, MAX_MS]):
             (row,) = records(run(lake, _KNOWN, asked))
             if row[name] is not None:
                 ends.append(int(row[name]))
@@ -203,10 +205,9 @@ def build_cluster_chart(
 
     `limit`: of usage, by which the cluster's strategy decides.
     """
-    times = ChartTimes.load(lake, cluster, begin_ms, end_ms)
-    rows = {row["at_ms"]: row for row in records(run(lake, _USAGE, times.asked))}
+    times = ChartTimes.load(lake, cluster, begin_ms, end_ms, query=_USAGE)
     lines = [
-        Line(name, name, times.fill({at: row[name] for at, row in rows.items()}))
+        Line(name, name, times.fill({row["at_ms"]: row[name] for row in times.rows}))
         for name in ("max", "mean", "min")
     ]
     asked = times.asked[:3]
@@ -221,9 +222,8 @@ def build_broker_chart(
     lake: Lake, cluster: str, broker: str, begin_ms: int, end_ms: int, limit: Limit | None = None
 ) -> Chart:
     """Build the chart of a broker's usage, beside the mean of active brokers and the limit."""
-    times = ChartTimes.load(lake, cluster, begin_ms, end_ms)
-    rows = {row["at_ms"]: row["mean"] for row in records(run(lake, _USAGE, times.asked))}
-    mean = Line("mean", "mean", times.fill(rows))
+    times = ChartTimes.load(lake, cluster, begin_ms, end_ms, query=_USAGE)
+    mean = Line("mean", "mean", times.fill({row["at_ms"]: row["mean"] for row in times.rows}))
     singles = _build_broker_lines(lake, times, [broker])
     lines = (mean, *_build_limit(limit, mean.values), *singles)
     marks = load_marks(lake, times.asked[:3], broker=broker)
@@ -246,7 +246,8 @@ def build_bundle_chart(lake: Lake, cluster: str, bundle: str, begin_ms: int, end
 class ChartTimes:
     """The times of a chart: the begins of slots of `step_ms`.
 
-    `seen`: the slots in which any loads were written. `gaps`: long times without any.
+    `seen`: the slots in which any loads were written, `rows`: what was asked about each. `gaps`:
+    long times without any.
     """
 
     cluster: str
@@ -256,6 +257,7 @@ class ChartTimes:
     at_ms: tuple[int, ...]
     seen: frozenset[int]
     gaps: tuple[Gap, ...]
+    rows: tuple[Row, ...]
 
     @classmethod
     def load(
@@ -266,14 +268,18 @@ class ChartTimes:
         end_ms: int,
         max_points: int = MAX_POINTS,
         min_step_ms: int = MIN_STEP_MS,
+        query: str = _SLOTS,
     ) -> ChartTimes:
-        """Return the times of a range, with the gaps that the tables have there."""
+        """Return the times of a range, with the gaps that the tables have there.
+
+        `query`: gives the rows, one for each slot with loads.
+        """
         step_ms = max(min_step_ms, -(-(end_ms - begin_ms) // max_points))
         at_ms = tuple(range(begin_ms // step_ms * step_ms, end_ms + 1, step_ms))
-        rows = records(run(lake, _SLOTS, [cluster, begin_ms, end_ms, step_ms]))
+        rows = tuple(records(run(lake, query, [cluster, begin_ms, end_ms, step_ms])))
         seen = frozenset(row["at_ms"] for row in rows)
         gaps = _find_gaps(sorted(seen), at_ms[0], end_ms, step_ms)
-        return cls(cluster, begin_ms, end_ms, step_ms, at_ms, seen, gaps)
+        return cls(cluster, begin_ms, end_ms, step_ms, at_ms, seen, gaps, rows)
 
     @property
     def asked(self) -> list[object]:

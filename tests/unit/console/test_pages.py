@@ -220,6 +220,19 @@ def test_a_hostile_value_of_a_charts_parameter_is_refused_or_has_a_chart(
         assert answer.status_code in (200, 422), (value, answer.text)
 
 
+def test_a_large_clusters_chart_of_traffic_waits_until_somebody_asks_for_it(
+    tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = client(tables)  # one that has made no page yet
+    monkeypatch.setattr("lb_stream.console.ranges.MAX_BUNDLES", 1)
+    for given in ({"cluster": "eu-1", "by": "tenant"}, {"cluster": "eu-1", "tenant": "shop"}):
+        page = Tags(site.get(link("groups", **given)).text)
+        assert not [tag for tag in page.all("figure") if "data-chart" in tag]
+        (shows,) = [tag["href"] for tag in page.all("a") if "open=chart" in tag["href"]]
+        page = Tags(site.get(shows).text)
+        assert [tag for tag in page.all("figure") if "data-chart" in tag]
+
+
 def test_a_wrong_time_of_the_api_names_its_field(site: TestClient) -> None:
     for given, field in (({"from": "soon"}, "from"), ({"from": "2e12"}, "from")):
         answer = site.get(link("api/v1/chart", cluster="eu-1", **given))
