@@ -14,6 +14,7 @@ from lb_stream.console.serve import ConsoleServer
 from lb_stream.console.sources.live import parse_decision_row
 from lb_stream.console.sources.reader import Reader
 from lb_stream.query.lake import open_lake, records, run
+from lb_stream.query.screens.entries import OpenMoves
 from lb_stream.store import Store
 from tests.bench.console import viewers, written
 from tests.bench.console.__main__ import Turn, options, summary
@@ -98,7 +99,7 @@ def test_a_viewer_sees_the_page_its_chart_and_what_is_told_and_asks_again(
         )
         async with asyncio.timeout(120):
             while not (seen.statuses[304] and sum(seen.told)):
-                served.publish(parse_decision_row(decision.to_json().encode()))
+                served.publish(parse_decision_row(OpenMoves(), decision.to_json().encode()))
                 await asyncio.sleep(0.05)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kafka import KafkaConsumer, TopicPartition
@@ -127,8 +128,11 @@ class TopicFollower:
         self, options: ClientOptions, decisions: str, results: str, publish: PublishRow
     ) -> None:
         self._options, self._publish = options, publish
-        self._parsers = {decisions: self._parse_decision_row, results: _parse_result_row}
-        self._open_moves = OpenMoves()
+        parse_decision = partial(parse_decision_row, OpenMoves())
+        self._parsers: dict[str, Callable[[bytes], Row]] = {
+            decisions: parse_decision,
+            results: _parse_result_row,
+        }
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="console-follower", daemon=True)
 
@@ -170,13 +174,6 @@ class TopicFollower:
                     for row in self._parse(partition.topic, polled):
                         self._publish(row)
 
-    def _parse_decision_row(self, value: bytes) -> Row:
-        """Parse a record of the decisions topic to a row of the feed. Raises ValueError."""
-        decision = read_decision(value)
-        row = decision.model_dump(mode="json", exclude={"explain"})
-        row |= {"explain": decision.explain.model_dump(mode="json")}
-        return self._open_moves.add(row | dict.fromkeys(("outcome", "detail", "took_ms")))
-
     def _parse(self, topic: str, polled: Iterable[ConsumerRecord]) -> Iterator[Row]:
         """Yield the rows of records. Any client may have written them; bad ones are left out."""
         for record in polled:
@@ -189,6 +186,14 @@ class TopicFollower:
                     record.partition,
                     record.offset,
                 )
+
+
+def parse_decision_row(open_moves: OpenMoves, value: bytes) -> Row:
+    """Parse a record of the decisions topic to a row of the feed. Raises ValueError."""
+    decision = read_decision(value)
+    row = decision.model_dump(mode="json", exclude={"explain"})
+    row |= {"explain": decision.explain.model_dump(mode="json")}
+    return open_moves.add(row | dict.fromkeys(("outcome", "detail", "took_ms")))
 
 
 def _parse_result_row(value: bytes) -> Row:

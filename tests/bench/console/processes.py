@@ -78,6 +78,7 @@ def serve(folder: Path) -> None:
     from lb_stream.console.serve import ConsoleServer, lower_priority
     from lb_stream.console.sources.live import parse_decision_row
     from lb_stream.console.sources.reader import Reader
+    from lb_stream.query.screens.entries import OpenMoves
 
     lower_priority()
     given = {"stream": {"tables": str(folder / "tables"), "checkpoint": str(folder / "checkpoint")}}
@@ -85,8 +86,9 @@ def serve(folder: Path) -> None:
     served = ConsoleServer("127.0.0.1:0", reader, (), None)
     _say(url=served.url)
     reader.current_view()
+    open_moves = OpenMoves()
     for line in sys.stdin:
-        served.publish(parse_decision_row(line.encode()))
+        served.publish(parse_decision_row(open_moves, line.encode()))
     served.stop()
 
 
