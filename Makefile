@@ -158,9 +158,9 @@ release-check: setup-dev ## try what make release has put into dist, outside of 
 lock: java $(PACKAGE_STAMP) ## rewrite requirements*.lock from pyproject.toml, and conf/jars.sha256 from conf/ivy.xml
 	$(COMPILE) --extra all --group build --group dev -o requirements-dev.lock
 	cp requirements-dev.lock requirements.lock
-	$(COMPILE) --extra job --extra console --extra notify --group build -o requirements.lock
+	$(COMPILE) --extra job --extra console --extra notify --extra otel --group build -o requirements.lock
 	cp requirements-dev.lock requirements-base.lock
-	$(COMPILE) -o requirements-base.lock
+	$(COMPILE) --extra otel -o requirements-base.lock
 	for extra in pulsar kubernetes; do \
 	  sed -n "s/^$$extra = \[\(.*\)\]/\1/p" pyproject.toml | tr -d '"' | $(subst pyproject.toml,-,$(COMPILE)) -o requirements-$$extra.lock || exit; \
 	done

@@ -66,7 +66,7 @@ was given and what reads it, and warns of values without effect.
 
 | page | sections | what reads them |
 |---|---|---|
-| [job](configuration-job.md) | `[kafka]`, `[topics]`, `[stream]`, `[upkeep]` | the job, `lbctl tables maintain` |
+| [job](configuration-job.md) | `[kafka]`, `[topics]`, `[stream]`, `[upkeep]`, `[otel]` | the job, `lbctl tables maintain`, agents |
 | [balancer](configuration-balancer.md) | `[balancer]`, `[cluster.NAME]`, namespaces | the balancer of every cluster, agents |
 | [strategies](configuration-strategies.md) | `[balancer]`, `[cluster.NAME]` | the chosen strategies; profiles |
 | [notifications and hooks](configuration-notify.md) | `[notify]`, `[hooks]` | `lbctl notify`, `lbctl agent` |
@@ -95,6 +95,7 @@ _SECTIONS = {
     "topics": "Names of the topics; `lbctl topics create` makes them.",
     "stream": "How the job runs.",
     "upkeep": "What `lbctl tables maintain` keeps of the tables.",
+    "otel": "Traces and metrics for OpenTelemetry ([traces](traces.md)).",
     "notify": "Which events `lbctl notify` reports to which targets, and how often\n"
     "([notifications](alerts.md#notifications)).",
     "hooks": "Addresses that agents call before and after a move "
@@ -110,7 +111,7 @@ def pages() -> dict[str, str]:
     return {
         "configuration.md": _FRONT,
         "configuration-job.md": _sections(
-            "Settings of the job", "kafka", "topics", "stream", "upkeep"
+            "Settings of the job", "kafka", "topics", "stream", "upkeep", "otel"
         ),
         "configuration-balancer.md": _balancer(),
         "configuration-strategies.md": _strategies(),

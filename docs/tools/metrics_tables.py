@@ -38,6 +38,9 @@ LOOK_INTO = {
     ),
     "lb_stream_standbys": "fewer than were started",
     "lb_stream_monitoring_errors_total": "above 0: the job's log names the cause",
+    "lb_stream_telemetry_lost_total": (
+        "above 0: the collector is away, refuses, or is too slow; the job's log says which"
+    ),
     "lb_stream_clusters": "more than you have: a sender misspells a cluster's name",
     "lb_stream_round_errors_total": "above 0: column `error` of `rounds` names the cause",
     "lb_stream_suspended": (

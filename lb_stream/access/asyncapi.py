@@ -15,6 +15,7 @@ from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 from lb_stream.contracts.schemas import RECORDS, RecordSchema
 from lb_stream.contracts.settings import KafkaSettings
 from lb_stream.contracts.topics import TOPICS, Topic
+from lb_stream.contracts.trace_ids import TRACEPARENT
 
 ASYNCAPI = "3.0.0"
 SCHEMA_FORMAT = "application/schema+json;version=draft-2020-12"
@@ -147,9 +148,14 @@ def _build_message(record: RecordSchema) -> dict[str, Any]:
 
 def _build_headers(record: RecordSchema) -> dict[str, Any]:
     """Return the schema of a record's headers. A load report may have none."""
-    names = {
+    names: dict[str, dict[str, Any]] = {
         name: {"type": "string"} | ({"const": value} if value else {})
         for name, value in record.headers.items()
     }
+    if record.traced:
+        names[TRACEPARENT] = {
+            "type": "string",
+            "description": "W3C Trace Context, for tracing alone; only where otel.enabled is true",
+        }
     required = [name for name, value in record.headers.items() if value != "report"]
     return {"type": "object", "properties": names} | ({"required": required} if required else {})

@@ -21,12 +21,13 @@ from lb_stream.agent.adapter import (
 from lb_stream.agent.carry_out import carry_out, give_up
 from lb_stream.agent.clock import RecordClock, wall_clock_ms
 from lb_stream.agent.config import AgentConfig
-from lb_stream.agent.connection import CLOSE_S, Connection, KafkaRecord
+from lb_stream.agent.connection import CLOSE_S, Connection, Headers, KafkaRecord
 from lb_stream.agent.hooks import MoveHooks
 from lb_stream.agent.obey import AgentMemory, AgentVerdict, addressee, with_record_time
 from lb_stream.agent.reporter import HeartbeatSender, OnReport, Reporter
 from lb_stream.agent.rollout_log import RolloutLog
 from lb_stream.agent.splits import SplitWatch
+from lb_stream.agent.traces import AgentTraces
 from lb_stream.contracts.decisions import Decision, Ownership, read_decision
 from lb_stream.contracts.reports import Goodbye
 
@@ -62,6 +63,7 @@ class Agent:
         self._rollouts = RolloutLog()
         self._on_report = on_report
         self._hooks = MoveHooks(config.hooks)
+        self._traces = AgentTraces(config.telemetry)
         self._on_decision = on_decision
         self._stop = threading.Event()
         self._goodbye = False
@@ -158,7 +160,7 @@ class Agent:
         changed += [self._carry_out(decision) for decision in self._hooks.list_answered()]
         # New decisions.
         changed += [
-            self._take(record.value, record.timestamp)
+            self._take(record.value, record.timestamp, record.headers)
             for record in records
             if record.topic == decisions
         ]
@@ -201,11 +203,12 @@ class Agent:
             if adapter.name != owner
         ]
 
-    def _take(self, value: bytes | None, appended_ms: int = 0) -> str | None:
+    def _take(self, value: bytes | None, appended_ms: int = 0, headers: Headers = ()) -> str | None:
         """Carry out one record of the decisions topic, if it addresses a broker of this agent.
 
         Returns the broker whose ownership has changed; None: no broker's has. `appended_ms` is
-        when Kafka took the record (0: unknown): no agent could read the decision before.
+        when Kafka took the record (0: unknown): no agent could read the decision before. `headers`:
+        of the record.
         """
         try:
             decision = with_record_time(read_decision(value or b""), appended_ms)
@@ -217,6 +220,7 @@ class Agent:
         if self.memory.note_epoch(decision):
             self.reporter.force_next_report(self.adapters)
         if addressee(decision) in self.adapters:
+            self._traces.note(decision, headers)
             return self._carry_out(decision)
         if self._on_decision is not None:
             self._on_decision(decision, None, None)
@@ -228,8 +232,9 @@ class Agent:
         verdict, ack = carry_out(adapter, self.memory, decision, self.clock.now_ms(), self._hooks)
         if verdict.action == "wait":
             return None
+        trace = self._traces.record(adapter.name, decision, ack)
         if ack is not None:
-            self.reporter.send(adapter.name, ack.to_json(), "ack")
+            self.reporter.send(adapter.name, ack.to_json(), "ack", trace)
         self._rollouts.note_decision(adapter.name, decision, verdict)
         if self._on_decision is not None:
             self._on_decision(decision, adapter.name, verdict)

@@ -9,6 +9,7 @@ from typing import Literal
 from lb_stream.agent.hooks import HookConfig
 from lb_stream.agent.report_throttle import ReportThrottle
 from lb_stream.agent.splits import SplitWatch
+from lb_stream.io.telemetry.port import NO_TELEMETRY, Telemetry
 
 
 class AgentError(RuntimeError):
@@ -37,6 +38,7 @@ class AgentConfig:
     - `client_options`: as the setting `kafka.options` (security_protocol, sasl_mechanism, …).
     - `hooks`: URLs that are called before and after moves. Calls after moves need the ownership
       topic.
+    - `telemetry`: sends a span for each decision that is carried out or refused.
     """
 
     bootstrap_servers: str
@@ -51,3 +53,4 @@ class AgentConfig:
     start: Literal["latest", "earliest"] | Mapping[int, int] = "latest"
     client_options: Mapping[str, object] = field(default_factory=dict)
     hooks: HookConfig = field(default_factory=HookConfig)
+    telemetry: Telemetry = NO_TELEMETRY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -30,6 +30,10 @@ DELIVERY_MS = 20_000
 """How long a record may wait for Kafka. An older report may name bundles that have moved since."""
 
 
+Headers = Sequence[tuple[str, bytes]]
+"""Headers of a record: name and value."""
+
+
 class KafkaRecord(Protocol):
     """What is read of a consumed record (kafka-python's ConsumerRecord)."""
 
@@ -39,6 +43,8 @@ class KafkaRecord(Protocol):
     def key(self) -> bytes | None: ...
     @property
     def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
     @property
     def timestamp(self) -> int:
         """When Kafka appended the record, ms since the epoch."""
@@ -180,16 +186,20 @@ class Connection:
             return []
         return [record for records in polled.values() for record in records]
 
-    def send(self, broker: str, value: str | bytes, kind: str) -> SendFuture:
+    def send(self, broker: str, value: str | bytes, kind: str, headers: Headers = ()) -> SendFuture:
         """Send a record of a broker to the reports topic; return its future. Raises KafkaError.
 
-        All records of one broker have one key, so they stay in order.
+        All records of one broker have one key, so they stay in order. `headers`: beside its kind.
         """
         assert self.producer is not None
         key = f"{self.config.cluster}/{broker}".encode()
-        headers = [("kind", kind.encode())]
         data = value if isinstance(value, bytes) else value.encode()
-        return self.producer.send(self.config.reports_topic, key=key, value=data, headers=headers)
+        return self.producer.send(
+            self.config.reports_topic,
+            key=key,
+            value=data,
+            headers=[("kind", kind.encode()), *headers],
+        )
 
     def close(self) -> None:
         """Send the records that still wait, and disconnect."""

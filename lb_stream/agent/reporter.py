@@ -26,7 +26,7 @@ from lb_stream.agent.adapter import (
     Report,
 )
 from lb_stream.agent.clock import RecordClock, wall_clock_ms
-from lb_stream.agent.connection import Connection, SendFuture
+from lb_stream.agent.connection import Connection, Headers, SendFuture
 from lb_stream.agent.report_throttle import ReportThrottle
 from lb_stream.agent.splits import SplitWatch
 from lb_stream.contracts.base import canonical_json
@@ -191,10 +191,12 @@ class Reporter:
             log.warning("%s %s", broker, trouble)
         self._troubles[broker] = trouble
 
-    def send(self, broker: str, value: str | bytes, kind: str) -> SendFuture | None:
+    def send(
+        self, broker: str, value: str | bytes, kind: str, headers: Headers = ()
+    ) -> SendFuture | None:
         """Send one record of a broker; return its future, or None if Kafka refuses it at once."""
         try:
-            future = self._connection.send(broker, value, kind)
+            future = self._connection.send(broker, value, kind, headers)
         except KafkaError as error:
             self._note_lost(broker, kind, error)
             return None

@@ -40,6 +40,7 @@ SERVED_NAMESPACE_PATTERN = r"^[^/]+/[^/]+$"
 BUNDLE_NAME_PATTERN = r"^[^/\s]+(/[^/\s]+){2,3}$"
 BOOTSTRAP_PATTERN = r"^[^,\s]+:\d+(,[^,\s]+:\d+)*$"
 LISTEN_PATTERN = r"^(0?|[^\s/]+:\d{1,5})$"
+COLLECTOR_PATTERN = r"^(https?://(\[[0-9a-fA-F:.]+\]|[^/\s?#@:\[\]]+)(:\d{1,5})?(/[^\s?#]*)?)?$"
 USER_PATTERN = r"^[A-Za-z0-9._@+-]{1,128}$"
 
 PATTERN_DESCRIPTIONS = {
@@ -50,6 +51,7 @@ PATTERN_DESCRIPTIONS = {
     BUNDLE_NAME_PATTERN: "<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH",
     BOOTSTRAP_PATTERN: "host:port, or several with commas between",
     LISTEN_PATTERN: 'host:port, or "" or 0 for nowhere',
+    COLLECTOR_PATTERN: "http(s)://HOST[:PORT][/PATH], without user, password and query",
     USER_PATTERN: "1 to 128 letters, digits, dots, dashes, underscores, @ or +",
 }
 """Pattern of a field → what it asks for. Users are not shown the pattern itself."""

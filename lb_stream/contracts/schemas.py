@@ -39,6 +39,7 @@ from lb_stream.contracts.reports import (
 from lb_stream.contracts.table_spec import table_ddl, view_ddl
 from lb_stream.contracts.tables import TABLES
 from lb_stream.contracts.topics import TOPICS
+from lb_stream.contracts.trace_ids import TRACEPARENT
 
 FOLDER = Path(__file__).resolve().parents[2] / "schemas"
 
@@ -47,8 +48,9 @@ FOLDER = Path(__file__).resolve().parents[2] / "schemas"
 class RecordSchema:
     """One kind of record: its topic, model and example. `name`: of its files.
 
-    `topic`: its key in the settings. `headers`: name → value; empty: any. `senders`: the roles of
-    its senders in Kafka; empty: all that may write to the topic.
+    `topic`: its key in the settings. `headers`: name → value; empty: any. `traced`: whether it has
+    the header traceparent, too, where traces are on. `senders`: the roles of its senders in Kafka;
+    empty: all that may write to the topic.
     """
 
     name: str
@@ -56,6 +58,7 @@ class RecordSchema:
     model: type[BaseModel]
     example: Mapping[str, object]
     headers: Mapping[str, str] = field(default_factory=dict)
+    traced: bool = False
     senders: tuple[str, ...] = ()
 
 
@@ -237,7 +240,7 @@ RECORDS = (
     RecordSchema(
         "heartbeat", "reports", Heartbeat, {"sent_ms": 1_767_225_620_000}, {"kind": "heartbeat"}
     ),
-    RecordSchema("ack", "reports", Ack, _ACK, {"kind": "ack"}),
+    RecordSchema("ack", "reports", Ack, _ACK, {"kind": "ack"}, traced=True),
     RecordSchema("ask", "reports", SplitAsk, _ASK, {"kind": "ask"}),
     RecordSchema(
         "goodbye", "reports", Goodbye, {"sent_ms": 1_767_229_200_000}, {"kind": "goodbye"}
@@ -278,6 +281,7 @@ RECORDS = (
         Decision,
         example_decision().model_dump(mode="json"),
         {"decision_id": "", "epoch": "", "schema": ""},
+        traced=True,
     ),
     RecordSchema("ownership", "ownership", Ownership, _OWNERSHIP.model_dump(mode="json")),
 )
@@ -338,6 +342,10 @@ A broker, or an agent beside it, takes part by following four rules:
    (`expires_ms - issued_ms`), and not later than five times that, was published late: its time
    counts from that timestamp. Carry out each `decision_id` once. Ignore a decision with `dry_run`.
 
+The header `traceparent` (W3C Trace Context) of a decision or an ack is for tracing alone, and is
+missing where `otel.enabled` is false. A program may ignore it; one that traces makes its own span a
+child of the decision's, and names that span in its ack.
+
 The compacted topic `lb-ownership` has each bundle's owner; an empty value means that the bundle no
 longer exists.
 
@@ -392,6 +400,8 @@ def _describe_headers(record: RecordSchema) -> str:
         f"`{name}`" + (f" = {value}" if value else "") for name, value in record.headers.items()
     )
     text = ", ".join(headers) or "–"
+    if record.traced:
+        text += f", with traces also `{TRACEPARENT}`"
     return f"{text}, or none" if record.headers == _REPORT else text
 
 

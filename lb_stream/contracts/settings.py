@@ -16,6 +16,7 @@ from lb_stream.contracts.balancer import Texts
 from lb_stream.contracts.base import (
     BOOTSTRAP_PATTERN,
     CLUSTER_PATTERN,
+    COLLECTOR_PATTERN,
     LISTEN_PATTERN,
     find_pattern_error,
 )
@@ -499,8 +500,38 @@ class HookSettings(KeyModel):
     )
 
 
+class OtelSettings(KeyModel):
+    """Traces and metrics for an OpenTelemetry collector. They need `lb_stream[otel]`."""
+
+    enabled: bool = key(
+        False,
+        "Whether job and agents send traces and metrics. Then the environment variables of "
+        "OpenTelemetry (OTEL_…) count, too.",
+        dynamic=False,
+    )
+    endpoint: str = key(
+        "",
+        "http(s)://HOST[:PORT] of the collector, which speaks OTLP with HTTP; /v1/traces and "
+        "/v1/metrics are added. Empty: OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318.",
+        dynamic=False,
+        pattern=COLLECTOR_PATTERN,
+    )
+    traces: bool = key(
+        True,
+        "Whether traces are sent. The job then writes the header traceparent into decisions, "
+        "agents into acknowledgements.",
+        dynamic=False,
+    )
+    metrics: bool = key(
+        True,
+        "Whether the job sends the metrics that it serves for Prometheus, every "
+        "OTEL_METRIC_EXPORT_INTERVAL (60 s).",
+        dynamic=False,
+    )
+
+
 class Settings(KeyModel):
-    """All settings of the job, of `lbctl tables maintain`, `lbctl notify` and hooks."""
+    """All settings of the job, of `lbctl tables maintain`, `lbctl notify`, hooks and telemetry."""
 
     kafka: KafkaSettings = KafkaSettings()
     topics: TopicSettings = TopicSettings()
@@ -508,6 +539,7 @@ class Settings(KeyModel):
     upkeep: UpkeepSettings = UpkeepSettings()
     notify: NotifySettings = NotifySettings()
     hooks: HookSettings = HookSettings()
+    otel: OtelSettings = OtelSettings()
     balancer: dict[str, Any] = key(
         {}, "Settings of every cluster's balancer, under our names or Pulsar's."
     )

@@ -27,6 +27,7 @@ from lb_stream.io.local.signals import StopRequest
 from lb_stream.io.messages.errors import describe_error
 from lb_stream.io.messages.logs import set_up
 from lb_stream.io.messages.shown import shown
+from lb_stream.io.telemetry.opening import require_telemetry
 from lb_stream.settings.load import load
 from lb_stream.settings.secrets import hide
 
@@ -142,6 +143,7 @@ def balance(options: argparse.Namespace, stop: StopRequest) -> None:
         logging.getLogger("balance").warning("%s", warning)
     if options.standby:
         require_ticks(settings)
+    require_telemetry(settings.otel, "the job")
     prepare_topics(settings, options.take_over, options.standby)
     logging.getLogger("kafka").setLevel(logging.WARNING)
 

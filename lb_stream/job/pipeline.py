@@ -31,6 +31,8 @@ from lb_stream.io.tables.delta import existing_table
 from lb_stream.io.tables.formats import require_format
 from lb_stream.io.tables.log import LogError, RoundLog
 from lb_stream.io.tables.projections import Projections
+from lb_stream.io.telemetry.opening import open_telemetry
+from lb_stream.io.telemetry.port import NO_TELEMETRY, Telemetry
 from lb_stream.job.metrics.monitor import Monitor
 from lb_stream.job.running import Running, SharedCheckpoint, WatchedBatches
 from lb_stream.store import checkpoint_of, tables_of
@@ -86,14 +88,16 @@ def _starting_option(settings: Settings, log: RoundLog) -> str:
     return stream.starting_offsets
 
 
-def prepare(settings: Settings, backlog: Backlog | None = None) -> tuple[Balancer, str, BatchGuard]:
+def prepare(
+    settings: Settings, backlog: Backlog | None = None, telemetry: Telemetry = NO_TELEMETRY
+) -> tuple[Balancer, str, BatchGuard]:
     """Fence earlier publishers, open the log, and finish the batches of an earlier run.
 
     `backlog`: that of this job's last stream, if the stream begins anew. Returns the balancer, the
     option startingOffsets, and the guard that examines each batch first. Raises LogError if log,
     tables and Kafka don't belong together, LostRecords if Kafka has deleted the next records.
     """
-    outbox = Outbox(settings)
+    outbox = Outbox(settings, telemetry)
     try:
         return _prepare(settings, outbox, backlog)
     except BaseException:
@@ -197,9 +201,30 @@ def start(
     `once`: read the present records, then end; send no ticks. `backlog`: as for `prepare`. Raises
     FatalError, as `prepare` does.
     """
+    telemetry = open_telemetry(
+        settings.otel,
+        "lb-stream",
+        {"service.instance.id": member.instance, "lb.pipeline": settings.stream.pipeline_id},
+    )
+    try:
+        return _start(spark, settings, member, once, backlog, telemetry)
+    except BaseException:
+        telemetry.close()
+        raise
+
+
+def _start(
+    spark: SparkSession,
+    settings: Settings,
+    member: Member,
+    once: bool,
+    backlog: Backlog | None,
+    telemetry: Telemetry,
+) -> Running:
+    """Do the work of `start`, which closes `telemetry` if this fails."""
     # The preparation of the first batch.
     settings = _keep_partitions(spark, settings)
-    balancer, starting, guard = prepare(settings, backlog)
+    balancer, starting, guard = prepare(settings, backlog, telemetry)
     # This job announces its lead before the query starts, as standbys wait for that.
     if not once:
         member.lead(balancer.epoch)
@@ -211,6 +236,7 @@ def start(
         balancer.epoch,
         app=lambda: balancer.log.app,
         memories=lambda: share.select(balancer.log.memories),
+        telemetry=telemetry,
     )
     monitor.metrics.standbys.set_function(lambda: len(member.others))
     balancer.observer = monitor

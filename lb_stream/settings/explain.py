@@ -31,7 +31,12 @@ Origins = Mapping[KeyPath, str]
 NONE_FOLLOWED = FollowedProfile()
 """The profile of a cluster whose brokers' versions are not known."""
 
-READERS = {"upkeep": "lbctl tables maintain", "notify": "lbctl notify", "hooks": "lbctl agent"}
+READERS = {
+    "upkeep": "lbctl tables maintain",
+    "notify": "lbctl notify",
+    "hooks": "lbctl agent",
+    "otel": "the job, lbctl agent",
+}
 """Section → its reader; the job reads all other sections."""
 
 

@@ -2,7 +2,7 @@
 jobs, without a JVM."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -10,12 +10,14 @@ from typing import Any, ClassVar
 import pytest
 
 from lb_stream.contracts.decisions import Decision
+from lb_stream.contracts.settings import OtelSettings
 from tests.bench.stream import figures
 from tests.bench.stream.driver import Batch
 from tests.bench.stream.example import decision
 from tests.bench.stream.figures import FIGURES, Bench, Size
 from tests.bench.stream.fleet import Fleet
 from tests.bench.stream.stepped import Place
+from tests.bench.stream.traced import BLOCK, SETTLING, counts, is_traced
 
 PLACE = Place("127.0.0.1:1", Path("unused"), 4)
 
@@ -105,7 +107,7 @@ def small_jobs(monkeypatch: pytest.MonkeyPatch) -> dict[str, PretendedJob]:
 
     @contextmanager
     def small_job(
-        bench: Bench, name: str, view_only: bool = False
+        bench: Bench, name: str, view_only: bool = False, otel: OtelSettings | None = None
     ) -> Iterator[tuple[PretendedJob, PretendedJob]]:
         jobs[name] = PretendedJob()
         yield jobs[name], jobs[name]
@@ -167,3 +169,19 @@ def test_cost_of_age_compares_batches_900_to_1000_with_50_to_150(
     measured = figures.age(bench)["batch_cost_growth_1000"]
     first = 2  # the first batch reads every broker's first report
     assert (measured.other_s, measured.ours_s) == (first + (50 + 149) / 2, first + (900 + 999) / 2)
+
+
+def test_tracing_compares_each_traced_block_with_the_one_after_it_without_their_first_batches(
+    bench: Bench, small_jobs: dict[str, PretendedJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch takes as many seconds as its number says: blocks of ten are ten seconds apart."""
+    receiver = SimpleNamespace(url="http://unused", requests=["one"])
+    monkeypatch.setattr(figures, "otlp_receiver", lambda **_: nullcontext(receiver))
+    bench.size = Size(batches=40)
+    measured = figures.tracing(bench)["tracing_on_vs_off"]
+    first = figures.WARM_UP_TICKS + 2  # its number: the very first batch reads all brokers
+    traced = [number for number in range(first, first + 40) if is_traced(number)]
+    assert measured.ours_s is not None and measured.other_s is not None
+    assert measured.other_s - measured.ours_s == BLOCK
+    assert min(traced) < measured.ours_s < max(traced)
+    assert [counts(number) for number in range(BLOCK)] == [False] * SETTLING + [True] * 8

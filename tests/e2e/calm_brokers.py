@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lb_stream.agent import Agent, AgentConfig, AgentVerdict
+from lb_stream.agent.connection import Headers
 from lb_stream.contracts.decisions import Decision
 
 BROKERS = ("b1:8080", "b2:8080", "b3:8080")
@@ -140,10 +141,10 @@ class CalmAgent(Agent):
             {(broker, decision): 2**62 for broker, decision in cluster.known.obeyed}
         )
 
-    def _take(self, value: bytes | None, appended_ms: int) -> str | None:
+    def _take(self, value: bytes | None, appended_ms: int = 0, headers: Headers = ()) -> str | None:
         self._cluster.obeying = json.loads(value or b"{}").get("decision_id", "")
         try:
-            return super()._take(value, appended_ms)
+            return super()._take(value, appended_ms, headers)
         finally:
             self._cluster.obeying = ""
 

@@ -45,7 +45,7 @@ class Told:
         )
         monkeypatch.setattr(self.agent.reporter, "send", self._keep)
 
-    def _keep(self, broker: str, value: str | bytes, kind: str) -> None:
+    def _keep(self, broker: str, value: str | bytes, kind: str, headers: object = ()) -> None:
         assert broker == self.adapter.name
         self.sent.append((kind, value if isinstance(value, bytes) else value.encode()))
 

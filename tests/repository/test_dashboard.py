@@ -33,9 +33,10 @@ UNSEEN = {
     "lb_stream_self_balancing_brokers",
     "lb_stream_standby_warm",
     "lb_stream_leader_silent_seconds",
+    "lb_stream_telemetry_lost_total",
 }
-"""Metrics that the dashboard need not show: an alert names the second one, and the last two are of
-standbys, whose `/ready` says the same."""
+"""Metrics that the dashboard need not show: an alert names the second one, the next two are of
+standbys, whose `/ready` says the same, and the last one counts only where telemetry is sent."""
 
 METRICS = served_metrics(with_process=True)
 FAMILIES = {name: metric.name for metric in METRICS for name in metric.series}

@@ -25,6 +25,7 @@ from tests.support.environments import (
     copy_sources,
     make_environment,
 )
+from tests.support.otlp_receiver import otlp_receiver
 from tests.support.recorded_tables import Recorder
 from tests.support.webhook import webhook
 
@@ -93,6 +94,7 @@ def test_the_base_says_which_extra_a_command_needs(base: Environment) -> None:
     assert "pip install 'lb_stream[job]'" in refusal(base, "balance", "--print")
     assert "pip install 'lb_stream[job,cli]'" in refusal(base, "demo")
     assert "pip install 'lb_stream[console]'" in refusal(base, "console")
+    assert "pip install 'lb_stream[otel]'" in refusal(base, "sim", "--set", "otel.enabled=true")
 
 
 @pytest.mark.e2e
@@ -185,3 +187,22 @@ def test_the_extra_notify_sends_a_message(make: Make, tmp_path: Path) -> None:
         settings.chmod(0o600)
         notify.run("lbctl", "notify", "test", "--config", settings, "--target", "ops")
     assert len(hook.calls) == 1
+
+
+SEND_SPAN = """
+from lb_stream.contracts.settings import OtelSettings
+from lb_stream.io.telemetry.opening import open_telemetry
+from lb_stream.io.telemetry.port import Span
+telemetry = open_telemetry(OtelSettings(enabled=True), "trial")
+telemetry.send([Span("work", "0" * 31 + "1", "0" * 15 + "1", 1.0, 2.0)])
+telemetry.close()
+"""
+
+
+def test_the_extra_otel_sends_a_span(make: Make) -> None:
+    otel = make("otel")
+    assert otel.megabytes() <= BASE_MEGABYTES
+    with otlp_receiver() as receiver:
+        otel.run("python", "-c", SEND_SPAN, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
+    (span,) = receiver.of("work")
+    assert span.resource["service.name"] == "trial"

@@ -47,8 +47,8 @@ def test_no_line_names_an_index_or_a_path() -> None:
 @pytest.mark.parametrize(
     ("lock", "needed"),
     [
-        ("base", requirements()),
-        ("", requirements("job", "console", "notify") + GROUPS["build"]),
+        ("base", requirements("otel")),
+        ("", requirements("job", "console", "notify", "otel") + GROUPS["build"]),
         ("dev", requirements("all") + GROUPS["build"] + GROUPS["dev"]),
         ("pulsar", EXTRAS["pulsar"]),
         ("kubernetes", EXTRAS["kubernetes"]),

@@ -361,6 +361,7 @@ def _serve(
     from lb_stream.agent.splits import SplitWatch
     from lb_stream.cli.run.agent_settings import load_hooks
     from lb_stream.io.local.signals import StopRequest
+    from lb_stream.io.telemetry.opening import open_telemetry
 
     resolved = given.of_cluster(cluster)
     balancing, reporting = resolved.config, resolved.reporting
@@ -389,6 +390,7 @@ def _serve(
         heartbeat_interval_s=intervals_s[1],
         client_options=given.settings.kafka.options,
         hooks=load_hooks(given),
+        telemetry=open_telemetry(given.settings.otel, "lb-stream-agent", {"lb.cluster": cluster}),
     )
     agents: list[Agent] = []
     with StopRequest() as stop:
@@ -407,6 +409,7 @@ def _serve(
         finally:
             for agent in agents:
                 agent.stop()
+            config.telemetry.close()
     failures = [str(agent.failure) for agent in agents if agent.failure is not None]
     if failures:
         raise CommandError(f"an agent ended: {'; '.join(failures)}")

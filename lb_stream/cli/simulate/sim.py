@@ -141,6 +141,7 @@ def sim(
     given = load_cli_settings(config, broker_conf, set_, uses_current=False)
     from lb_stream.agent import AgentConfig, ReportThrottle, SplitWatch
     from lb_stream.contracts.reports import ReportConfig
+    from lb_stream.io.telemetry.opening import open_telemetry
     from lb_stream.settings.resolve import resolve
     from lb_stream.sim.brokers import wall_clock_ms
     from lb_stream.sim.cluster import build_cluster
@@ -161,6 +162,7 @@ def sim(
         report_interval_s=interval,
         heartbeat_interval_s=heartbeat,
         client_options=given.settings.kafka.options,
+        telemetry=open_telemetry(given.settings.otel, "lb-stream-agent", {"lb.cluster": cluster}),
     )
     simulated = build_cluster(brokers, bundles, workload.value, seed, wall_clock_ms(), hot_at)
     note(
@@ -193,5 +195,7 @@ def _run(
             )
         except AgentError as error:
             raise CommandError(str(error), error.code) from error
+        finally:
+            agent.telemetry.close()
     if failure is not None:
         raise CommandError(f"the brokers' agent ended: {failure}")

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from threading import Thread
 from typing import Any, NamedTuple
 
@@ -21,8 +22,11 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import SCHEMA_VERSION
 from lb_stream.contracts.settings import Settings, TopicSettings
+from lb_stream.contracts.trace_ids import TRACEPARENT, published_span
 from lb_stream.io.kafka.options import client_options
 from lb_stream.io.kafka.rights import REFUSALS, build_denial, find_denial
+from lb_stream.io.telemetry.move_ids import find_move_ids
+from lb_stream.io.telemetry.port import NO_TELEMETRY, Telemetry
 from lb_stream.stream.ports import FatalError, Logged
 from lb_stream.stream.task.crash import crash_point
 
@@ -77,8 +81,9 @@ class Outbox:
     `<pipeline>-watermark`, and each batch's transaction moves it.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, telemetry: Telemetry = NO_TELEMETRY) -> None:
         self._settings, self._topics = settings, settings.topics
+        self._telemetry = telemetry
         self._pipeline = settings.stream.pipeline_id
         self._group = watermark_group(self._pipeline)
         self._place = TopicPartition(settings.topics.decisions, 0)
@@ -133,7 +138,8 @@ class Outbox:
         KafkaUnavailable when it isn't known whether the batch is published: then this outbox can't
         be used any more.
         """
-        records = _records(logged, self._topics) if logged.log_seq >= self.watermark else ()
+        is_new = logged.log_seq >= self.watermark
+        records = _records(logged, self._topics, self._telemetry) if is_new else ()
         watermark = max(self.watermark, logged.log_seq + 1)
         try:
             _wait_while_progressing(
@@ -237,8 +243,11 @@ def _wait_while_progressing(
                 raise
 
 
-def _records(logged: Logged, topics: TopicSettings) -> Iterator[_Record]:
+def _records(
+    logged: Logged, topics: TopicSettings, telemetry: Telemetry = NO_TELEMETRY
+) -> Iterator[_Record]:
     """Yield all records that a batch publishes. Decisions of a dry run stay in the log."""
+    traced = _traceparents(logged, telemetry) if telemetry.has_traces else {}
     rows = logged.rounds.select(["cluster", "now_ms"]).to_pylist()
     for row, results, decisions, ownership in zip(
         rows,
@@ -264,6 +273,8 @@ def _records(logged: Logged, topics: TopicSettings) -> Iterator[_Record]:
                 ("epoch", str(decision["epoch"]).encode()),
                 ("schema", str(SCHEMA_VERSION).encode()),
             ]
+            if (parent := traced.get(decision["decision_id"])) is not None:
+                headers.append((TRACEPARENT, parent))
             key = f"{decision['cluster']}/{decision['bundle']}"
             yield _Record(topics.decisions, key, canonical_json(decision), headers)
         for record in ownership:
@@ -272,6 +283,20 @@ def _records(logged: Logged, topics: TopicSettings) -> Iterator[_Record]:
                 value = canonical_json(record | {"watermark": logged.log_seq})
             key = f"{record['cluster']}/{record['bundle']}"
             yield _Record(topics.ownership, key, value, [])
+
+
+def _traceparents(logged: Logged, telemetry: Telemetry) -> dict[str, bytes]:
+    """Return the header of each decision, by its id; the same batch gives the same bytes."""
+    headers: dict[str, bytes] = {}
+    memories = logged.rounds["memory"]
+    for at, decisions in enumerate(logged.entries("decisions")):
+        if not decisions:
+            continue
+        for decision_id, move_id in find_move_ids(memories[at].as_py(), decisions).items():
+            span = published_span(move_id, decision_id)
+            sampled = telemetry.is_sampled(span.trace_id)
+            headers[decision_id] = replace(span, sampled=sampled).encode()
+    return headers
 
 
 _RESULT_FIELDS = ("id", "kind", "outcome", "rule", "decision_ids")

@@ -15,6 +15,7 @@ MODULES = {
     "pictures": ("matplotlib",),
     "suggest": ("optuna",),
     "exact": ("highspy",),
+    "otel": ("opentelemetry",),
     "pulsar": ("pulsar",),
 }
 """Extra → the modules that only it has; `job` has those of `cli`, too, but DuckDB and

@@ -141,7 +141,8 @@ class Metrics:
     ) -> None:
         self.registry = CollectorRegistry()
         known = [_read_memory(text) for text in memories().values()]
-        self._open = {
+        # Id of each pending decision → its kind.
+        self.pending_kinds = {
             decision.decision_id: decision.kind
             for memory in known
             for decision in (*memory.pending, *memory.moves.values())
@@ -215,6 +216,12 @@ class Metrics:
             "lb_stream_monitoring_errors_total",
             "failures of the monitoring itself",
             ["part"],
+            registry=own,
+        )
+        self.telemetry_lost = Counter(
+            "lb_stream_telemetry_lost_total",
+            "spans, and points of metrics, for OpenTelemetry that were not delivered",
+            ["signal", "reason"],
             registry=own,
         )
 
@@ -380,7 +387,7 @@ class Metrics:
             ).inc()
         # A dry run's decisions aren't published, and have no outcome.
         made = [decision for decision in decisions if not decision["dry_run"]]
-        self._open |= {decision["decision_id"]: decision["kind"] for decision in made}
+        self.pending_kinds |= {decision["decision_id"]: decision["kind"] for decision in made}
         unloads = [decision for decision in made if decision["kind"] in ("unload", "transfer")]
         self.unload_brokers.labels(cluster, "bundleUnloading").inc(
             len({unload["source"] for unload in unloads})
@@ -399,7 +406,7 @@ class Metrics:
 
     def _count_outcomes(self, cluster: str, outcomes: list[dict[str, Any]]) -> None:
         for outcome in outcomes:
-            kind = self._open.pop(outcome["decision_id"], "unknown")
+            kind = self.pending_kinds.pop(outcome["decision_id"], "unknown")
             self.outcomes.labels(cluster, kind, outcome["outcome"]).inc()
             if kind == "assign":
                 result = _ASSIGN_RESULTS.get(outcome["outcome"], "Skip")

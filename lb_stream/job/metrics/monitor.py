@@ -1,4 +1,4 @@
-"""Times each batch, counts its results, serves metrics and fills the table `batches`.
+"""Times each batch, counts its results, serves metrics, fills the table `batches`, sends traces.
 
 All but the timing happens in a thread of its own, after the batch. A failure there is logged as a
 warning, and the stream goes on.
@@ -28,9 +28,12 @@ from lb_stream.io.local.http_server import HttpServer
 from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.compaction import COMPACT_EVERY, compact_small_files
 from lb_stream.io.tables.delta import append_rows, open_table
+from lb_stream.io.telemetry.port import NO_TELEMETRY, Telemetry
+from lb_stream.job.metrics.batch_spans import BatchFacts, BatchTimes, batch_spans, read_batch
 from lb_stream.job.metrics.broker_metrics import BrokerMetrics
 from lb_stream.job.metrics.health import Health
 from lb_stream.job.metrics.job_metrics import Metrics
+from lb_stream.job.metrics.move_spans import move_spans
 from lb_stream.job.metrics.round_figures import MemorySource, RoundFigures
 from lb_stream.job.metrics.server import PATHS, serve_metrics
 from lb_stream.job.metrics.spark_progress import (
@@ -76,6 +79,7 @@ class _Batch:
     logged: Logged | None = None
     counts: Mapping[str, int | None] = field(default_factory=dict)
     progress: Progress | None = None
+    facts: BatchFacts | None = None  # for its trace, which has not been sent yet
 
 
 class Monitor:
@@ -86,14 +90,25 @@ class Monitor:
     """
 
     def __init__(
-        self, settings: StreamSettings, epoch: int, app: Callable[[], str], memories: MemorySource
+        self,
+        settings: StreamSettings,
+        epoch: int,
+        app: Callable[[], str],
+        memories: MemorySource,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self._settings, self._epoch, self._app = settings, epoch, app
+        self._telemetry = telemetry
         self._figures = RoundFigures(tables_of(settings))
         self.metrics = Metrics(
             settings.pipeline_id, version("lb_stream"), epoch, memories, self._figures
         )
         self._brokers = BrokerMetrics(self._figures, memories)
+        telemetry.count_lost(
+            lambda signal, reason, count: self.metrics.telemetry_lost.labels(signal, reason).inc(
+                count
+            )
+        )
         self._health = Health(settings, epoch, memories)
         self._server: HttpServer | None = None
         self._query: Query | None = None
@@ -139,12 +154,13 @@ class Monitor:
         self.metrics.last_batch.set(time.time())
         self._health.start()
         self._serve()
+        self._telemetry.send_metrics((self.metrics.registry, self._brokers.registry))
         self._thread.start()
 
     def stop(self) -> None:
-        """Count and write all finished batches, then end the server.
+        """Count and write all finished batches, then end the server, and the sending of traces.
 
-        Waits for the table for at most 20 s.
+        Waits for the table for at most 20 s, and for traces for 2 s.
         """
         self._stopping.set()
         self._wake.set()
@@ -152,6 +168,7 @@ class Monitor:
             self._thread.join(timeout=20)
         if self._server is not None:
             self._server.stop()
+        self._telemetry.close()
 
     @property
     def url(self) -> str | None:
@@ -195,6 +212,8 @@ class Monitor:
                 self._take(batch)
         with self._guarded("progress"):
             self._take_progress()
+        with self._guarded("traces"):
+            self._send_traces()
         if time.monotonic() - self._written >= WRITE_EVERY_S:
             with self._guarded("table"):
                 self._write()
@@ -209,11 +228,30 @@ class Monitor:
         for phase, seconds in batch.phases.items():
             self.metrics.phase_seconds.labels(phase).observe(seconds)
         self._health.record_batch(logged, batch.ended_s)
+        if self._telemetry.has_traces:
+            with self._guarded("traces"):
+                self._trace_decisions(batch, logged)
         batch.counts = {
             "log_seq": logged.log_seq if len(logged.rounds) else None
         } | self.metrics.count(logged)
         if self._server is not None:
             self.metrics.count_rejected(self._figures.read_batch(logged))
+
+    def _trace_decisions(self, batch: _Batch, logged: Logged) -> None:
+        """Send the spans of a batch's decisions. Its own ones wait for Spark's progress."""
+        batch.facts = read_batch(logged)
+        kinds = self.metrics.pending_kinds
+        self._telemetry.send(move_spans(self._app(), _times(batch), logged, kinds))
+
+    def _send_traces(self) -> None:
+        """Send the traces of batches whose progress is known, or will not come any more."""
+        newest = max((batch.batch_id for batch in self._waiting), default=0)
+        for batch in self._waiting:
+            is_due = batch.progress is not None or batch.batch_id < newest
+            if batch.facts is not None and (is_due or self._stopping.is_set()):
+                facts, batch.facts = batch.facts, None
+                spans = batch_spans(self._app(), _times(batch), facts, batch.progress)
+                self._telemetry.send(spans)
 
     def _take_progress(self) -> None:
         """Record Spark's new progress, also of batches that were faster than this thread."""
@@ -278,6 +316,10 @@ class Monitor:
                     error,
                     exc_info=True,
                 )
+
+
+def _times(batch: _Batch) -> BatchTimes:
+    return BatchTimes(batch.batch_id, batch.started_ms, batch.phases)
 
 
 def _row(batch: _Batch) -> dict[str, object]:

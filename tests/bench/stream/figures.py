@@ -9,11 +9,14 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
+from lb_stream.contracts.settings import OtelSettings
 from tests.bench.stream.driver import Driver
 from tests.bench.stream.feed import Feed
 from tests.bench.stream.fleet import Fleet, Shape
 from tests.bench.stream.spark import explode_json, read_kafka, seconds_to_noop, session
 from tests.bench.stream.stepped import Place, Stepped, progress
+from tests.bench.stream.traced import BLOCK, counts, is_traced
+from tests.support.otlp_receiver import otlp_receiver
 
 WARM_UP = 3
 """Generations that every side sees before the first one that counts, the very first one
@@ -108,6 +111,12 @@ FIGURES = {
             "10 brokers, 1 000 bundles, whole job, a report in each batch: median time of batches "
             "900–1000 ÷ of batches 50–150",
             "≤ 1.2",
+        ),
+        Figure(
+            "tracing_on_vs_off",
+            "10 brokers, 1 000 bundles, whole job, a report in each batch: a batch with tracing on "
+            "÷ off, in turns within one job",
+            "≤ 1.02",
         ),
         Figure(
             "clusters_1000",
@@ -254,12 +263,19 @@ leave only the owner itself."""
 
 
 @contextmanager
-def small_job(bench: Bench, name: str, view_only: bool = False) -> Iterator[tuple[Feed, Driver]]:
+def small_job(
+    bench: Bench, name: str, view_only: bool = False, otel: OtelSettings | None = None
+) -> Iterator[tuple[Feed, Driver]]:
     """A job on a small cluster that reads what there is as soon as it is there."""
     feed = Feed(bench.place.bootstrap, name, bench.place.partitions)
     clusters = [Fleet(SMALL).cluster_name(0)]
     settings = bench.place.settings(feed)
-    settings = settings.model_copy(update={"balancer": settings.balancer | ALWAYS_A_DESTINATION})
+    settings = settings.model_copy(
+        update={
+            "balancer": settings.balancer | ALWAYS_A_DESTINATION,
+            "otel": otel or OtelSettings(),
+        }
+    )
     driver = Driver(bench.place.folder / name, settings, clusters if view_only else None)
     try:
         yield feed, driver
@@ -358,6 +374,36 @@ def age(bench: Bench) -> dict[str, Measured]:
     return {"batch_cost_growth_1000": value}
 
 
+def tracing(bench: Bench) -> dict[str, Measured]:
+    """The same batch with and without tracing, in blocks of one job.
+
+    The collector takes everything and reads nothing: its own work is not the job's.
+    """
+    fleet = Fleet(SMALL)
+    seconds: dict[int, float] = {}
+    with otlp_receiver(reads=False) as receiver:
+        otel = OtelSettings(enabled=True, endpoint=receiver.url)
+        with small_job(bench, "tracing", otel=otel) as (feed, job):
+            first = fleet.reports(range(fleet.brokers))
+            feed.send(first)
+            job.read(len(first))
+            for run in range(WARM_UP_TICKS + bench.size.batches):
+                # Every other report is hot, in each block.
+                broker = run // 2 % fleet.brokers
+                hot = {broker} if run % 2 == 0 else ()
+                feed.append(fleet.reports([broker], hot)[0])
+                (batch,) = job.read(1)
+                fleet.obey(feed.decisions(patience_ms=20))
+                if run >= WARM_UP_TICKS and counts(batch.number):
+                    seconds[batch.number] = batch.seconds
+    if not receiver.requests:
+        raise RuntimeError("the job sent no trace: look into its log")
+    # A traced batch and the one at the same place in the next block; both are hot, or neither is.
+    traced = [number for number in seconds if is_traced(number) and number + BLOCK in seconds]
+    on = [seconds[number] for number in traced]
+    return {"tracing_on_vs_off": ratio(on, [seconds[number + BLOCK] for number in traced])}
+
+
 GROUPS: tuple[tuple[frozenset[str], Callable[[Bench], dict[str, Measured]]], ...] = (
     (frozenset({"view_vs_from_json", "view_vs_raw_kafka"}), view),
     (
@@ -366,5 +412,6 @@ GROUPS: tuple[tuple[frozenset[str], Callable[[Bench], dict[str, Measured]]], ...
     ),
     (frozenset({"publish_latency_vs_empty_batch"}), latency),
     (frozenset({"batch_cost_growth_1000"}), age),
+    (frozenset({"tracing_on_vs_off"}), tracing),
 )
 """What is measured together."""

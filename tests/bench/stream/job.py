@@ -26,6 +26,8 @@ from pyspark.sql.streaming.listener import (
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.leadership.membership import Member
+from lb_stream.io.telemetry.port import Telemetry
+from lb_stream.job import pipeline
 from lb_stream.job.pipeline import start
 from lb_stream.job.session import spark_session
 from lb_stream.store import checkpoint_of
@@ -35,6 +37,7 @@ from lb_stream.stream.shards.directory import NEW, read_directory, write_directo
 from lb_stream.stream.shards.slicing import next_shard_map
 from lb_stream.stream.source import read_records
 from lb_stream.stream.transforms import to_blocks, to_shards
+from tests.bench.stream.traced import Alternating, open_alternating
 
 EPOCH = 1
 _lock = threading.Lock()
@@ -47,7 +50,12 @@ def tell(**fields: Any) -> None:
 
 
 class Teller(StreamingQueryListener):
-    """Tells of each batch that read something, and of the query's end."""
+    """Tells of each batch that read something, and of the query's end.
+
+    `tracing`: turned on and off between batches.
+    """
+
+    tracing: Alternating | None = None
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Nothing to tell."""
@@ -55,6 +63,8 @@ class Teller(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """A batch is over."""
         progress = event.progress
+        if self.tracing is not None and progress.numInputRows:
+            self.tracing.batch_id = progress.batchId + 1
         if progress.numInputRows:
             tell(
                 batch=progress.batchId,
@@ -106,12 +116,25 @@ def start_view(spark: SparkSession, settings: Settings, clusters: list[str]) -> 
     return writer.start()
 
 
+def alternate(teller: Teller) -> None:
+    """Have the job open tracing that is on and off in turns, as `teller` says."""
+
+    def open_(*given: Any) -> Telemetry:
+        teller.tracing = open_alternating(*given)
+        return teller.tracing
+
+    pipeline.open_telemetry = open_
+
+
 def main() -> None:
     """Run until stdin ends."""
     given = json.loads(sys.stdin.readline())
     settings = Settings.model_validate(given["settings"])
     spark = spark_session(settings)
-    spark.streams.addListener(Teller())
+    teller = Teller()
+    spark.streams.addListener(teller)
+    if settings.otel.enabled:
+        alternate(teller)
     whole = not given["view_of"]
     running: Stoppable = (
         start(spark, settings, Member(settings, leads=True))

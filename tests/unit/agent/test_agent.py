@@ -491,7 +491,11 @@ def test_an_agent_says_that_a_rollout_empties_its_broker(
     consumer = Consumer()
     consumer.records = [
         SimpleNamespace(
-            topic="lb-decisions", key=None, value=decision.to_json().encode(), timestamp=now_ms
+            topic="lb-decisions",
+            key=None,
+            value=decision.to_json().encode(),
+            headers=[],
+            timestamp=now_ms,
         )
     ]
     started(agent, Producer(), consumer, monkeypatch)

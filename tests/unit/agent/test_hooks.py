@@ -361,7 +361,7 @@ class Spoken:
             AgentConfig("127.0.0.1:1", "eu-1", hooks=HookConfig(**{"timeout_s": 60.0} | config)),
             [moved.broker],
         )
-        self.agent.reporter.send = lambda _broker, value, _kind: self.sent.append(
+        self.agent.reporter.send = lambda _broker, value, _kind, _headers: self.sent.append(
             Ack.model_validate_json(value)
         )
         self.agent.clock.now_ms = lambda: START

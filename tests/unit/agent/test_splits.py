@@ -30,7 +30,9 @@ def obeyed(
     """The acknowledgement, and the broker that reports at once."""
     agent = Agent(AgentConfig("unused:9092", decision.cluster), [adapter])
     sent: list[str] = []
-    monkeypatch.setattr(agent.reporter, "send", lambda broker, value, kind: sent.append(value))
+    monkeypatch.setattr(
+        agent.reporter, "send", lambda broker, value, kind, headers: sent.append(value)
+    )
     changed = agent._take(decision.to_json().encode())
     (ack,) = sent
     return Ack.model_validate_json(ack), changed
