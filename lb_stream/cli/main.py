@@ -38,6 +38,7 @@ _PLACES: dict[str, dict[str, tuple[str, ...]]] = {
         "cli.inspect.status": ("status",),
         "cli.monitor.command": ("monitor",),
         "cli.inspect.top": ("top",),
+        "cli.inspect.load_groups": ("tenants",),
         "cli.inspect.decisions": ("decisions",),
         "cli.inspect.explain": ("explain",),
         "cli.inspect.commands": ("commands",),

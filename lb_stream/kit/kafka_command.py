@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from lb_stream.cli.shared.options import KAFKA_FOLDER, DataFolder, Json
-from lb_stream.cli.shared.output import emit, emit_json, note
+from lb_stream.cli.shared.options import KAFKA_FOLDER, DataFolder, Format, Json, Output
+from lb_stream.cli.shared.output import emit, emit_json, emit_rows, note
 
 app = typer.Typer(
     name="kafka",
@@ -80,22 +80,22 @@ def stop(data: DataFolder = KAFKA_FOLDER, json: Json = False) -> None:
 
 
 @app.command(epilog="Example: lbctl kafka status --json")
-def status(data: DataFolder = KAFKA_FOLDER, json: Json = False) -> None:
+def status(
+    data: DataFolder = KAFKA_FOLDER, json: Json = False, output: Output = Format.table
+) -> None:
     """Print the running broker's bootstrap servers; the exit code is 1 if none runs."""
     from lb_stream.kit.embedded_kafka import EmbeddedKafka
 
     running = EmbeddedKafka.find_running(data)
-    if json:
-        emit_json(
-            {
-                "bootstrap_servers": running and running.bootstrap,
-                "pid": running and running.pid,
-                "data": str(data),
-            }
-        )
-    elif running:
-        note(f"runs on {data}, pid {running.pid}")
-        emit(running.bootstrap + "\n")
-    else:
-        note(f"no broker runs on {data}: `lbctl kafka start`")
+    row = {
+        "bootstrap_servers": running and running.bootstrap,
+        "pid": running and running.pid,
+        "data": str(data),
+    }
+    if not emit_rows([row], output, json):
+        if running:
+            note(f"runs on {data}, pid {running.pid}")
+            emit(running.bootstrap + "\n")
+        else:
+            note(f"no broker runs on {data}: `lbctl kafka start`")
     raise typer.Exit(0 if running else 1)

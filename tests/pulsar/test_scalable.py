@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from lb_stream.cli.run.lookup_server import segment_finder
 from lb_stream.cli.shared.admin_access import AdminAccess
@@ -58,7 +59,9 @@ def places(cluster: FakeCluster, rows: list[dict[str, Any]]) -> list[tuple[str, 
 
 def test_a_namespaces_scalable_topics_are_listed(cluster: FakeCluster, tmp_path: Path) -> None:
     FakeScalable(cluster)
-    assert run(cluster, tmp_path, "list", NAMESPACE).out == f"{TOPIC}\n"
+    for form in ("table", "name"):
+        assert run(cluster, tmp_path, "list", NAMESPACE, "-o", form).out == f"{TOPIC}\n"
+    assert run(cluster, tmp_path, "list", NAMESPACE, "-o", "csv").out == f"topic\n{TOPIC}\n"
     none = run(cluster, tmp_path, "list", "shop/empty")
     assert (none.code, none.out) == (0, "") and "no scalable topic" in none.err
 
@@ -68,6 +71,7 @@ def test_each_segment_is_shown_with_its_bundle_its_broker_and_its_share_of_the_b
 ) -> None:
     FakeScalable(cluster, count=4)
     (found,) = run(cluster, tmp_path, "show", TOPIC, "--json").objects
+    assert yaml.safe_load(run(cluster, tmp_path, "show", TOPIC, "-o", "yaml").out) == found
     rows = found["segments"]
     assert [row["hashes"] for row in rows] == ["0000-3fff", "4000-7fff", "8000-bfff", "c000-ffff"]
     assert [(row["bundle"], row["broker"]) for row in rows] == places(cluster, rows)

@@ -7,18 +7,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from lb_stream.cli.shared.options import (
-    BrokerConf,
-    Cluster,
-    ConfigFile,
-    Format,
-    Json,
-    Output,
-    Set,
-    load_cli_settings,
-)
-from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, table
-from lb_stream.cli.shared.watching import with_watch
+from lb_stream.cli.shared.output import emit_rich, note, styled, table
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
@@ -45,7 +35,7 @@ def register(app: typer.Typer) -> None:
     app.command("commands", epilog="Example: lbctl commands --last 5")(commands)
 
 
-@with_watch
+@with_read_options()
 def commands(
     last: Annotated[
         int, typer.Option("--last", "-n", metavar="N", help="How many commands are shown.", min=0)
@@ -53,26 +43,17 @@ def commands(
     command_id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="Only the command with this id.")
     ] = None,
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-    output: Output = Format.table,
+    *,
+    options: ReadOptions,
 ) -> None:
     """Show the last commands: who sent each and when, its result, and why."""
-    given = load_cli_settings(config, broker_conf, set_)
-    from lb_stream.cli.shared.staleness import warn_if_stale
-    from lb_stream.query.cluster_state import require_cluster
-    from lb_stream.query.lake import open_lake, records, run
+    from lb_stream.query.lake import records, run
     from lb_stream.query.past.names import describe_similar_commands
 
-    lake = open_lake(given.tables)
-    require_cluster(lake, cluster)
-    warn_if_stale(given, lake)
+    lake, cluster = options.open_lake(), options.cluster
     rows = records(run(lake, _COMMANDS, [cluster, command_id, last]))
     rows = [row | {"arguments": json_.loads(row["arguments"] or "{}")} for row in rows]
-    if not emit_rows(rows, output, json, name="id"):
+    if not options.emit_rows(rows, "id"):
         if rows:
             emit_rich(_build_table(rows))
         else:

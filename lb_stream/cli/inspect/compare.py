@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lb_stream.cli.shared.options import (
-    BrokerConf,
-    Cluster,
-    ConfigFile,
-    Json,
-    Set,
-    load_cli_settings,
-    parse_time,
-)
-from lb_stream.cli.shared.output import CommandError, emit, emit_json
+from lb_stream.cli.shared.options import parse_time
+from lb_stream.cli.shared.output import CommandError, emit
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 from lb_stream.io.messages.times import clock
 from lb_stream.query.wording import TO_BE_FOUND
 
@@ -36,6 +29,7 @@ def register(app: typer.Typer) -> None:
     app.command("compare", epilog=EPILOG)(compare)
 
 
+@with_read_options(watch=False)
 def compare(
     with_log: Annotated[
         list[Path],
@@ -50,11 +44,8 @@ def compare(
         str | None,
         typer.Option("--since", metavar="TIME", help="Only moves since then, as 2026-11-21T13:00."),
     ] = None,
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
+    *,
+    options: ReadOptions,
 ) -> None:
     """Compare the unloads in a Pulsar leader's log with the decisions of the job's dry run.
 
@@ -64,13 +55,12 @@ def compare(
     the log also has the leader's candidates.
     """
     from lb_stream.agent.pulsar.leader_log import read_leader_log
-    from lb_stream.query.cluster_state import require_single_cluster
-    from lb_stream.query.lake import open_lake
+    from lb_stream.query.cluster_state import require_single_cluster_in
     from lb_stream.query.leader_comparison import compare_with_leader
 
     begin = parse_time(since)
-    tables = load_cli_settings(config, broker_conf, set_).tables
-    state = require_single_cluster(tables, cluster)
+    lake = options.open_lake(may_be_stale=True)
+    state = require_single_cluster_in(lake, options.cluster)
     try:
         log = read_leader_log(with_log)
     except OSError as error:
@@ -78,12 +68,10 @@ def compare(
     except ValueError as error:
         raise CommandError(str(error), 2) from None
     found = compare_with_leader(
-        open_lake(tables), state, log.passes, 0 if begin is None else int(begin.timestamp() * 1000)
+        lake, state, log.passes, 0 if begin is None else int(begin.timestamp() * 1000)
     )
     missing = _describe_missing_moves(log)
-    if json:
-        emit_json(found.to_dict() | {"log": {"moves": log.moves, "advice": missing}})
-    else:
+    if not options.emit_object(found.to_dict() | {"log": {"moves": log.moves, "advice": missing}}):
         pairs = "".join(f"{_describe_pair(pair)}\n" for pair in found.pairs)
         emit(pairs + _describe_totals(found) + "".join(f"{line}\n" for line in missing))
     if found.unexplained or not found.moves:

@@ -12,14 +12,10 @@ import typer
 from lb_stream.cli.inspect.config_explain import explain
 from lb_stream.cli.shared.command_lines import OperatorGroup
 from lb_stream.cli.shared.options import (
-    BrokerConf,
     CliSettings,
-    ConfigFile,
-    Json,
-    Set,
-    load_cli_settings,
 )
-from lb_stream.cli.shared.output import emit, emit_json
+from lb_stream.cli.shared.output import emit
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 from lb_stream.cli.shared.settings_text import format_key, format_toml
 
 if TYPE_CHECKING:
@@ -45,6 +41,7 @@ def _group() -> None:
 
 
 @app.command(epilog="Example: lbctl config show --broker-conf broker.conf --explain > lb.toml")
+@with_read_options(cluster=False, watch=False)
 def show(
     explain: Annotated[
         bool,
@@ -52,10 +49,8 @@ def show(
             "--explain", help="Add each key's meaning, unit and Pulsar name as a comment."
         ),
     ] = False,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
+    *,
+    options: ReadOptions,
 ) -> None:
     """Print all settings in force as TOML for --config; secrets are hidden.
 
@@ -65,24 +60,23 @@ def show(
     from lb_stream.contracts.settings import SHADOW
     from lb_stream.query.profiles import build_profile_facts, load_states_if_any
 
-    given = load_cli_settings(config, broker_conf, set_)
+    given = options.given
     sections = _collect_sections(given)
     states = load_states_if_any(given.tables)
     profiles = {state.cluster: build_profile_facts(state) for state in states}
-    if json:
-        clusters = {
-            name.partition(".")[2]: keys
-            for name, keys in sections.items()
-            if name.startswith("cluster.")
-        }
-        clusters = {
-            name: keys | {SHADOW: own} if (own := given.settings.shadows_of(name)) else keys
-            for name, keys in clusters.items()
-        }
-        origins = {".".join(path): origin for path, origin in given.origins.items()}
-        general = {name: keys for name, keys in sections.items() if not name.startswith("cluster.")}
-        own = {name: asdict(facts) for name, facts in profiles.items()}
-        emit_json(general | {"cluster": clusters, "origins": origins, "profiles": own})
+    clusters = {
+        name.partition(".")[2]: keys
+        for name, keys in sections.items()
+        if name.startswith("cluster.")
+    }
+    clusters = {
+        name: keys | {SHADOW: own} if (own := given.settings.shadows_of(name)) else keys
+        for name, keys in clusters.items()
+    }
+    origins = {".".join(path): origin for path, origin in given.origins.items()}
+    general = {name: keys for name, keys in sections.items() if not name.startswith("cluster.")}
+    own = {name: asdict(facts) for name, facts in profiles.items()}
+    if options.emit_object(general | {"cluster": clusters, "origins": origins, "profiles": own}):
         return
     emit(
         "\n".join(

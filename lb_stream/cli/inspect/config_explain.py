@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from lb_stream.cli.shared.options import (
-    BrokerConf,
-    Cluster,
-    ConfigFile,
-    Json,
-    Set,
-    load_cli_settings,
-)
-from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_rich, note, table
+from lb_stream.cli.shared.output import CommandError, emit, emit_rich, note, table
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 from lb_stream.cli.shared.settings_text import format_toml
 from lb_stream.io.messages.times import clock
 
@@ -42,14 +35,12 @@ All = Annotated[
 ]
 
 
+@with_read_options(watch=False)
 def explain(
     keys: Keys = None,
-    cluster: Cluster = None,
     all_: All = False,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
+    *,
+    options: ReadOptions,
 ) -> None:
     """Explain settings: the value in force, where it was given, and which strategies read it.
 
@@ -60,11 +51,11 @@ def explain(
     Where no setting names a profile, it follows the brokers' versions, which the tables have. A
     change of it is listed before it counts: the settings with their old and new values.
     """
-    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.query.profiles import build_profile_facts, load_states_if_any
     from lb_stream.settings.explain import NONE_FOLLOWED, explain_settings
     from lb_stream.settings.usage import NONE_READS
 
+    given, cluster = options.given, options.cluster
     states = load_states_if_any(given.tables, cluster)
     followed = states[0].memory.followed if len(states) == 1 else NONE_FOLLOWED
     profiles = {state.cluster: build_profile_facts(state) for state in states}
@@ -75,15 +66,13 @@ def explain(
         else [setting for setting in found if all_ or setting.read_by or setting.is_ineffective]
     )
     ineffective = [setting for setting in chosen if setting.is_ineffective]
-    if json:
-        emit_json(
-            {
-                "cluster": cluster,
-                "settings": [asdict(setting) for setting in chosen],
-                "ineffective": [setting.key for setting in ineffective],
-                "profiles": {name: asdict(facts) for name, facts in profiles.items()},
-            }
-        )
+    answer = {
+        "cluster": cluster,
+        "settings": [asdict(setting) for setting in chosen],
+        "ineffective": [setting.key for setting in ineffective],
+        "profiles": {name: asdict(facts) for name, facts in profiles.items()},
+    }
+    if options.emit_object(answer):
         return
     if keys:
         emit("\n".join(_describe_setting(setting) for setting in chosen))

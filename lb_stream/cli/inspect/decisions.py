@@ -7,28 +7,17 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from lb_stream.cli.shared.options import (
-    BrokerConf,
-    CliSettings,
-    Cluster,
-    ConfigFile,
-    Format,
-    Json,
-    Output,
-    Set,
-    load_cli_settings,
-)
+from lb_stream.cli.shared.options import Format
 from lb_stream.cli.shared.output import (
     CommandError,
     console,
     emit_line,
     emit_rich,
-    emit_rows,
     note,
     styled,
     table,
 )
-from lb_stream.cli.shared.watching import with_watch
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query.wording import (
@@ -67,7 +56,7 @@ def register(app: typer.Typer) -> None:
     app.command("decisions", epilog="Example: lbctl decisions --follow --cluster eu-1")(decisions)
 
 
-@with_watch
+@with_read_options()
 def decisions(
     follow: Annotated[
         bool,
@@ -81,37 +70,29 @@ def decisions(
         int,
         typer.Option("--last", "-n", metavar="N", help="How many past decisions are shown.", min=0),
     ] = 20,
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-    output: Output = Format.table,
+    *,
+    options: ReadOptions,
 ) -> None:
     """Show the last decisions with their reasons and outcomes, or follow the topic.
 
     The past comes from the tables; --follow shows what agents see.
     """
-    given = load_cli_settings(config, broker_conf, set_)
     if follow:
-        if output is Format.csv:
+        if options.output is Format.csv:
             raise CommandError(
                 "--follow --output csv: expected table, json, yaml or name: decisions are nested", 2
             )
-        _follow(given, cluster, last, Format.json if json else output)
+        _follow(options, last)
         return
-    from lb_stream.cli.shared.staleness import warn_if_stale
-    from lb_stream.query.cluster_state import list_known_clusters, require_cluster
-    from lb_stream.query.lake import open_lake, records, run
+    from lb_stream.query.cluster_state import list_known_clusters
+    from lb_stream.query.lake import records, run
 
-    lake = open_lake(given.tables)
-    require_cluster(lake, cluster)
-    warn_if_stale(given, lake)
-    rows = [_build_record(row) for row in records(run(lake, _QUERY, [cluster, last]))]
-    if emit_rows(rows, output, json, name="decision_id"):
+    lake = options.open_lake()
+    rows = [_build_record(row) for row in records(run(lake, _QUERY, [options.cluster, last]))]
+    if options.emit_rows(rows, "decision_id"):
         return
     if not rows:
-        of_cluster = f" for cluster {cluster}" if cluster else ""
+        of_cluster = f" for cluster {options.cluster}" if options.cluster else ""
         note("--last 0 shows no decisions" if last == 0 else f"{NOTHING_DECIDED}{of_cluster}")
     else:
         emit_rich(_build_table(rows, several=len(list_known_clusters(lake)) > 1))
@@ -168,20 +149,22 @@ def _format_outcome(row: Row) -> Text:
     return styled((row["outcome"], colour), took, *filter(None, [explain_outcome(row)]))
 
 
-def _follow(given: CliSettings, cluster: str | None, last: int, output: Format) -> None:
+def _follow(options: ReadOptions, last: int) -> None:
     from pydantic import ValidationError
 
     from lb_stream.cli.inspect.follow import follow_records
     from lb_stream.cli.shared.options import require_kafka, require_topics
     from lb_stream.contracts.decisions import read_decision
 
+    given = options.given
     bootstrap, topic = given.bootstrap, given.settings.topics.decisions
     rights = given.rights("Read", topic)
     with require_kafka(bootstrap, given, rights):
         require_topics(bootstrap, given, rights)
-        if output is Format.table:
+        if options.output is Format.table:
             note(f"decisions on {topic} at {bootstrap}, as they come; Ctrl-C ends it")
-        for record in follow_records(given.client_options(bootstrap), topic, last, cluster):
+        client = given.client_options(bootstrap)
+        for record in follow_records(client, topic, last, options.cluster):
             if record.value is None:
                 continue
             try:
@@ -192,7 +175,7 @@ def _follow(given: CliSettings, cluster: str | None, last: int, output: Format) 
                     f"decision: {error.errors()[0]['msg']}"
                 )
                 continue
-            if not emit_rows([decision], output, name="decision_id"):
+            if not options.emit_rows([decision], "decision_id"):
                 why = ": ".join(_explain_rule(decision))
                 emit_line(
                     f"{clock(record.timestamp)} {decision['cluster']} {decision['decision_id']} "

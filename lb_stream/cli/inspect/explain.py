@@ -12,25 +12,16 @@ from lb_stream.cli.shared.completion import (
     complete_brokers_and_bundles,
     complete_bundles,
 )
-from lb_stream.cli.shared.options import (
-    BrokerConf,
-    CliSettings,
-    Cluster,
-    ConfigFile,
-    Json,
-    Set,
-    load_cli_settings,
-)
 from lb_stream.cli.shared.output import (
     CommandError,
     emit,
-    emit_json,
     emit_line,
     emit_rich,
     note,
     styled,
     table,
 )
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query.wording import DRY_RUN, NOTHING_DECIDED, PENDING
@@ -54,6 +45,7 @@ def register(app: typer.Typer) -> None:
     )(explain)
 
 
+@with_read_options(watch=False)
 def explain(
     decision: Annotated[
         str | None,
@@ -104,11 +96,8 @@ def explain(
             help="With --bundle and --broker: how many decisions are shown.",
         ),
     ] = 10,
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
+    *,
+    options: ReadOptions,
 ) -> None:
     """Explain a decision, or why there is none, from the tables.
 
@@ -123,41 +112,31 @@ def explain(
     }
     if sum(value is not None for value in questions.values()) != 1:
         raise CommandError(f"expected one of {', '.join(questions)}", code=2)
-    from lb_stream.query.cluster_state import require_cluster
-    from lb_stream.query.lake import open_lake
-
-    given = load_cli_settings(config, broker_conf, set_)
-    lake = open_lake(given.tables)
-    require_cluster(lake, cluster)
+    lake, cluster = options.open_lake(may_be_stale=True), options.cluster
     if decision is not None:
-        _show_decision(lake, decision, cluster, json)
+        _show_decision(lake, decision, options)
     elif round_ is not None:
-        _show_round(lake, round_, json)
+        _show_round(lake, round_, options)
     elif why_not is not None:
-        _show_why_not(
-            lake, given, *_find_bundle_or_broker(lake, given, why_not, cluster), cluster, json
-        )
+        _show_why_not(lake, *_find_bundle_or_broker(lake, why_not, options), options)
     elif broker is not None:
-        _show_about(
-            lake, "broker", require_broker_name(given, cluster, broker), cluster, last, json
-        )
+        name = require_broker_name(options.given, cluster, broker)
+        _show_about(lake, "broker", name, last, options)
     else:
-        _show_about(lake, "bundle", _find_bundle(lake, str(bundle), cluster), cluster, last, json)
+        _show_about(lake, "bundle", _find_bundle(lake, str(bundle), cluster), last, options)
 
 
-def _show_decision(lake: Lake, decision: str, cluster: str | None, json: bool) -> None:
+def _show_decision(lake: Lake, decision: str, options: ReadOptions) -> None:
     from lb_stream.query.explanations import explain_decision, explain_last
     from lb_stream.query.past.names import find_decision
 
     if decision == "last":
-        found = explain_last(lake, cluster)
+        found = explain_last(lake, options.cluster)
         if found is None:
             raise CommandError(NOTHING_DECIDED)
     else:
-        found = explain_decision(lake, find_decision(lake, decision, cluster))
-    if json:
-        emit_json(found.to_dict())
-    else:
+        found = explain_decision(lake, find_decision(lake, decision, options.cluster))
+    if not options.emit_object(found.to_dict()):
         emit_rich(*_render_decision(found))
 
 
@@ -299,9 +278,7 @@ def _candidates_table(row: Row, candidates: list[Row]) -> RenderableType:
     return table(("broker", "score", ""), rows, right=("score",))
 
 
-def _show_about(
-    lake: Lake, column: str, value: str, cluster: str | None, last: int, json: bool
-) -> None:
+def _show_about(lake: Lake, column: str, value: str, last: int, options: ReadOptions) -> None:
     """Show decisions and refusals about a bundle or a broker; `column` says which of them."""
     from lb_stream.query.explanations import (
         build_explanation,
@@ -310,6 +287,7 @@ def _show_about(
         require_broker,
     )
 
+    cluster = options.cluster
     rows = load_decisions_about(lake, column, value, cluster, last)
     condition = "list_contains(subjects, $1)" if column == "bundle" else "broker = $1"
     refusals = load_refusals_about(
@@ -318,10 +296,8 @@ def _show_about(
     found = [build_explanation(lake, row) for row in rows]
     if column == "broker" and not found and not refusals:
         require_broker(lake, value, cluster)
-    if json:
-        emit_json(
-            {column: value, "decisions": [entry.to_dict() for entry in found], "refusals": refusals}
-        )
+    answer: Row = {column: value, "decisions": [entry.to_dict() for entry in found]}
+    if options.emit_object(answer | {"refusals": refusals}):
         return
     if not found and not refusals:
         hint = f"; why not: lbctl explain --why-not {value}" if column == "bundle" else ""
@@ -367,7 +343,7 @@ def _refusal_cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _show_round(lake: Lake, text: str, json: bool) -> None:
+def _show_round(lake: Lake, text: str, options: ReadOptions) -> None:
     from lb_stream.query.explanations import explain_round
     from lb_stream.query.wording import describe_outcome
 
@@ -375,8 +351,7 @@ def _show_round(lake: Lake, text: str, json: bool) -> None:
     if not cluster or not number.isdigit():
         raise CommandError(f"--round {text}: expected CLUSTER:SEQ, such as eu-1:42", code=2)
     found = explain_round(lake, cluster, int(number))
-    if json:
-        emit_json(found)
+    if options.emit_object(found):
         return
     # the round, and what it saw
     caught_up = (
@@ -444,36 +419,31 @@ def _find_bundle(lake: Lake, given: str, cluster: str | None, live: bool = False
 
 
 def _find_bundle_or_broker(
-    lake: Lake, given: CliSettings, name: str, cluster: str | None
+    lake: Lake, name: str, options: ReadOptions
 ) -> tuple[str | None, str | None]:
     """Find a bundle, else a broker, by its name or a part of it, such as a bundle's tenant."""
     from lb_stream.query.past.names import find_fitting_bundles
 
+    cluster = options.cluster
     if "/" in name:
         return _find_bundle(lake, name, cluster, live=True), None
     try:
-        return None, require_broker_name(given, cluster, name)
+        return None, require_broker_name(options.given, cluster, name)
     except CommandError:
         if not find_fitting_bundles(lake, f"{name}/", cluster, live=True):
             raise
         return _find_bundle(lake, f"{name}/", cluster, live=True), None
 
 
-def _show_why_not(
-    lake: Lake,
-    given: CliSettings,
-    bundle: str | None,
-    broker: str | None,
-    cluster: str | None,
-    json: bool,
-) -> None:
+def _show_why_not(lake: Lake, bundle: str | None, broker: str | None, options: ReadOptions) -> None:
     from lb_stream.query.status_facts import gather_job_facts
     from lb_stream.query.why_not import explain_no_move
 
-    facts = gather_job_facts(lake, given.tables, given.settings)
-    found: NoMoveExplanation = explain_no_move(lake, facts, cluster, bundle=bundle, broker=broker)
-    if json:
-        emit_json(found.to_dict())
+    facts = gather_job_facts(lake, options.given.tables, options.given.settings)
+    found: NoMoveExplanation = explain_no_move(
+        lake, facts, options.cluster, bundle=bundle, broker=broker
+    )
+    if options.emit_object(found.to_dict()):
         return
     rows = [
         ("keeps it" if check.blocks else "", check.name, check.description)

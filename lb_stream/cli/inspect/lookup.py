@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lb_stream.cli.shared.admin_access import AdminAccess, with_admin_access
-from lb_stream.cli.shared.options import (
-    BrokerConf,
-    Cluster,
-    ConfigFile,
-    Json,
-    Set,
-    load_cli_settings,
-)
-from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, note
+from lb_stream.cli.shared.output import CommandError, emit_line, note
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 
 if TYPE_CHECKING:
     from lb_stream.query.lake import Lake, Row
@@ -38,13 +31,13 @@ def register(app: typer.Typer) -> None:
 
 
 @with_admin_access
+@with_read_options()
 def lookup(
     topic: Annotated[
         str,
         typer.Argument(metavar="TOPIC", help="The topic's name, with or without persistent://."),
     ],
     access: AdminAccess,
-    cluster: Cluster = None,
     admin_url: Annotated[
         str | None,
         typer.Option(
@@ -54,20 +47,15 @@ def lookup(
             "(topic://…), whose segments Pulsar names.",
         ),
     ] = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
+    *,
+    options: ReadOptions,
 ) -> None:
     """Show a topic's bundle and its owner in each cluster that has the topic's namespace.
 
-    For a scalable topic (Pulsar 5.0) it shows those of each of its segments.
+    For a scalable topic (Pulsar 5.0) it shows those of each of its segments. -o name prints owners.
     """
-    given = load_cli_settings(config, broker_conf, set_)
-    from lb_stream.cli.shared.staleness import warn_if_stale
+    options.check_settings()
     from lb_stream.core.model.topics import full_topic_name, namespace_of_topic
-    from lb_stream.query.cluster_state import require_cluster
-    from lb_stream.query.lake import open_lake
     from lb_stream.query.past.names import describe_similar_namespaces
 
     try:
@@ -75,9 +63,7 @@ def lookup(
     except ValueError as error:
         raise CommandError(str(error), 2) from None
     topics = _find_topics(full, access, admin_url)
-    lake = open_lake(given.tables)
-    require_cluster(lake, cluster)
-    warn_if_stale(given, lake)
+    lake, cluster = options.open_lake(), options.cluster
     found = [row for name in topics for row in _look_up(lake, name, cluster)]
     if not found:
         near = describe_similar_namespaces(lake, namespace, cluster)
@@ -85,10 +71,9 @@ def lookup(
         note(f"no bundle of {namespace} is known{in_cluster}{near}")
         raise typer.Exit(1)
     found.sort(key=lambda row: str(row["cluster"]))
+    if options.emit_rows(found, "owner"):
+        return
     for row in found:
-        if json:
-            emit_json(row)
-            continue
         owner = f"{row['owner']} has" if row["owner"] else "no broker has"
         held = f" with {row['topic']}" if len(topics) > 1 or topics[0] != full else ""
         emit_line(

@@ -6,19 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lb_stream.cli.shared.options import (
-    BrokerConf,
-    Cluster,
-    ConfigFile,
-    Format,
-    Json,
-    Output,
-    Set,
-    load_cli_settings,
-    parse_time,
-)
-from lb_stream.cli.shared.output import emit_rich, emit_rows, note, table
-from lb_stream.cli.shared.watching import with_watch
+from lb_stream.cli.shared.options import parse_time
+from lb_stream.cli.shared.output import emit_rich, note, table
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
@@ -73,7 +63,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@with_watch
+@with_read_options()
 def shadow(
     since: Annotated[
         str | None,
@@ -81,12 +71,8 @@ def shadow(
             "--since", metavar="TIME", help="Only rounds since then, as 2026-11-21T13:00."
         ),
     ] = None,
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-    output: Output = Format.table,
+    *,
+    options: ReadOptions,
 ) -> None:
     """Compare a cluster's shadows with its own policy (real) in the same rounds.
 
@@ -94,19 +80,12 @@ def shadow(
     job's settings. Max usage is a mean over rounds: for real as reported, for a shadow as predicted
     with all its moves carried out. The table shadow_decisions has all decisions of shadows.
     """
-    from lb_stream.cli.shared.staleness import warn_if_stale
-    from lb_stream.query.cluster_state import require_cluster
-    from lb_stream.query.lake import open_lake, records, run
+    from lb_stream.query.lake import records, run
 
     begin = parse_time(since)
-    given = load_cli_settings(config, broker_conf, set_)
-    lake = open_lake(given.tables)
-    require_cluster(lake, cluster)
-    warn_if_stale(given, lake)
-    rows = records(
-        run(lake, _QUERY, [cluster, 0 if begin is None else int(begin.timestamp() * 1000)])
-    )
-    if emit_rows(rows, output, json, name="policy"):
+    begin_ms = 0 if begin is None else int(begin.timestamp() * 1000)
+    rows = records(run(options.open_lake(), _QUERY, [options.cluster, begin_ms]))
+    if options.emit_rows(rows, "policy"):
         return
     if not rows:
         note(

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, load_cli_settings
-from lb_stream.cli.shared.output import emit, emit_json, emit_rich, styled, table
-from lb_stream.cli.shared.watching import with_watch
+from lb_stream.cli.shared.output import emit, emit_rich, styled, table
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 from lb_stream.io.messages.times import ago, clock
 
 if TYPE_CHECKING:
@@ -37,23 +36,19 @@ def register(app: typer.Typer) -> None:
     )(status)
 
 
-@with_watch
-def status(
-    config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
-) -> None:
+@with_read_options(cluster=False)
+def status(options: ReadOptions) -> None:
     """Say whether the job is up and its clusters are healthy, and what to do.
 
     The facts come from the tables, from Kafka and from the job's process.
     """
-    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.query.health import EXIT_CODES, judge
     from lb_stream.query.status_facts import gather_facts
 
+    given = options.given
     facts = gather_facts(given.tables, given.settings, given.bootstrap)
     found = judge(facts)
-    if json:
-        emit_json(found.to_dict() | {"facts": asdict(facts)})
-    else:
+    if not options.emit_rows([found.to_dict() | {"facts": asdict(facts)}], "state"):
         emit_rich(styled((found.sentence, COLOURS[found.state])), "")
         emit("".join(f"{name:<10}{value}\n" for name, value in _describe_job(facts)))
         if facts.clusters:

@@ -28,6 +28,7 @@ from lb_stream.cli.shared.output import (
     note,
     table,
 )
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 from lb_stream.io.messages.missing_packages import require_extras
 
 if TYPE_CHECKING:
@@ -171,19 +172,16 @@ def test(
 
 
 @app.command(epilog="Example: lbctl notify now --config lb.toml")
-def now(
-    config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
-) -> None:
+@with_read_options(cluster=False)
+def now(options: ReadOptions) -> None:
     """Show current events, and what to do about them. No notification is sent."""
-    given = load_cli_settings(config, broker_conf, set_)
     from dataclasses import asdict
 
     from lb_stream.query.screens.health_events import read_health_events
 
+    given = options.given
     events = read_health_events(given.tables, given.settings, given.bootstrap).events
-    if json:
-        for event in events:
-            emit_json(asdict(event))
+    if options.emit_rows(map(asdict, events), "name"):
         return
     emit("" if events else "no events\n")
     for event in events:

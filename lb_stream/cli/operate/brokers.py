@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from lb_stream.cli.shared.command_lines import OperatorGroup
-from lb_stream.cli.shared.options import (
-    BrokerConf,
-    Cluster,
-    ConfigFile,
-    Format,
-    Json,
-    Output,
-    Set,
-    load_cli_settings,
-)
-from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, table
-from lb_stream.cli.shared.watching import Watch, with_watch
+from lb_stream.cli.shared.output import emit_rich, note, styled, table
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 from lb_stream.core.model.followed_profile import describe_versions
 from lb_stream.io.messages.times import ago
 
@@ -58,52 +48,36 @@ app = typer.Typer(
 
 
 @app.callback()
-def brokers(
-    context: typer.Context,
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-    output: Output = Format.table,
-    watch: Watch = None,
-) -> None:
+@with_read_options()
+def brokers(context: typer.Context, options: ReadOptions) -> None:
     """Without a command: as `lbctl brokers list`."""
     if context.invoked_subcommand is None:
-        show(cluster, config, broker_conf, set_, json, output, watch=watch)
+        _show(options)
 
 
 @app.command("list", epilog="Example: lbctl brokers list --cluster eu-1")
-@with_watch
-def show(
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-    output: Output = Format.table,
-) -> None:
+@with_read_options()
+def list_(options: ReadOptions) -> None:
     """Show each broker's latest load: usage, throughput, message rate, bundles, last record."""
-    given = load_cli_settings(config, broker_conf, set_)
-    from lb_stream.cli.shared.staleness import warn_if_stale
-    from lb_stream.query.cluster_state import require_cluster
-    from lb_stream.query.lake import open_lake, records, run
+    _show(options)
+
+
+def _show(options: ReadOptions) -> None:
+    from lb_stream.query.lake import records, run
     from lb_stream.query.status_facts import build_latest_loads_query, load_cluster_facts
 
-    lake = open_lake(given.tables)
-    require_cluster(lake, cluster)
-    warn_if_stale(given, lake)
+    lake = options.open_lake()
     newest = build_latest_loads_query(*_OTHERS, *_TIMES, *_FOUR, where="$1 IS NULL OR cluster = $1")
     query = _QUERY.format(newest=newest)
     clusters = {facts.cluster: facts for facts in load_cluster_facts(lake)}
     rows = [
         row | {"state": _state(clusters.get(row["cluster"]), row)}
-        for row in records(run(lake, query, [cluster]))
+        for row in records(run(lake, query, [options.cluster]))
     ]
-    if emit_rows(rows, output, json, name="broker"):
+    if options.emit_rows(rows, "broker"):
         return
     if not rows:
-        note("no broker has reported yet" + (f" in cluster {cluster}" if cluster else ""))
+        note(f"no broker has reported yet{options.in_cluster}")
     for name, group in groupby(rows, key=lambda row: row["cluster"]):
         members = list(group)
         emit_rich(

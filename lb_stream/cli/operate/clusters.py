@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from lb_stream.cli.shared.command_lines import OperatorGroup
-from lb_stream.cli.shared.options import (
-    BrokerConf,
-    ConfigFile,
-    Format,
-    Json,
-    Output,
-    Set,
-    load_cli_settings,
-)
-from lb_stream.cli.shared.output import emit_rich, emit_rows, note
-from lb_stream.cli.shared.watching import with_watch
+from lb_stream.cli.shared.output import emit_rich, note
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 
 if TYPE_CHECKING:
     import duckdb
@@ -40,25 +31,15 @@ def _group() -> None:
 
 
 @app.command("list", epilog="Example: lbctl clusters list")
-@with_watch
-def list_(
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-    output: Output = Format.table,
-) -> None:
+@with_read_options(cluster=False)
+def list_(options: ReadOptions) -> None:
     """Show each cluster: its mode, whether it is suspended or paused, its brokers and bundles."""
-    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.inspect.status import clusters_table
-    from lb_stream.cli.shared.staleness import warn_if_stale
-    from lb_stream.query.lake import open_lake
     from lb_stream.query.status_facts import load_cluster_facts
 
-    lake = open_lake(given.tables)
-    warn_if_stale(given, lake)
+    lake = options.open_lake()
     found = load_cluster_facts(lake)
-    if emit_rows(_rows(lake, found), output, json):
+    if options.emit_rows(_rows(lake, found)):
         return
     if not found:
         note("no cluster has had a round yet")

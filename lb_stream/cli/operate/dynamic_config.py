@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_
+import json
 
 import typer
 
-from lb_stream.cli.shared.options import (
-    BrokerConf,
-    Cluster,
-    ConfigFile,
-    Json,
-    Set,
-    load_cli_settings,
-)
-from lb_stream.cli.shared.output import emit, emit_json
+from lb_stream.cli.shared.output import emit_rich, note, table
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 
 
 def register_config(app: typer.Typer) -> None:
@@ -24,38 +17,37 @@ def register_config(app: typer.Typer) -> None:
     app.command("settable", epilog=f"{prefix} settable")(settable)
 
 
-def overrides(
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-) -> None:
-    """Show the settings that commands have set in a running cluster, as a JSON object.
+@with_read_options()
+def overrides(options: ReadOptions) -> None:
+    """Show the settings that commands have set in running clusters.
 
-    Without loadManagerClassName in it, the job's own load manager is in use.
+    Where loadManagerClassName is not among them, the job's own load manager is in use.
     """
-    from lb_stream.query.cluster_state import require_single_cluster
+    from lb_stream.query.cluster_state import read_cluster_states
 
-    values = dict(
-        require_single_cluster(
-            load_cli_settings(config, broker_conf, set_).tables, cluster
-        ).operator_state.settings
-    )
-    if json:
-        emit_json(values)
-    else:
-        emit(json_.dumps(values, indent=2, ensure_ascii=False) + "\n")
+    rows = [
+        {"cluster": state.cluster, "setting": key, "value": value}
+        for state in read_cluster_states(options.open_lake(), options.cluster)
+        for key, value in sorted(state.operator_state.settings.items())
+    ]
+    if options.emit_rows(rows, "setting"):
+        return
+    if not rows:
+        note(f"no command has set anything{options.in_cluster}: lbctl config set KEY VALUE")
+        return
+    cells = [
+        (row["cluster"], row["setting"], json.dumps(row["value"], ensure_ascii=False))
+        for row in rows
+    ]
+    emit_rich(table(("cluster", "setting", "value"), cells))
 
 
-def settable(
-    config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
-) -> None:
-    """List the settings that can be changed while the job runs; --json adds what each means."""
-    load_cli_settings(config, broker_conf, set_)
+@with_read_options(cluster=False, watch=False)
+def settable(options: ReadOptions) -> None:
+    """List the settings that can be changed while the job runs, and what each means."""
+    options.check_settings()
     from lb_stream.settings.overrides import dynamic_keys
 
-    if json:
-        emit_json(dynamic_keys())
-    else:
-        emit("".join(f"{key}\n" for key in dynamic_keys()))
+    rows = [{"setting": key, "meaning": meaning} for key, meaning in dynamic_keys().items()]
+    if not options.emit_rows(rows, "setting"):
+        emit_rich(table(("setting", "meaning"), [tuple(row.values()) for row in rows]))

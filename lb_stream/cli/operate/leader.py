@@ -20,6 +20,7 @@ from lb_stream.cli.shared.options import (
     require_topics,
 )
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, note
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 from lb_stream.cli.shared.sending import principal
 from lb_stream.io.messages.times import ago, clock
 
@@ -44,17 +45,12 @@ app = typer.Typer(
 
 
 @app.callback()
-def leader(
-    context: typer.Context,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-) -> None:
+@with_read_options(cluster=False)
+def leader(context: typer.Context, options: ReadOptions) -> None:
     """Without a command: show which job leads; and which stand by, if Kafka answers."""
     if context.invoked_subcommand is not None:
         return
-    given = load_cli_settings(config, broker_conf, set_)
+    given = options.given
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.lake import open_lake, records, run
     from lb_stream.query.status_facts import find_standbys
@@ -67,9 +63,8 @@ def leader(
     row = rows[0]
     is_stale = bool(warn_if_stale(given, lake))
     standbys = find_standbys(given.settings, given.bootstrap)
-    if json:
-        names = None if standbys is None else [standby.instance for standby in standbys]
-        emit_json(row | {"standbys": names})
+    names = None if standbys is None else [standby.instance for standby in standbys]
+    if options.emit_rows([row | {"standbys": names}], "host"):
         return
     emit_line(
         f"{row['host']} (process {row['pid']}) {'led' if is_stale else 'leads'} {row['pipeline']}, "

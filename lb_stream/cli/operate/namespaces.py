@@ -1,4 +1,4 @@
-"""`lbctl namespaces bundles` and `merge-advice`. Core's operations add the other commands."""
+"""`lbctl namespaces list`, `bundles` and `merge-advice`. Core's operations add other commands."""
 
 from __future__ import annotations
 
@@ -6,24 +6,16 @@ from typing import Annotated
 
 import typer
 
+from lb_stream.cli.inspect.load_groups import list_namespaces
 from lb_stream.cli.shared.command_lines import OperatorGroup
-from lb_stream.cli.shared.options import (
-    BrokerConf,
-    Cluster,
-    ConfigFile,
-    Format,
-    Json,
-    Output,
-    Set,
-    load_cli_settings,
-)
-from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, table
-from lb_stream.cli.shared.watching import with_watch
+from lb_stream.cli.shared.output import emit_rich, note, styled, table
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 
 app = typer.Typer(
     name="namespaces",
     cls=OperatorGroup,
-    help="Show bundles of namespaces; unload, split and merge them; create and isolate namespaces.",
+    help="List namespaces and their bundles; unload, split and merge bundles; create and isolate "
+    "namespaces.",
     no_args_is_help=True,
 )
 
@@ -32,9 +24,12 @@ Namespace = Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE", help="The 
 
 @app.callback()
 def _group() -> None:
-    """Show bundles of namespaces; unload, split and merge them; create and isolate namespaces."""
+    """List namespaces and their bundles; change them."""
 
 
+app.command("list", epilog="Example: lbctl namespaces list --tenant shop --sort traffic")(
+    list_namespaces
+)
 _BUNDLES = """
     SELECT coalesce(averages.bundle, records.bundle) AS bundle,
            coalesce(records.state, if(averages.owner IS NULL, 'unowned', 'Owned')) AS state,
@@ -51,27 +46,16 @@ _BUNDLES = """
 
 
 @app.command(epilog="Example: lbctl namespaces bundles shop/orders")
-@with_watch
-def bundles(
-    namespace: Namespace,
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-    output: Output = Format.table,
-) -> None:
+@with_read_options()
+def bundles(namespace: Namespace, options: ReadOptions) -> None:
     """Show a namespace's bundles: state, owner, topics and long-term averages of traffic."""
-    given = load_cli_settings(config, broker_conf, set_)
-    from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.core.observing.known_bundles import build_ring
-    from lb_stream.query.cluster_state import require_single_cluster
-    from lb_stream.query.lake import build_loaded_bundles_query, open_lake, records, run
+    from lb_stream.query.cluster_state import require_single_cluster_in
+    from lb_stream.query.lake import build_loaded_bundles_query, records, run
     from lb_stream.query.past.names import describe_similar_namespaces
 
-    here = require_single_cluster(given.tables, cluster)
-    lake = open_lake(given.tables)
-    warn_if_stale(given, lake)
+    lake = options.open_lake()
+    here = require_single_cluster_in(lake, options.cluster)
     query = _BUNDLES.format(bundles=build_loaded_bundles_query(lake, here.cluster))
     rows = records(run(lake, query, [here.cluster, namespace]))
     if not rows and namespace in here.operator_state.namespaces:
@@ -90,7 +74,7 @@ def bundles(
         near = describe_similar_namespaces(lake, namespace, here.cluster)
         note(f"no bundle of a namespace {namespace} is known in {here.cluster}{near}")
         raise typer.Exit(1)
-    if emit_rows(rows, output, json, name="bundle"):
+    if options.emit_rows(rows, "bundle"):
         return
     cells = [
         (
@@ -116,35 +100,27 @@ _RATIOS = ("topics_ratio", "sessions_ratio", "rate_ratio", "bandwidth_ratio")
 
 
 @app.command("merge-advice", epilog="Example: lbctl namespaces merge-advice shop/orders")
-@with_watch
+@with_read_options()
 def merge_advice(
     namespace: Annotated[
         str | None,
         typer.Argument(metavar="[TENANT/NAMESPACE]", help="Only bundles of this namespace."),
     ] = None,
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-    output: Output = Format.table,
+    *,
+    options: ReadOptions,
 ) -> None:
     """Show merge advice: pairs of bundles that could be one, their owner, and their joint load.
 
     Load is in percent of the limits of splits. `lbctl namespaces merge` merges bundles of brokers
     that can. Pulsar can't: create the namespace anew with fewer bundles.
     """
-    given = load_cli_settings(config, broker_conf, set_)
-    from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.io.messages.times import ago
-    from lb_stream.query.cluster_state import read_cluster_states, require_cluster
-    from lb_stream.query.lake import open_lake, records, run
+    from lb_stream.query.cluster_state import read_cluster_states
+    from lb_stream.query.lake import records, run
 
-    lake = open_lake(given.tables)
-    require_cluster(lake, cluster)
-    warn_if_stale(given, lake)
+    lake, cluster = options.open_lake(), options.cluster
     rows = records(run(lake, _MERGES, [cluster, namespace]))
-    if emit_rows(rows, output, json, name="bundle"):
+    if options.emit_rows(rows, "bundle"):
         return
     if not rows:
         if any(

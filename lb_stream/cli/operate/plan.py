@@ -10,15 +10,17 @@ from lb_stream.cli.shared.options import (
     BrokerConf,
     Cluster,
     ConfigFile,
+    Format,
     Json,
+    Output,
     Try,
     load_cli_settings,
     split_settings,
 )
 from lb_stream.cli.shared.output import (
     CommandError,
-    emit_json,
     emit_line,
+    emit_object,
     emit_rich,
     note,
     styled,
@@ -75,6 +77,7 @@ def plan(
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     json: Json = False,
+    output: Output = Format.table,
 ) -> None:
     """Show the best next moves of a live cluster, and what each costs and gains.
 
@@ -82,8 +85,10 @@ def plan(
     shedding_strategy=NAME. It does so even while the cluster's own balancing is off. Without
     --apply nothing is sent.
     """
+    form = Format.json if json else output
+    json = form is not Format.table
     if apply and json and not yes:
-        raise CommandError("--apply --json: expected --yes, too: a question is no JSON", 2)
+        raise CommandError("--apply for programs: expected --yes, too: a question is no JSON", 2)
     tried, own = split_settings(set_)
     given = load_cli_settings(config, broker_conf, own)
     from lb_stream.cli.shared.staleness import warn_if_stale
@@ -116,8 +121,7 @@ def plan(
             note("nothing was sent")
             raise typer.Exit(1)
         done = _send(SendOptions(given, found.cluster, False, False, timeout, None, json), found)
-    if json:
-        emit_json(found.to_dict() | ({"done": done} if apply else {}))
+    emit_object(found.to_dict() | ({"done": done} if apply else {}), form)
     if apply and done < len(found.moves):
         raise typer.Exit(1)
 

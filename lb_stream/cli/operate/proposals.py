@@ -10,21 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lb_stream.cli.shared.options import (
-    BrokerConf,
-    Cluster,
-    ConfigFile,
-    Format,
-    Json,
-    Output,
-    Set,
-    load_cli_settings,
-)
-from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note, styled, table
+from lb_stream.cli.shared.output import CommandError, emit_rich, note, styled, table
 from lb_stream.cli.shared.prediction import Preview, preview_moves
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 from lb_stream.cli.shared.sending import SendOptions, send_commands, with_send_options
 from lb_stream.cli.shared.spans import parse_duration
-from lb_stream.cli.shared.watching import with_watch
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 
@@ -57,7 +47,7 @@ def register(app: typer.Typer) -> None:
     )(reject)
 
 
-@with_watch
+@with_read_options()
 def proposals(
     last: Annotated[
         int,
@@ -65,28 +55,18 @@ def proposals(
             "--last", "-n", metavar="N", min=0, help="Also show the last N that no longer wait."
         ),
     ] = 0,
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-    output: Output = Format.table,
+    *,
+    options: ReadOptions,
 ) -> None:
     """Show the proposals that wait for approval: bundle, brokers, reason, and until when."""
-    given = load_cli_settings(config, broker_conf, set_)
-    from lb_stream.cli.shared.staleness import warn_if_stale
-    from lb_stream.query.cluster_state import require_cluster
-    from lb_stream.query.lake import open_lake
     from lb_stream.query.present.proposals import load_ended_proposals, load_waiting_proposals
 
-    lake = open_lake(given.tables)
-    require_cluster(lake, cluster)
-    warn_if_stale(given, lake)
+    lake, cluster = options.open_lake(), options.cluster
     rows = [
         *(load_ended_proposals(lake, cluster, last) if last else ()),
         *load_waiting_proposals(lake, cluster),
     ]
-    if emit_rows(rows, output, json, name="proposal_id"):
+    if options.emit_rows(rows, "proposal_id"):
         return
     if not rows:
         place = f" in {cluster}" if cluster else ""

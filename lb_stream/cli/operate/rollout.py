@@ -17,9 +17,7 @@ from lb_stream.cli.shared.options import (
     CliSettings,
     Cluster,
     ConfigFile,
-    Format,
     Json,
-    Output,
     Set,
     load_cli_settings,
 )
@@ -28,13 +26,12 @@ from lb_stream.cli.shared.output import (
     emit_json,
     emit_line,
     emit_rich,
-    emit_rows,
     note,
     styled,
     table,
 )
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 from lb_stream.cli.shared.sending import SendOptions, request_results, with_send_options
-from lb_stream.cli.shared.watching import with_watch
 from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
@@ -71,6 +68,7 @@ def _group() -> None:
     epilog="Example: lbctl rollout plan --cluster eu-1 --at-most 2 · Exit codes: 0 all brokers can "
     "be restarted; 1 they can't, or it would be refused; 2 wrong usage.",
 )
+@with_read_options(watch=False)
 def plan(
     of: Annotated[
         list[str] | None,
@@ -97,17 +95,13 @@ def plan(
             "--restart-s", metavar="S", min=1.0, max=3600.0, help="How long each is away."
         ),
     ] = 90.0,
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
+    *,
+    options: ReadOptions,
 ) -> None:
     """Simulate a rollout from the present on: order, moves, peak usage, and how long it takes.
 
     Nothing is sent. Loads stay as they are now; docs/simulation.md describes what is assumed.
     """
-    given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.cli.shared.broker_names import require_broker_name
     from lb_stream.core.commands.base import BadForm
     from lb_stream.io.kafka.commands import InvalidCommand, build_command
@@ -118,6 +112,7 @@ def plan(
     from lb_stream.sim.scenario.from_history import LoadHistory
     from lb_stream.sim.simulation.rollout_prediction import BrokersNotRecorded, predict_rollout
 
+    given, cluster = options.given, options.cluster
     names = [] if in_order is None else [name.strip() for name in in_order.split(",")]
     fields: dict[str, object] = {
         "of": of or [],
@@ -146,9 +141,7 @@ def plan(
         raise CommandError(str(error)) from None
     if found.answer.outcome == "refused":
         raise CommandError(f"it would be refused ({found.answer.rule}): {found.answer.text}")
-    if json:
-        emit_json(found.to_dict())
-    else:
+    if not options.emit_object(found.to_dict()):
         _show_plan(found, restart_s)
     if not found.fits:
         raise typer.Exit(1)
@@ -187,34 +180,26 @@ def _after(t_s: float | None) -> str:
     epilog="Example: lbctl rollout status --cluster eu-1 · Exit codes: 0 a rollout is on; 1 it "
     "stands still; 3 none is on.",
 )
-def status(
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-) -> None:
+@with_read_options()
+def status(options: ReadOptions) -> None:
     """Show the rollout that is on: its brokers with their phases, moves, usage, and what is next."""
-    given = load_cli_settings(config, broker_conf, set_)
-    from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_single_cluster_in
-    from lb_stream.query.lake import open_lake
     from lb_stream.query.rollouts import load_rollout
 
-    with open_lake(given.tables) as lake:
-        warn_if_stale(given, lake)
-        state = require_single_cluster_in(lake, cluster)
+    with options.open_lake() as lake:
+        state = require_single_cluster_in(lake, options.cluster)
         now = load_rollout(lake, state)
-    if json:
-        emit_json({"cluster": state.cluster, "rollout": None} if now is None else now.to_dict())
+    is_shown = options.emit_object(
+        {"cluster": state.cluster, "rollout": None} if now is None else now.to_dict()
+    )
     if now is None:
-        if not json:
+        if not is_shown:
             note(
                 f"no rollout of {state.cluster} is on; lbctl rollout history shows earlier ones, "
                 "lbctl rollout start begins one"
             )
         raise typer.Exit(NONE_LEFT)
-    if not json:
+    if not is_shown:
         _show(now)
     if now.progress.still_ms is not None:
         raise typer.Exit(1)
@@ -355,7 +340,7 @@ def back(
 
 
 @app.command("history", epilog="Example: lbctl rollout history --last 3 --cluster eu-1")
-@with_watch
+@with_read_options()
 def history(
     last: Annotated[
         int, typer.Option("--last", "-n", metavar="N", min=1, help="Show the last N rollouts.")
@@ -364,21 +349,14 @@ def history(
         str | None,
         typer.Option("--rollout", metavar="ID", help="Show the events of this one; or `last`."),
     ] = None,
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-    output: Output = Format.table,
+    *,
+    options: ReadOptions,
 ) -> None:
     """Show the last rollouts, or what has happened in one of them, from the table rollouts."""
-    given = load_cli_settings(config, broker_conf, set_)
-    from lb_stream.query.cluster_state import require_cluster
-    from lb_stream.query.lake import open_lake
     from lb_stream.query.rollouts import load_last_rollouts, load_rollout_events
 
-    with open_lake(given.tables) as lake:
-        require_cluster(lake, cluster)
+    cluster = options.cluster
+    with options.open_lake(may_be_stale=True) as lake:
         rollouts = load_last_rollouts(lake, cluster, 1 if rollout == "last" else last)
         if rollout is not None:
             wanted = rollouts[-1]["rollout"] if rollout == "last" and rollouts else rollout
@@ -386,14 +364,14 @@ def history(
     if rollout is not None:
         if not events:
             raise CommandError(f"no rollout {rollout} is in the table: lbctl rollout history", 2)
-        if not emit_rows(events, output, json, name="broker"):
+        if not options.emit_rows(events, "broker"):
             emit_rich(table(("when", "broker", "event"), [_event_cells(row) for row in events]))
         return
     rows = [row | {"arguments": json_.loads(row["arguments"] or "{}")} for row in rollouts]
-    if emit_rows(rows, output, json, name="rollout"):
+    if options.emit_rows(rows, "rollout"):
         return
     if not rows:
-        note("no rollout has been started yet" + (f" in cluster {cluster}" if cluster else ""))
+        note(f"no rollout has been started yet{options.in_cluster}")
     else:
         columns = ("rollout", "begun", "took", "restarted", "moves", "outcome")
         cells = [_rollout_cells(row) for row in rows]

@@ -25,6 +25,7 @@ from lb_stream.cli.shared.output import (
     styled,
     table,
 )
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 
 if TYPE_CHECKING:
     from lb_stream.agent.pulsar.scalable import (
@@ -65,17 +66,15 @@ def _group() -> None:
     "list", epilog="Example: lbctl scalable list shop/orders --admin-url http://broker-1:8080"
 )
 @with_admin_access
+@with_read_options(cluster=False)
 def list_(
     namespace: Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE", help="The namespace.")],
     admin_url: AnyAdminUrl,
     access: AdminAccess,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
+    options: ReadOptions,
 ) -> None:
     """Show the names of a namespace's scalable topics."""
-    load_cli_settings(config, broker_conf, set_)
+    options.check_settings()
     from lb_stream.agent.pulsar.scalable import list_scalable
 
     parts = namespace.split("/")
@@ -83,8 +82,10 @@ def list_(
         raise CommandError(f"{namespace}: expected TENANT/NAMESPACE", 2)
     with _failures():
         found = list_scalable(access.connect(admin_url), namespace)
+    if options.emit_rows({"topic": topic} for topic in found):
+        return
     for topic in found:
-        emit_json({"topic": topic}) if json else emit_line(topic)
+        emit_line(topic)
     if not found:
         note(f"{namespace} has no scalable topic")
 
@@ -94,28 +95,23 @@ def list_(
     "http://broker-1:8080"
 )
 @with_admin_access
+@with_read_options(cluster=False)
 def show(
     topic: Topic,
     admin_url: AnyAdminUrl,
     access: AdminAccess,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
+    options: ReadOptions,
 ) -> None:
     """Show a scalable topic's segments: hashes of keys, state, load, bundle and broker.
 
     Sealed segments are shown while they exist. `of bundle` is the segment's share of its bundle's
     messages or bytes, the larger of the two.
     """
-    load_cli_settings(config, broker_conf, set_)
+    options.check_settings()
     with _failures():
         found = _survey(access, admin_url).read(_full_name(topic))
-    if json:
-        emit_json(
-            {"topic": found.topic, "epoch": found.epoch, "next_id": found.next_id}
-            | {"segments": [_row(segment) for segment in found.segments]}
-        )
+    answer = {"topic": found.topic, "epoch": found.epoch, "next_id": found.next_id}
+    if options.emit_object(answer | {"segments": [_row(segment) for segment in found.segments]}):
         return
     sealed = len(found.segments) - len(found.active)
     emit_line(

@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from lb_stream.cli.shared.options import (
-    BrokerConf,
-    Cluster,
-    ConfigFile,
-    Format,
-    Json,
-    Output,
-    Set,
-    load_cli_settings,
-)
-from lb_stream.cli.shared.output import emit_line, emit_rich, emit_rows, note, table
+from lb_stream.cli.shared.output import emit_line, emit_rich, note, table
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 from lb_stream.cli.shared.spans import parse_duration
-from lb_stream.cli.shared.watching import with_watch
 
 if TYPE_CHECKING:
     from lb_stream.query.lake import Row
@@ -35,7 +25,7 @@ def register(app: typer.Typer) -> None:
     app.command("cost", epilog="Example: lbctl cost --by tenant --each week --since 28d")(cost)
 
 
-@with_watch
+@with_read_options()
 def cost(
     by: Annotated[By, typer.Option("--by", help="By what moves are grouped.")] = "tenant",
     each: Annotated[
@@ -47,12 +37,8 @@ def cost(
             "--since", metavar="TIME", help="Only moves of the last 12h or 28d, for example."
         ),
     ] = "28d",
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    broker_conf: BrokerConf = None,
-    set_: Set = None,
-    json: Json = False,
-    output: Output = Format.table,
+    *,
+    options: ReadOptions,
 ) -> None:
     """Add up the cost of moves for clients: moves, time unserved, clients disturbed, traffic.
 
@@ -60,17 +46,14 @@ def cost(
     upkeep.keep_bundle_history_hours (7 days).
     """
     begin_ms = time.time_ns() // 1_000_000 - parse_duration("--since", since, least=1)
-    from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.costs import load_move_costs
-    from lb_stream.query.lake import open_lake
 
-    with open_lake(load_cli_settings(config, broker_conf, set_).tables) as lake:
-        require_cluster(lake, cluster)
-        rows = load_move_costs(lake, cluster, begin_ms, by, each)
-    if emit_rows(rows, output, json, name="cluster" if by == "total" else "whose"):
+    with options.open_lake(may_be_stale=True) as lake:
+        rows = load_move_costs(lake, options.cluster, begin_ms, by, each)
+    if options.emit_rows(rows, "cluster" if by == "total" else "whose"):
         return
     if not rows:
-        note(f"no move has been confirmed within {since}" + (f" in {cluster}" if cluster else ""))
+        note(f"no move has been confirmed within {since}{options.in_cluster}")
         return
     columns = (
         "cluster",

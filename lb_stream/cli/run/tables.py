@@ -1,4 +1,4 @@
-"""`lbctl tables`: rebuilding, upkeep and taking over of tables."""
+"""`lbctl tables`: what they hold; rebuilding, upkeep and taking over of tables."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from lb_stream.cli.run.take_over import take_over
 from lb_stream.cli.run.upkeep import maintain
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, load_cli_settings
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, table
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
+from lb_stream.io.messages.times import ago
 
 app = typer.Typer(
-    name="tables", help="Rebuild and maintain the Delta tables.", no_args_is_help=True
+    name="tables", help="List, rebuild and maintain the Delta tables.", no_args_is_help=True
 )
 
 
 @app.callback()
 def _group() -> None:
-    """Rebuild and maintain the Delta tables."""
+    """List, rebuild and maintain the Delta tables."""
 
 
 app.command(epilog="Example: lbctl tables maintain --every 1h")(maintain)
@@ -28,6 +30,34 @@ app.command(
     name="take-over",
     epilog="Example: lbctl tables take-over eu-1 --from /srv/lb-east/tables --config west.toml",
 )(take_over)
+
+
+@app.command("list", epilog="Example: lbctl tables list -o csv")
+@with_read_options(cluster=False)
+def list_(options: ReadOptions) -> None:
+    """List the Delta tables: rows, files, size, and when each was last written to.
+
+    lbctl sql --describe TABLE shows a table's columns; docs/tables.md says what each is for.
+    """
+    from dataclasses import asdict
+
+    from lb_stream.io.tables.listing import list_tables
+
+    folder = options.given.tables
+    rows = [asdict(found) for found in list_tables(folder)]
+    if options.emit_rows(rows, "table"):
+        return
+    cells = [
+        (
+            row["table"],
+            *("-" if row[name] is None else f"{row[name]:,}" for name in ("rows", "files")),
+            "-" if row["size_bytes"] is None else f"{row['size_bytes'] / 1e6:.1f}",
+            "never" if row["written_ms"] is None else ago(row["written_ms"]),
+        )
+        for row in rows
+    ]
+    columns = ("table", "rows", "files", "MB", "written")
+    emit_rich(str(folder), table(columns, cells, right=columns[1:4]))
 
 
 @app.command(epilog="Example: lbctl tables rebuild ownership decisions")

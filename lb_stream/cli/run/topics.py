@@ -1,4 +1,4 @@
-"""`lbctl topics`: the topics that the balancer reads and writes."""
+"""`lbctl topics`: the topics in Kafka that the balancer reads and writes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,63 @@ from lb_stream.cli.shared.options import (
     load_cli_settings,
     require_kafka,
 )
-from lb_stream.cli.shared.output import CommandError, emit, emit_json
+from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_rich, styled, table
+from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 
 app = typer.Typer(
     name="topics",
-    help="Create and check the topics that the balancer reads and writes.",
+    help="List, create and check the topics in Kafka that the balancer reads and writes.",
     no_args_is_help=True,
 )
+
+
+@app.command("list", epilog="Example: lbctl topics list")
+@with_read_options(cluster=False, watch=False)
+def list_(options: ReadOptions) -> None:
+    """List the balancer's own topics in Kafka: what each is for, its partitions, whether it is ok.
+
+    Topics of the clusters that it balances are not known one by one: brokers report how many each
+    bundle has (lbctl namespaces bundles). lbctl lookup TOPIC shows where one is.
+    """
+    from lb_stream.contracts.topics import TOPICS
+    from lb_stream.io.kafka.preflight import require_rights
+    from lb_stream.io.kafka.topics import describe_topics, find_mismatches, topic_specs
+
+    given = options.given
+    bootstrap, client = given.bootstrap, given.settings.kafka.options
+    specs = topic_specs(given.settings.topics)
+    with require_kafka(bootstrap, given):
+        rights = given.rights("DescribeConfigs", *(spec.name for spec in specs))
+        require_rights(bootstrap, client, rights)
+        found = describe_topics(bootstrap, specs, client)
+    rows: list[dict[str, object]] = []
+    for topic, spec in zip(TOPICS, specs, strict=True):
+        state = found.get(spec.name)
+        wrong = [] if state is None else find_mismatches(spec, state, bootstrap)
+        rows.append(
+            {
+                "topic": spec.name,
+                "setting": f"topics.{topic.setting}",
+                "key": topic.key,
+                "cleanup_policy": spec.cleanup_policy,
+                "partitions": None if state is None else state.partitions,
+                "state": "missing" if state is None else "wrong" if wrong else "ok",
+                "wrong": [mismatch.setting for mismatch in wrong],
+            }
+        )
+    if not options.emit_rows(rows, "topic"):
+        emit_rich(table(_COLUMNS, [_build_cells(row) for row in rows], right=("partitions",)))
+
+
+_COLUMNS = ("topic", "setting", "key of a record", "partitions", "state")
+
+
+def _build_cells(row: dict[str, object]) -> tuple[object, ...]:
+    state = str(row["state"])
+    advice = {"missing": ": lbctl topics create", "wrong": ": lbctl topics check"}.get(state, "")
+    colour = "green" if state == "ok" else "red"
+    partitions = "-" if row["partitions"] is None else row["partitions"]
+    return row["topic"], row["setting"], row["key"], partitions, styled((state + advice, colour))
 
 
 @app.command(epilog="Example: lbctl topics create --set kafka.bootstrap_servers=127.0.0.1:9092")

@@ -9,13 +9,14 @@ import typer
 
 from lb_stream.cli.scenario import from_history
 from lb_stream.cli.scenario.from_history import Force, check_free
-from lb_stream.cli.shared.options import Json
+from lb_stream.cli.shared.options import Format, Json, Output
 from lb_stream.cli.shared.output import (
     CommandError,
     emit,
     emit_json,
     emit_line,
     emit_rich,
+    emit_rows,
     note,
     table,
 )
@@ -107,15 +108,13 @@ def new(
 
 
 @app.command(epilog="Example: lbctl scenario families --json")
-def families(json: Json = False) -> None:
+def families(json: Json = False, output: Output = Format.table) -> None:
     """List the families that `lbctl scenario new --family` knows."""
     from lb_stream.sim.families import families as known
 
-    if json:
-        for name, why in known().items():
-            emit_json({"family": name, "why": why})
-        return
-    emit_rich(table(("family", "what it is about"), list(known().items())))
+    rows = ({"family": name, "why": why} for name, why in known().items())
+    if not emit_rows(rows, output, json):
+        emit_rich(table(("family", "what it is about"), list(known().items())))
 
 
 @app.command(epilog="Example: lbctl scenario check my-drain")

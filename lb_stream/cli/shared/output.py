@@ -180,6 +180,24 @@ def emit_rows(
     return True
 
 
+def emit_object(value: Mapping[str, object], form: str) -> bool:
+    """Write one object for programs to stdout; return False, without output, for form `table`.
+
+    Raises CommandError for the forms that only rows have.
+    """
+    if form in ("csv", "name"):
+        raise CommandError(
+            f"--output {form}: expected table, json or yaml: the answer is one object, no rows", 2
+        )
+    if form == "json":
+        emit_json(value)
+    elif form == "yaml":
+        from lb_stream.cli.shared.yaml_text import to_yaml
+
+        emit_data(to_yaml(_plain(value)))
+    return form != "table"
+
+
 def _emit_yaml(rows: Iterable[Mapping[str, object]]) -> None:
     from lb_stream.cli.shared.yaml_text import to_yaml
 

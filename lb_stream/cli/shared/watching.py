@@ -43,6 +43,9 @@ def with_watch(command: CliCommand) -> CliCommand:
     def watched(*given: Any, watch: float | None = None, **named: Any) -> None:
         if watch is not None and named.get("follow"):
             raise CommandError("--watch and --follow: expected one of them", 2)
+        context = named.get("context")
+        if watch is not None and context is not None and context.invoked_subcommand:
+            raise CommandError("--watch: expected behind the command's whole name", 2)
         repeat(watch, lambda: command(*given, **named))
 
     option = Parameter("watch", Parameter.KEYWORD_ONLY, default=None, annotation=Watch)

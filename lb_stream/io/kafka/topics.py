@@ -147,6 +147,18 @@ def inspect_topics(
         return _inspect(client, list(specs), bootstrap)
 
 
+def describe_topics(
+    bootstrap: str, specs: Iterable[TopicSpec], client_options: Mapping[str, object] | None = None
+) -> dict[str, TopicState]:
+    """Return what a broker says about those of the topics that exist.
+
+    Arguments as for `create_topics`.
+    """
+    options = kafka_python_options(client_options or {})
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap, **options)) as client:
+        return _describe(client, [spec.name for spec in specs])
+
+
 def _inspect(
     client: KafkaAdminClient, specs: list[TopicSpec], bootstrap: str
 ) -> tuple[list[str], list[Mismatch]]:

@@ -18,12 +18,13 @@ PAGE_ROWS = 50
 class ListRequest:
     """Which part of a list is wanted: names that contain `text`, sorted by `sort`, page `page`.
 
-    `sort` empty: the list's own order. Pages count from 1.
+    `sort` empty: the list's own order. Pages count from 1, and have `page_rows` rows at most.
     """
 
     text: str = ""
     sort: str = ""
     page: int = 1
+    page_rows: int = PAGE_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,12 @@ class ListPage:
     total: int
     page: int
     sort: str
+    page_rows: int = PAGE_ROWS
 
     @property
     def pages(self) -> int:
         """Return the number of pages, at least 1."""
-        return max(1, -(-self.total // PAGE_ROWS))
+        return max(1, -(-self.total // self.page_rows))
 
 
 def load_page(
@@ -58,6 +60,8 @@ def load_page(
     texts = [*parameters, wanted.text.lower()]
     found = f"FROM ({query}) WHERE ${len(texts)} = '' OR contains(lower({name}), ${len(texts)})"
     total = records(run(lake, f"SELECT count(*) AS n {found}", texts))[0]["n"]
-    page = min(max(1, wanted.page), max(1, -(-total // PAGE_ROWS)))
-    cut = f"ORDER BY {sorts[sort]}, {name} LIMIT {PAGE_ROWS} OFFSET {(page - 1) * PAGE_ROWS}"
-    return ListPage(tuple(records(run(lake, f"SELECT * {found} {cut}", texts))), total, page, sort)
+    rows = wanted.page_rows
+    page = min(max(1, wanted.page), max(1, -(-total // rows)))
+    cut = f"ORDER BY {sorts[sort]}, {name} LIMIT {rows} OFFSET {(page - 1) * rows}"
+    found_rows = tuple(records(run(lake, f"SELECT * {found} {cut}", texts)))
+    return ListPage(found_rows, total, page, sort, rows)

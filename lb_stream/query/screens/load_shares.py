@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lb_stream.query.lake import Row, build_loaded_bundles_query, records, run
@@ -67,24 +68,36 @@ def list_bundles(
 
 
 def list_groups(
-    lake: Lake, cluster: str, by: str, wanted: ListRequest, *, tenant: str | None = None
+    lake: Lake,
+    cluster: str,
+    by: str,
+    wanted: ListRequest,
+    *,
+    tenant: str | None = None,
+    created: Sequence[str] = (),
 ) -> ListPage:
     """Return a page of a cluster's namespaces or tenants, the heaviest first.
 
-    `by`: namespace or tenant. `share`: of the traffic of all of them.
+    `by`: namespace or tenant. `share`: of the traffic of all of them. `created`: namespaces that
+    are listed also if no bundle of theirs is known.
     """
     if by not in ("namespace", "tenant"):
         raise ValueError(f"by {by!r}: expected namespace or tenant")
     query = f"""
         SELECT *, {_SHARE} FROM (
-            SELECT {by} AS name, any_value(tenant) AS tenant, count(*) AS bundles,
+            SELECT {by} AS name, any_value(tenant) AS tenant, count(bundle) AS bundles,
                    count(DISTINCT owner) AS brokers,
                    sum(topics)::BIGINT AS topics, sum(bytes_per_s) AS bytes_per_s,
                    sum(msgs_per_s) AS msgs_per_s,
                    sum(long_bytes_per_s) AS long_bytes_per_s
-            FROM ({_build_loads_query(lake, cluster)}) WHERE $2 IS NULL OR tenant = $2 GROUP BY {by}
+            FROM (
+                {_build_loads_query(lake, cluster)} UNION ALL BY NAME
+                SELECT name AS namespace, split_part(name, '/', 1) AS tenant
+                FROM (SELECT unnest($3::VARCHAR[]) AS name)
+            )
+            WHERE $2 IS NULL OR tenant = $2 GROUP BY {by}
         )"""
-    return load_page(lake, query, [cluster, tenant], wanted, "name", GROUP_SORTS)
+    return load_page(lake, query, [cluster, tenant, list(created)], wanted, "name", GROUP_SORTS)
 
 
 def find_group(

@@ -9,14 +9,11 @@ import sys
 import textwrap
 import time
 import tomllib
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
-from typer.core import TyperGroup
 from typer.main import get_command
 
 import lb_stream
@@ -26,28 +23,12 @@ from lb_stream.io.local.jars import JarsError
 from lb_stream.io.local.java import JavaUnfit
 from lb_stream.kit.demo.command import command as demo_command
 from lb_stream.settings.load import load_settings
+from tests.support.lbctl_commands import COMMANDS, LBCTL, options
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import Recorder
 from tests.support.sampling import sampled
 from tests.support.wordings import check_wording
 
-
-def commands(among: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The path of each command that `--help` lists, and the command."""
-    context = among.make_context("lbctl", [], resilient_parsing=True)
-    for name in among.list_commands(context):
-        command, inside = among.get_command(context, name), (*path, name)
-        if isinstance(command, TyperGroup):
-            yield from commands(command, inside)
-            if command.invoke_without_command:
-                yield inside, command
-        else:
-            assert not command.hidden, "no command is hidden"
-            yield inside, command
-
-
-LBCTL = get_command(main.build_app())
-COMMANDS = dict(commands(LBCTL))
 NO_JSON = {("console", "user")}
 """Prints lines for a file of users."""
 IN_PROCESS = [sys.executable, "-c", "from lb_stream.cli.main import main; main()"]
@@ -186,10 +167,6 @@ def test_no_flag_that_begins_with_no_has_a_negation_with_two_of_them() -> None:
     negations = [name for option in flags for name in option.secondary_opts]
     assert [name for name in negations if name.startswith("--no-no-")] == []
     assert {"--no-ask", "--no-verify-hostname"} <= set(negations), "negations are looked at"
-
-
-def options(command: tuple[str, ...]) -> set[str]:
-    return {name for each in COMMANDS[command].params for name in each.opts}
 
 
 SET_IS_OF_THE_PLAY = {("scenario", "new"), ("what-if",), ("plan",)}

@@ -17,6 +17,7 @@ from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.topics import TopicMismatch, TopicSpec, create_topics, topic_specs
 from lb_stream.io.local import processes
 from lb_stream.kit.embedded_kafka import EmbeddedKafka, KafkaAlreadyRunning, KafkaError
+from tests.support.lbctl_runner import lbctl
 from tests.support.wordings import check_wording
 
 pytestmark = pytest.mark.e2e
@@ -88,6 +89,28 @@ def test_an_unfit_topic_is_refused_before_any_is_made(
     check_wording(error.value)
     alter(kafka, unfit.name, "message.timestamp.type", "LogAppendTime")
     assert create_topics(kafka.bootstrap, [missing, unfit]) == [missing.name]
+
+
+def test_topics_are_listed_with_what_is_wrong(
+    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
+) -> None:
+    missing, unfit, *fit = topic_specs(topic_names)
+    create_topics(kafka.bootstrap, [unfit, *fit])
+    alter(kafka, unfit.name, "message.timestamp.type", "CreateTime")
+    names = [f"topics.{name}={topic}" for name, topic in topic_names.model_dump().items()]
+    given = [f"kafka.bootstrap_servers={kafka.bootstrap}", *names]
+    words = ["topics", "list", *(part for setting in given for part in ("--set", setting))]
+    rows = lbctl(*words, "--json", cwd=tmp_path).objects
+    assert [(row["topic"], row["state"], row["wrong"]) for row in rows] == [
+        (missing.name, "missing", []),
+        (unfit.name, "wrong", ["message.timestamp.type"]),
+        *((spec.name, "ok", []) for spec in fit),
+    ]
+    assert [row["partitions"] for row in rows] == [
+        None,
+        *(spec.partitions for spec in (unfit, *fit)),
+    ]
+    assert "lbctl topics create" in lbctl(*words, cwd=tmp_path).out
 
 
 def test_a_command_topic_with_two_partitions_is_refused(

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from lb_stream.cli.operate import rollout_run
 from lb_stream.cli.operate.rollout_run import HookFailed, RestartHook, RolloutRunner
@@ -517,6 +518,10 @@ def test_a_plan_shows_each_brokers_turn_moves_and_usage(ask: Callable[..., Resul
     result = ask("rollout", "plan", "--restart-s", "30", "--json")
     (found,) = result.objects
     assert (result.code, found["done"], found["fits"]) == (0, True, True), result.err
+    as_yaml = ask("rollout", "plan", "--restart-s", "30", "-o", "yaml")
+    assert [turn["broker"] for turn in yaml.safe_load(as_yaml.out)["brokers"]] == [
+        turn["broker"] for turn in found["brokers"]
+    ]
     assert sorted(turn["broker"] for turn in found["brokers"]) == sorted(BROKERS)
     for turn in found["brokers"]:
         assert (
