@@ -161,7 +161,10 @@ def main() -> None:
     if arguments == ["--version"]:
         print(_VERSION, end="")
         return
-    _run(arguments[0] if arguments else None)
+    from lb_stream.cli.shared.bash_words import find_wanted_command, whole_words
+
+    with whole_words():
+        _run(arguments[0] if arguments else find_wanted_command())
 
 
 def _run(wanted: str | None) -> None:

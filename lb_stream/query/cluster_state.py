@@ -63,10 +63,13 @@ def require_cluster(lake: Lake, cluster: str | None) -> None:
         raise QueryError(describe_unknown_cluster(cluster, names), 2)
 
 
+CLUSTER_TABLES = ("rounds", "broker_loads", "decisions")
+"""Tables that know clusters: upkeep keeps their rows for different times."""
+
+
 def list_known_clusters(lake: Lake) -> list[str]:
     """Return the clusters of all tables, sorted."""
-    tables = ("rounds", "broker_loads", "decisions")  # upkeep keeps their rows for different times
-    known = " UNION ".join(f"SELECT DISTINCT cluster FROM {table}" for table in tables)
+    known = " UNION ".join(f"SELECT DISTINCT cluster FROM {table}" for table in CLUSTER_TABLES)
     return [row["cluster"] for row in records(run(lake, f"{known} ORDER BY cluster"))]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.query import NoTables, QueryError
@@ -32,19 +32,23 @@ READ_ONLY = (
 """Settings that let a query only read the tables: it can't COPY TO, ATTACH, EXPORT or INSTALL."""
 
 
-def open_lake(folder: Store, require_columns: bool = True) -> Lake:
+def open_lake(
+    folder: Store, require_columns: bool = True, only: Collection[str] | None = None
+) -> Lake:
     """Return a connection with each table of `contracts.tables` under its name, as of now.
 
-    A missing table is empty. Raises NoTables if all are missing, QueryError for a table that can't
-    be read, and, with `require_columns`, for one that lacks columns.
+    A missing table is empty. `only`: the names of the tables that are needed; others are left out.
+    Raises NoTables if all are missing, QueryError for a table that can't be read, and, with
+    `require_columns`, for one that lacks columns.
     """
     import duckdb
 
     from lb_stream.contracts.tables import TABLES
 
+    wanted = [spec for spec in TABLES if only is None or spec.name in only]
     existing = {
         spec.name: rows
-        for spec in TABLES
+        for spec in wanted
         if (rows := _find_readable_rows(folder, spec)) is not None
     }
     if not existing:
@@ -58,7 +62,7 @@ def open_lake(folder: Store, require_columns: bool = True) -> Lake:
     lake.execute("SET TimeZone = 'UTC'")
     for macro in MACROS:
         lake.execute(macro)
-    for spec in TABLES:
+    for spec in wanted:
         rows = existing.get(spec.name, spec.schema.empty_table())
         missing = [name for name in spec.schema.names if name not in rows.schema.names]
         if missing and require_columns:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from lb_stream.cli.shared.completion import complete_commands
 from lb_stream.cli.shared.output import emit_rich, note, styled, table
 from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 from lb_stream.io.messages.times import clock
@@ -41,16 +42,24 @@ def commands(
         int, typer.Option("--last", "-n", metavar="N", help="How many commands are shown.", min=0)
     ] = 20,
     command_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="Only the command with this id.")
+        str | None,
+        typer.Option(
+            "--id",
+            metavar="ID",
+            help="Only the command with this id, or that alone begins so.",
+            autocompletion=complete_commands,
+        ),
     ] = None,
     *,
     options: ReadOptions,
 ) -> None:
     """Show the last commands: who sent each and when, its result, and why."""
     from lb_stream.query.lake import records, run
-    from lb_stream.query.past.names import describe_similar_commands
+    from lb_stream.query.past.names import describe_similar_commands, find_command
 
     lake, cluster = options.open_lake(), options.cluster
+    if command_id is not None:
+        command_id = find_command(lake, command_id, cluster) or command_id
     rows = records(run(lake, _COMMANDS, [cluster, command_id, last]))
     rows = [row | {"arguments": json_.loads(row["arguments"] or "{}")} for row in rows]
     if not options.emit_rows(rows, "id"):

@@ -11,6 +11,8 @@ from lb_stream.cli.shared.completion import (
     complete_brokers,
     complete_brokers_and_bundles,
     complete_bundles,
+    complete_decisions,
+    complete_rounds,
 )
 from lb_stream.cli.shared.output import (
     CommandError,
@@ -18,6 +20,7 @@ from lb_stream.cli.shared.output import (
     emit_line,
     emit_rich,
     note,
+    note_whole_id,
     styled,
     table,
 )
@@ -50,7 +53,9 @@ def explain(
     decision: Annotated[
         str | None,
         typer.Argument(
-            metavar="[DECISION]", help="A decision's id, CLUSTER:SEQ:ORDINAL; or `last`."
+            metavar="[DECISION]",
+            help="A decision's id, CLUSTER:SEQ:ORDINAL, or its begin; or `last`.",
+            autocompletion=complete_decisions,
         ),
     ] = None,
     bundle: Annotated[
@@ -74,7 +79,10 @@ def explain(
     round_: Annotated[
         str | None,
         typer.Option(
-            "--round", metavar="CLUSTER:SEQ", help="Show what a round saw, decided and refused."
+            "--round",
+            metavar="CLUSTER:SEQ",
+            help="Show what a round saw, decided and refused.",
+            autocompletion=complete_rounds,
         ),
     ] = None,
     why_not: Annotated[
@@ -135,7 +143,9 @@ def _show_decision(lake: Lake, decision: str, options: ReadOptions) -> None:
         if found is None:
             raise CommandError(NOTHING_DECIDED)
     else:
-        found = explain_decision(lake, find_decision(lake, decision, options.cluster))
+        whole = find_decision(lake, decision, options.cluster)
+        note_whole_id(decision, whole)
+        found = explain_decision(lake, whole)
     if not options.emit_object(found.to_dict()):
         emit_rich(*_render_decision(found))
 
@@ -413,8 +423,7 @@ def _find_bundle(lake: Lake, given: str, cluster: str | None, live: bool = False
     from lb_stream.query.past.names import find_bundle
 
     bundle = find_bundle(lake, given, cluster, live=live)
-    if bundle != given:
-        note(f"{given} is taken for {bundle}")
+    note_whole_id(given, bundle)
     return bundle
 
 

@@ -8,6 +8,7 @@ import typer
 
 from lb_stream.cli.inspect.load_groups import list_namespaces
 from lb_stream.cli.shared.command_lines import OperatorGroup
+from lb_stream.cli.shared.completion import complete_namespaces
 from lb_stream.cli.shared.output import emit_rich, note, styled, table
 from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 
@@ -19,7 +20,12 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Namespace = Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE", help="The namespace.")]
+Namespace = Annotated[
+    str,
+    typer.Argument(
+        metavar="TENANT/NAMESPACE", help="The namespace.", autocompletion=complete_namespaces
+    ),
+]
 
 
 @app.callback()

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lb_stream.cli.shared.output import CommandError, emit_rich, note, styled, table
+from lb_stream.cli.shared.completion import complete_plans, complete_proposals
+from lb_stream.cli.shared.output import (
+    CommandError,
+    emit_rich,
+    note,
+    note_whole_id,
+    styled,
+    table,
+)
 from lb_stream.cli.shared.prediction import Preview, preview_moves
 from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 from lb_stream.cli.shared.sending import SendOptions, send_commands, with_send_options
@@ -29,7 +37,11 @@ _ID = re.compile(r"(.+):\d+:p\d+")
 _COLOURS = {"waiting": "yellow", "approved": "green", "rejected": "red"}
 Ids = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ID]...", help="Ids of proposals, from lbctl proposals."),
+    typer.Argument(
+        metavar="[ID]...",
+        help="Ids of proposals, from lbctl proposals; of one that waits, its begin is enough.",
+        autocompletion=complete_proposals,
+    ),
 ]
 
 
@@ -90,7 +102,12 @@ def approve(
     ids: Ids = None,
     plan: Annotated[
         str | None,
-        typer.Option("--plan", metavar="PLAN", help="Approve all moves of this plan that wait."),
+        typer.Option(
+            "--plan",
+            metavar="PLAN",
+            help="Approve all moves of this plan that wait; its begin is enough.",
+            autocompletion=complete_plans,
+        ),
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Show all proposals that wait, ask, and approve them.")
@@ -114,8 +131,7 @@ def approve(
     """
     if bool(ids) + bool(plan) + every != 1:
         raise CommandError("expected one of: IDs of proposals, --plan PLAN, --all", 2)
-    if plan:
-        ids = _load_plan_ids(options, plan)
+    ids = _load_plan_ids(options, plan) if plan else _find_whole_ids(options, ids)
     if preview:
         _preview(options, ids)
         return
@@ -128,16 +144,35 @@ def approve(
 def _load_plan_ids(options: SendOptions, plan: str) -> list[str]:
     """Return the ids of a plan's moves that wait. Raises CommandError (2) if none waits."""
     from lb_stream.query.lake import open_lake
+    from lb_stream.query.past.names import choose_by_begin
     from lb_stream.query.present.proposals import load_waiting_proposals, summarise_plans
 
     with open_lake(options.given.tables) as lake:
         waiting = {
             found["plan"]: found["ids"] for found in summarise_plans(load_waiting_proposals(lake))
         }
-    if plan not in waiting:
+    whole = choose_by_begin("plan", plan, waiting)
+    if whole is None:
         plans = ", ".join(waiting) or "none"
         raise CommandError(f"--plan {plan}: expected a plan with waiting moves: {plans}", 2)
-    return list(waiting[plan])
+    note_whole_id(plan, whole)
+    return list(waiting[whole])
+
+
+def _find_whole_ids(options: SendOptions, ids: list[str] | None) -> list[str] | None:
+    """Return whole ids, in place of begins of those that wait. Whole ones need no tables."""
+    if ids is None or all(map(_ID.fullmatch, ids)):
+        return ids
+    from lb_stream.query.lake import open_lake
+    from lb_stream.query.past.names import choose_by_begin
+    from lb_stream.query.present.proposals import load_waiting_proposals
+
+    with open_lake(options.given.tables) as lake:
+        known = [row["proposal_id"] for row in load_waiting_proposals(lake, options.cluster)]
+    whole = [choose_by_begin("proposal", given, known) or given for given in ids]
+    for given, found in zip(ids, whole, strict=True):
+        note_whole_id(given, found)
+    return whole
 
 
 def _preview(options: SendOptions, ids: Iterable[str] | None) -> None:
@@ -206,6 +241,7 @@ def reject(
         raise CommandError(
             "--why: expected a reason in a few words: lbctl explain --why-not shows it", 2
         )
+    ids = _find_whole_ids(options, ids) or []
     fields = {"why": why.strip(), "for_ms": parse_duration("--for", span)}
     _send(options, "reject-proposals", ids, fields)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lb_stream.cli.shared.command_lines import OperatorGroup
+from lb_stream.cli.shared.completion import complete_rollouts
 from lb_stream.cli.shared.options import (
     BrokerConf,
     CliSettings,
@@ -347,19 +348,27 @@ def history(
     ] = 10,
     rollout: Annotated[
         str | None,
-        typer.Option("--rollout", metavar="ID", help="Show the events of this one; or `last`."),
+        typer.Option(
+            "--rollout",
+            metavar="ID",
+            help="Show the events of this one, by its id or the begin of it; or `last`.",
+            autocompletion=complete_rollouts,
+        ),
     ] = None,
     *,
     options: ReadOptions,
 ) -> None:
     """Show the last rollouts, or what has happened in one of them, from the table rollouts."""
+    from lb_stream.query.past.names import find_rollout
     from lb_stream.query.rollouts import load_last_rollouts, load_rollout_events
 
     cluster = options.cluster
     with options.open_lake(may_be_stale=True) as lake:
         rollouts = load_last_rollouts(lake, cluster, 1 if rollout == "last" else last)
         if rollout is not None:
-            wanted = rollouts[-1]["rollout"] if rollout == "last" and rollouts else rollout
+            wanted = find_rollout(lake, rollout, cluster) or rollout
+            if rollout == "last" and rollouts:
+                wanted = rollouts[-1]["rollout"]
             events = load_rollout_events(lake, cluster, wanted)
     if rollout is not None:
         if not events:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lb_stream.cli.shared.completion import complete_decisions_and_commands
 from lb_stream.cli.shared.options import (
     BrokerConf,
     Cluster,
@@ -15,7 +16,15 @@ from lb_stream.cli.shared.options import (
     Set,
     load_cli_settings,
 )
-from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, emit_rich, note, table
+from lb_stream.cli.shared.output import (
+    CommandError,
+    emit_json,
+    emit_line,
+    emit_rich,
+    note,
+    note_whole_id,
+    table,
+)
 from lb_stream.cli.shared.sending import (
     DEFAULT_TIMEOUT_S,
     SendOptions,
@@ -41,7 +50,12 @@ def register(app: typer.Typer) -> None:
 
 def undo(
     name: Annotated[
-        str | None, typer.Argument(metavar="ID", help="The id of a decision or of a command.")
+        str | None,
+        typer.Argument(
+            metavar="ID",
+            help="The id of a decision or of a command, or its begin.",
+            autocompletion=complete_decisions_and_commands,
+        ),
     ] = None,
     since: Annotated[
         str | None,
@@ -82,11 +96,14 @@ def undo(
     pin_ms = parse_duration("--pin", pin)
     given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.query.lake import open_lake
+    from lb_stream.query.past.names import find_decision_or_command
     from lb_stream.query.past.undo import plan_undo, plan_undo_since
 
     with open_lake(given.tables) as lake:
         if name is not None:
-            found = plan_undo(lake, name, cluster)
+            whole = find_decision_or_command(lake, name, cluster) or name
+            note_whole_id(name, whole)
+            found = plan_undo(lake, whole, cluster)
         else:
             begin_ms = time.time_ns() // 1_000_000 - parse_duration("--since", str(since), least=1)
             found = plan_undo_since(lake, begin_ms, choose_cluster(given, cluster))

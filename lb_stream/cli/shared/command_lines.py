@@ -16,7 +16,12 @@ from annotated_types import Ge, Le
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from lb_stream.cli.shared.completion import complete_brokers
+from lb_stream.cli.shared.completion import (
+    complete_brokers,
+    complete_namespaces,
+    complete_ranges,
+    complete_rollouts,
+)
 from lb_stream.cli.shared.output import CommandError
 from lb_stream.cli.shared.sending import SendOptions, send_commands, with_send_options
 
@@ -28,6 +33,12 @@ if TYPE_CHECKING:
 
     from lb_stream.core.commands.base import Cli, CommandLine, Operation
 
+_COMPLETIONS: Mapping[str, Callable[..., list[str]]] = {
+    "TENANT/NAMESPACE": complete_namespaces,
+    "RANGE": complete_ranges,
+    "ID": complete_rollouts,
+}
+"""How values of a field are shown in --help → what offers them to the shell."""
 PREVIEW_HELP = "Send nothing: simulate the next half hour with the command, and show the outcome."
 
 
@@ -78,7 +89,7 @@ def _function(model: type[Operation], line: CommandLine) -> Callable[..., None]:
             raise typer.Exit(1)
 
     parameters = [
-        _parameter(name, field, complete_brokers if name in model.brokers else None)
+        _parameter(name, field, _find_completion(model, name, field))
         for name, field in fields.items()
     ]
     if line.preview:
@@ -86,6 +97,16 @@ def _function(model: type[Operation], line: CommandLine) -> Callable[..., None]:
         parameters.append(_keyword("preview", Annotated[bool, option], False))
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return with_send_options(all_clusters=line.all_clusters, cluster=line.cluster)(run)
+
+
+def _find_completion(
+    model: type[Operation], name: str, field: FieldInfo
+) -> Callable[..., list[str]] | None:
+    """Return what offers values for a field to the shell; None: nothing does."""
+    if name in model.brokers:
+        return complete_brokers
+    cli = cli_of(field)
+    return None if cli is None else _COMPLETIONS.get(str(cli.metavar))
 
 
 def own_fields(form: type[BaseModel]) -> dict[str, FieldInfo]:

@@ -133,6 +133,12 @@ def note(text: str) -> None:
     print(shown(hide(text), "\n"), file=sys.stderr, flush=True)
 
 
+def note_whole_id(given: str, whole: str) -> None:
+    """Note on stderr which name or id its begin was taken for, if it was a begin."""
+    if given != whole:
+        note(f"{given} is taken for {whole}")
+
+
 def warn_if_exposed(path: Path, holds: str) -> None:
     """Warn on stderr if other users can open a file of secrets."""
     from lb_stream.settings.files import describe_exposure

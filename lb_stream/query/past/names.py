@@ -1,7 +1,8 @@
-"""Find the whole name of a bundle, or the id of a decision, from the begin of it."""
+"""Find the whole name of a bundle, or a whole id, from the begin of it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lb_stream.query import QueryError
@@ -24,8 +25,11 @@ _BUNDLES = f"""
     WHERE neighbour IS NOT NULL AND ($2 IS NULL OR cluster = $2)
     UNION SELECT bundle FROM ownership WHERE ($2 IS NULL OR cluster = $2)
 """
+MIN_BEGIN = 4
+"""Characters of an id that must be given at least."""
 _DECISIONS = "SELECT decision_id AS name FROM decisions WHERE ($2 IS NULL OR cluster = $2)"
 _COMMANDS = "SELECT id AS name FROM commands WHERE ($2 IS NULL OR cluster = $2)"
+_ROLLOUTS = "SELECT rollout AS name FROM rollouts WHERE ($2 IS NULL OR cluster = $2)"
 
 
 def find_bundle(lake: Lake, given: str, cluster: str | None, *, live: bool = False) -> str:
@@ -69,15 +73,68 @@ def find_decision(lake: Lake, given: str, cluster: str | None) -> str:
     if elsewhere := _find_names(lake, _DECISIONS, "name = $1", given, None):
         whose = given.rpartition(":")[0].rpartition(":")[0]
         raise QueryError(f"{elsewhere[0]} is of {whose}, not of {cluster}", 2)
-    found = _find_names(lake, _DECISIONS, "starts_with(name, $1)", f"{given.rstrip(':')}:", cluster)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        expected = f"expected one of those that it fits: {_list_first(found)}"
-        raise QueryError(f"decision {given}: {expected}", 2)
+    if found := _find_by_begin(lake, _DECISIONS, "decision", given, cluster):
+        return found
     hint = "lbctl decisions shows the last ones, their ids with --json"
     near = _describe_similar(lake, _DECISIONS, given, cluster)
     raise QueryError(f"there is no decision {given}{_describe_cluster(cluster)}: {hint}{near}", 2)
+
+
+def find_command(lake: Lake, given: str, cluster: str | None) -> str | None:
+    """Return the command of a whole id, or of the begin of an id; None: there is none.
+
+    Raises QueryError (exit code 2) if several fit.
+    """
+    return _find_by_begin(lake, _COMMANDS, "command", given, cluster)
+
+
+def find_decision_or_command(lake: Lake, given: str, cluster: str | None) -> str | None:
+    """Return the decision or command of a whole id, or of the begin of one; None: there is none.
+
+    Raises QueryError (exit code 2) if several fit.
+    """
+    known = f"{_DECISIONS} UNION {_COMMANDS}"
+    return _find_by_begin(lake, known, "decision or command", given, cluster)
+
+
+def find_rollout(lake: Lake, given: str, cluster: str | None) -> str | None:
+    """Return the rollout of a whole id, or of the begin of an id; None: there is none.
+
+    Raises QueryError (exit code 2) if several fit.
+    """
+    return _find_by_begin(lake, _ROLLOUTS, "rollout", given, cluster)
+
+
+def choose_by_begin(kind: str, given: str, known: Iterable[str]) -> str | None:
+    """Return the id that is `given` or that alone begins so; None: none does.
+
+    A number is given whole: eu-1:4 is no begin of eu-1:42:0, while eu-1:42 is. `kind`: what the ids
+    are of. Raises QueryError (exit code 2) if several begin so.
+    """
+    fitting = [name for name in dict.fromkeys(known) if _begins(name, given)]
+    if given in fitting:
+        return given
+    if len(given) < MIN_BEGIN or not fitting:
+        return None
+    if len(fitting) > 1:
+        names = _list_first(fitting)
+        raise QueryError(f"{kind} {given}: expected one of those that it fits: {names}", 2)
+    return fitting[0]
+
+
+def _begins(name: str, begin: str) -> bool:
+    """Return whether an id begins so, and not within one of its numbers."""
+    if not name.startswith(begin):
+        return False
+    within_number = begin[-1:].isdigit() and name[len(begin) :][:1].isdigit()
+    return not (":" in name and within_number)
+
+
+def _find_by_begin(
+    lake: Lake, known: str, kind: str, given: str, cluster: str | None
+) -> str | None:
+    found = _find_names(lake, known, "starts_with(name, $1)", given, cluster)
+    return choose_by_begin(kind, given, found)
 
 
 def describe_similar_ids(lake: Lake, given: str, cluster: str | None) -> str:

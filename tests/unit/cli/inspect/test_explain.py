@@ -427,7 +427,7 @@ def test_a_namespace_with_one_bundle_is_taken_for_it(tmp_path: Path) -> None:
     [
         ("what-if --cluster nowhere --drain broker-1", NO_CLUSTER),
         ("undo --since 10m --cluster nowhere --preview", NO_CLUSTER),
-        ("undo demo:5 --preview", "nearest are demo:5:0, demo:5:1"),
+        ("undo demo:5 --preview", f"decision or command demo:5: {FITS}: demo:5:0, demo:5:1"),
         ("config overrides --cluster nowhere", NO_CLUSTER),
         ("namespaces bundles shop/app-17", "nearest are shop/app-01"),
         ("namespaces bundles shop/app-11 --cluster nowhere", NO_CLUSTER),

@@ -219,10 +219,22 @@ def test_a_plan_is_approved_by_its_id(
     assert f"plan {plan}: {len(ids(played))} move" in " ".join(shown.err.split()), shown.err
     assert ask("approve", "--plan", str(plan), answers=[("demo", "done")]).code == 0
     assert kafka.sent[0][1]["proposals"] == ids(played)
+    by_begin = ask("approve", "--plan", "demo", answers=[("demo", "done")])
+    assert by_begin.code == 0 and f"demo is taken for {plan}" in by_begin.err
+    assert kafka.sent[1][1]["proposals"] == ids(played)
     unknown = ask("approve", "--plan", "demo:1")
     assert unknown.code == 2 and f"a plan with waiting moves: {plan}" in " ".join(
         unknown.err.split()
     )
+
+
+def test_a_begin_that_fits_several_proposals_is_refused_with_their_ids(
+    ask: Callable[..., Result], kafka: Broker, played: Recorder
+) -> None:
+    begin = ids(played)[0].rpartition(":")[0]
+    result = ask("reject", begin, "--why", "not now")
+    assert (result.code, kafka.sent) == (2, [])
+    assert ", ".join(ids(played)) in result.err
 
 
 def test_it_is_said_when_what_makes_things_worse_is_meant(
