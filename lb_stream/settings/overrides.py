@@ -181,8 +181,8 @@ class SettingsChange:
                 "have not been read"
             )
         return (
-            "; but by the last heartbeats, which may be some seconds old, the cluster also "
-            f"balances by itself ({where}): agents refuse to act until that is off"
+            "; but by the last heartbeats, which show a change within 15 s or so, the "
+            f"cluster also balances by itself ({where}): agents refuse to act until that is off"
         )
 
 

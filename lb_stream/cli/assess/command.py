@@ -12,6 +12,7 @@ from lb_stream.cli.assess.sources import (
     record_kafka,
     record_pulsar,
     record_tables,
+    with_source_options,
 )
 from lb_stream.cli.shared.admin_access import AdminAccess, with_admin_access
 from lb_stream.cli.shared.options import (
@@ -37,7 +38,6 @@ EPILOG = (
     "tables .lb/tables · Exit codes: 0 written; 1 the source can't be read; 2 wrong usage or "
     "input; 3 written, without some brokers."
 )
-_PULSAR, _KAFKA, _TABLES = "Of a Pulsar cluster", "Of a topic", "Of a job's tables"
 
 
 def register(app: typer.Typer) -> None:
@@ -46,90 +46,10 @@ def register(app: typer.Typer) -> None:
 
 
 @with_admin_access
+@with_source_options
 def assess(
     access: AdminAccess,
-    source: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[pulsar URL|kafka|tables FOLDER]",
-            help="What is read: the admin API of any broker of a Pulsar cluster, "
-            "http(s)://HOST:PORT; the topic to which agents report; the tables of a job.",
-        ),
-    ] = None,
-    reports: Annotated[
-        Path | None,
-        typer.Option(
-            "--reports",
-            metavar="FILE",
-            help="Load reports in a file instead, one on a line, as brokers emit them or as "
-            "captured; may be gzipped.",
-        ),
-    ] = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            "--minutes",
-            metavar="N",
-            min=0.0,
-            help="How long to read the cluster's reports; of a topic, those of how many last "
-            "minutes. Default: 10.",
-        ),
-    ] = None,
-    every: Annotated[
-        float | None,
-        typer.Option(
-            "--every",
-            metavar="S",
-            min=1.0,
-            help="Seconds between reports of a broker. Default: 30.",
-            rich_help_panel=_PULSAR,
-        ),
-    ] = None,
-    max_requests: Annotated[
-        float | None,
-        typer.Option(
-            "--max-requests",
-            metavar="N",
-            min=0.1,
-            help="Requests a second to the cluster. Default: 10.",
-            rich_help_panel=_PULSAR,
-        ),
-    ] = None,
-    bootstrap: Annotated[
-        str | None,
-        typer.Option(
-            "--bootstrap",
-            metavar="HOST:PORT",
-            help="Kafka's servers. Default: the setting kafka.bootstrap_servers.",
-            rich_help_panel=_KAFKA,
-        ),
-    ] = None,
-    topic: Annotated[
-        str | None,
-        typer.Option(
-            "--topic",
-            metavar="NAME",
-            help="The reports' topic. Default: the setting topics.reports.",
-            rich_help_panel=_KAFKA,
-        ),
-    ] = None,
-    from_beginning: Annotated[
-        bool,
-        typer.Option(
-            "--from-beginning",
-            help="Read all that the topic holds, instead of the last minutes.",
-            rich_help_panel=_KAFKA,
-        ),
-    ] = False,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since",
-            metavar="TIME",
-            help="How much of the history's end to read, as 30m or 2h. Default: 1h.",
-            rich_help_panel=_TABLES,
-        ),
-    ] = None,
+    options: SourceOptions,
     html: Annotated[
         Path, typer.Option("--html", metavar="FILE", help="Where to write the page.")
     ] = Path("assessment.html"),
@@ -161,10 +81,11 @@ def assess(
 ) -> None:
     """Assess a cluster from its load reports alone, without Kafka, Java or Spark.
 
-    Only reads: GET requests to the brokers' admin API, a topic, a job's tables, or a file. Writes one HTML page: how even
-    each resource is, the hottest brokers and why, what the reports leave out, what is wrong in the
-    balancer's settings, the moves that would help and what they cost, and the same span with other
-    policies. --json: all figures as one object, and no page. docs/assess.md walks through it.
+    Only reads: GET requests to the brokers' admin API, a topic, a job's tables, or a file. Writes
+    one HTML page: how even each resource is, the hottest brokers and why, what the reports leave
+    out, what is wrong in the balancer's settings, the moves that would help and what they cost, and
+    the same span with other policies. --json: all figures as one object, and no page.
+    docs/assess.md walks through it.
     """
     from lb_stream.io.without_pandas import keep_pandas_out
 
@@ -175,17 +96,6 @@ def assess(
     from lb_stream.io.local.progress import progress
     from lb_stream.settings.load import load
 
-    options = SourceOptions(
-        source or (),
-        reports,
-        minutes,
-        every,
-        max_requests,
-        bootstrap,
-        topic,
-        from_beginning,
-        since,
-    )
     given = load(config, broker_conf, set_ or ())
     kind = options.kind
     with progress("assessing", every=PARTS // 5) as show_progress:
@@ -193,7 +103,7 @@ def assess(
         def on_progress(text: str, share: float) -> None:
             show_progress(text, int(share * PARTS), PARTS)
 
-        path, url, origin = reports or record or html.with_suffix(".jsonl"), None, None
+        path, url, origin = options.reports or record or html.with_suffix(".jsonl"), None, None
         match kind:
             case "pulsar":
                 origin = url = record_pulsar(access, options, path, on_progress)

@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from lb_stream.cli.shared.grouped_options import CliCommand, group_options, read_parameters
 from lb_stream.cli.shared.options import CliSettings, require_kafka
 from lb_stream.cli.shared.output import CommandError, note
 from lb_stream.cli.shared.spans import parse_duration
@@ -26,6 +29,7 @@ USAGE = (
 )
 MINUTES = 10.0
 SINCE = "1h"
+_PULSAR, _KAFKA, _TABLES = "Of a Pulsar cluster", "Of a topic", "Of a job's tables"
 
 OnProgress = Callable[[str, float], None]
 
@@ -70,6 +74,109 @@ class SourceOptions:
         if self.from_beginning and self.minutes is not None:
             raise CommandError("--minutes and --from-beginning: give one of them", 2)
         return kind
+
+
+def with_source_options(command: CliCommand) -> CliCommand:
+    """Replace a command's parameter `options` by the options that say what is read."""
+    shared = read_parameters(_read_options)
+    return group_options(command, "options", _read_options, shared, shared)
+
+
+def _read_options(
+    source: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[pulsar URL|kafka|tables FOLDER]",
+            help="What is read: the admin API of any broker of a Pulsar cluster, "
+            "http(s)://HOST:PORT; the topic to which agents report; the tables of a job.",
+        ),
+    ] = None,
+    reports: Annotated[
+        Path | None,
+        typer.Option(
+            "--reports",
+            metavar="FILE",
+            help="Load reports in a file instead, one on a line, as brokers emit them or as "
+            "captured; may be gzipped.",
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--minutes",
+            metavar="N",
+            min=0.0,
+            help="How long to read the cluster's reports; of a topic, those of how many last "
+            "minutes. Default: 10.",
+        ),
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            "--every",
+            metavar="S",
+            min=1.0,
+            help="Seconds between reports of a broker. Default: 30.",
+            rich_help_panel=_PULSAR,
+        ),
+    ] = None,
+    max_requests: Annotated[
+        float | None,
+        typer.Option(
+            "--max-requests",
+            metavar="N",
+            min=0.1,
+            help="Requests a second to the cluster. Default: 10.",
+            rich_help_panel=_PULSAR,
+        ),
+    ] = None,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap",
+            metavar="HOST:PORT",
+            help="Kafka's servers. Default: the setting kafka.bootstrap_servers.",
+            rich_help_panel=_KAFKA,
+        ),
+    ] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic",
+            metavar="NAME",
+            help="The reports' topic. Default: the setting topics.reports.",
+            rich_help_panel=_KAFKA,
+        ),
+    ] = None,
+    from_beginning: Annotated[
+        bool,
+        typer.Option(
+            "--from-beginning",
+            help="Read all that the topic holds, instead of the last minutes.",
+            rich_help_panel=_KAFKA,
+        ),
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="How much of the history's end to read, as 30m or 2h. Default: 1h.",
+            rich_help_panel=_TABLES,
+        ),
+    ] = None,
+) -> SourceOptions:
+    return SourceOptions(
+        source or (),
+        reports,
+        minutes,
+        every,
+        max_requests,
+        bootstrap,
+        topic,
+        from_beginning,
+        since,
+    )
 
 
 @contextmanager

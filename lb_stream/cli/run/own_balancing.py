@@ -58,7 +58,8 @@ def _describe_next(cluster: str, found: Mapping[str, bool], url: str) -> str:
     if any(found.values()):
         return "Pulsar balances: agents only report. To end that: " + command.format("off")
     return (
-        "Pulsar no longer balances by itself. Let moves wait for your approval, or be made at once:"
+        "Pulsar no longer balances by itself; agents tell the balancer within 15 s or so. Then let "
+        "moves wait for your approval, or be made at once:"
         f"\n  lbctl clusters mode {cluster} approve\n  lbctl clusters mode {cluster} act\n"
         "Back: " + command.format("on")
     )

@@ -12,7 +12,15 @@ from lb_stream.cli.shared.options import (
     load_cli_settings,
     require_kafka,
 )
-from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_rich, styled, table
+from lb_stream.cli.shared.output import (
+    CommandError,
+    emit,
+    emit_json,
+    emit_rich,
+    note,
+    styled,
+    table,
+)
 from lb_stream.cli.shared.reading import ReadOptions, with_read_options
 
 app = typer.Typer(
@@ -56,8 +64,14 @@ def list_(options: ReadOptions) -> None:
                 "wrong": [mismatch.setting for mismatch in wrong],
             }
         )
-    if not options.emit_rows(rows, "topic"):
-        emit_rich(table(_COLUMNS, [_build_cells(row) for row in rows], right=("partitions",)))
+    if options.emit_rows(rows, "topic"):
+        return
+    emit_rich(table(_COLUMNS, [_build_cells(row) for row in rows], right=("partitions",)))
+    states = {row["state"] for row in rows}
+    if "missing" in states:
+        note("lbctl topics create makes those that are missing")
+    if "wrong" in states:
+        note("lbctl topics check says how to correct those that are wrong")
 
 
 _COLUMNS = ("topic", "setting", "key of a record", "partitions", "state")
@@ -65,10 +79,9 @@ _COLUMNS = ("topic", "setting", "key of a record", "partitions", "state")
 
 def _build_cells(row: dict[str, object]) -> tuple[object, ...]:
     state = str(row["state"])
-    advice = {"missing": ": lbctl topics create", "wrong": ": lbctl topics check"}.get(state, "")
     colour = "green" if state == "ok" else "red"
     partitions = "-" if row["partitions"] is None else row["partitions"]
-    return row["topic"], row["setting"], row["key"], partitions, styled((state + advice, colour))
+    return row["topic"], row["setting"], row["key"], partitions, styled((state, colour))
 
 
 @app.command(epilog="Example: lbctl topics create --set kafka.bootstrap_servers=127.0.0.1:9092")

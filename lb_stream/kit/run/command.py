@@ -14,6 +14,7 @@ import typer
 from lb_stream.cli.shared.admin_access import AdminAccess, with_admin_access
 from lb_stream.cli.shared.options import Json, Set, check_cluster_name
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, note
+from lb_stream.io.messages.times import ago
 
 if TYPE_CHECKING:
     from lb_stream.agent.pulsar.admin import AdminSettings
@@ -96,6 +97,7 @@ def run(
     """
     from lb_stream.io.local.signals import StopRequest
     from lb_stream.io.messages.missing_packages import require_extras
+    from lb_stream.kit.run.joined import JoinedBrokers
     from lb_stream.settings.load import load_settings
 
     require_extras("lbctl run", "job", "cli")
@@ -114,6 +116,7 @@ def run(
     with _only_one(place):
         _require_programs()
         with StopRequest() as stop, ExitStack() as stack:
+            begin_ms = time.time_ns() // 1_000_000
             bootstrap = _start_kafka(place, kafka, stack)
             fresh = _prepare(place, name, bootstrap, settings.broker, found, set_)
             parts: tuple[Part, ...] = ()
@@ -124,10 +127,12 @@ def run(
                     _print_start(place, found, bootstrap, fresh)
                 facts = _await_first_round(place, name, len(found.clients), parts, set_, stop)
                 if facts is not None:
-                    _print_ready(place, name, source[1], facts, json)
+                    _print_ready(place, source[1], facts, begin_ms, json)
+            joined = JoinedBrokers(found.clients, lambda: _list_brokers(settings))
             while not stop:
                 for part in parts:
                     part.require_running()
+                joined.warn_if_due()
                 time.sleep(STEP_S)
             note(
                 "stopping: the agents, the job, and Kafka if it was started here; a second Ctrl-C "
@@ -147,6 +152,13 @@ def _find_cluster(settings: AdminSettings) -> FoundCluster:
         return find_cluster(ReadOnlyClient(settings, Pace(REQUESTS_PER_S)))
     except BrokerError as error:
         raise CommandError(str(error)) from None
+
+
+def _list_brokers(settings: AdminSettings) -> list[str]:
+    """Return the cluster's brokers now. Raises BrokerError."""
+    from lb_stream.agent.pulsar.recorder import Pace, ReadOnlyClient, find_cluster
+
+    return list(find_cluster(ReadOnlyClient(settings, Pace(REQUESTS_PER_S))).clients)
 
 
 def _require_name(found: FoundCluster) -> str:
@@ -399,25 +411,37 @@ def _print_start(place: ClusterFolder, found: FoundCluster, bootstrap: str, fres
 
 
 def _print_ready(
-    place: ClusterFolder, name: str, url: str, facts: ClusterFacts, json: bool
+    place: ClusterFolder, url: str, facts: ClusterFacts, begin_ms: int, json: bool
 ) -> None:
     if json:
         emit_json(
             {
-                "cluster": name,
+                "cluster": facts.cluster,
                 "folder": str(place.root),
                 "mode": facts.mode,
                 "brokers": facts.brokers,
                 "brokers_alive": facts.brokers_alive,
                 "bundles": facts.bundles,
+                "last_round_ms": facts.last_round_ms,
             }
         )
         return
     emit(
-        f"\n{name} runs in mode {facts.mode}: {facts.brokers_alive} of {facts.brokers} brokers "
-        f"report, {facts.bundles} bundles.\n{_describe_next(url, facts.mode)}\n"
+        f"\n{_describe_state(facts, begin_ms)}\n{_describe_next(url, facts.mode)}\n"
         "Everything ends with Ctrl-C, and goes on with the next lbctl run.\n"
     )
+
+
+def _describe_state(facts: ClusterFacts, begin_ms: int) -> str:
+    """Describe mode, brokers and bundles; and of when they are, if that is before this run began.
+
+    While all is quiet, the job logs no round.
+    """
+    brokers = f"{facts.brokers_alive} of {facts.brokers} brokers"
+    known = f"{brokers} report, {facts.bundles} bundles"
+    if facts.last_round_ms < begin_ms:
+        known = f"by the last round, {ago(facts.last_round_ms)}: {brokers}, {facts.bundles} bundles"
+    return f"{facts.cluster} runs in mode {facts.mode}: {known}."
 
 
 def _describe_next(url: str, mode: str) -> str:

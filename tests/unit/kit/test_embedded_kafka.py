@@ -110,7 +110,7 @@ def test_topics_are_listed_with_what_is_wrong(
         None,
         *(spec.partitions for spec in (unfit, *fit)),
     ]
-    assert "lbctl topics create" in lbctl(*words, cwd=tmp_path).out
+    check_wording(lbctl(*words, cwd=tmp_path).err)
 
 
 def test_a_command_topic_with_two_partitions_is_refused(
