@@ -1,5 +1,6 @@
 "use strict";
-// Draws the charts and the heat map of a page. console.js, which comes first, has the page's clock, zone and theme.
+// Draws the charts and the heat map of a page. console.js, which comes first, has the page's clock,
+// zone and theme.
 
 // --- colours and numbers of charts ---
 
@@ -170,7 +171,8 @@ function showTooltip(figure, plot, mark) {
   tooltip.replaceChildren(...buildTooltip(figure, idx, mark));
   const isRight = left > plot.over.clientWidth / 2;
   const place = isRight ? left - tooltip.offsetWidth - 12 : left + 12;
-  tooltip.style.left = `${Math.max(0, Math.min(place, plot.over.clientWidth - tooltip.offsetWidth))}px`;
+  const last = plot.over.clientWidth - tooltip.offsetWidth;
+  tooltip.style.left = `${Math.max(0, Math.min(place, last))}px`;
 }
 
 // The chart as a slider through time: its text is what the cursor shows.
@@ -179,7 +181,8 @@ function describeMoment(figure, plot) {
   if (idx === null || idx === undefined) return;
   const values = listValues(figure, idx).map(({ style, text }) => `${style.label} ${text}`);
   const mark = findMark(plot, figure.chart.marks, left);
-  const texts = [formatMoment(figure.chart.times_ms[idx]), ...(values.length ? values : ["no data"])];
+  const time = formatMoment(figure.chart.times_ms[idx]);
+  const texts = [time, ...(values.length ? values : ["no data"])];
   if (mark) texts.push(describeMark(mark));
   plot.root.setAttribute("aria-valuenow", idx);
   plot.root.setAttribute("aria-valuetext", texts.join(", "));
@@ -420,6 +423,8 @@ function chooseCell(cell) {
 }
 
 const CELL_STEPS = {
+  Home: [0, -Infinity],
+  End: [0, Infinity],
   ArrowLeft: [0, -1],
   ArrowRight: [0, 1],
   ArrowUp: [-1, 0],
@@ -429,11 +434,16 @@ const CELL_STEPS = {
 function moveCell([rowStep, columnStep]) {
   const rows = [...heatGrid.querySelectorAll("tbody tr:has(.cell)")];
   const chosen = heatGrid.querySelector(".chosen");
-  if (!chosen) return chooseCell(rows[0].querySelector(".cell"));
+  if (!chosen) {
+    chooseCell(rows[0].querySelector(".cell"));
+    return;
+  }
   const row = rows[rows.indexOf(chosen.parentElement) + rowStep];
-  const cell = row?.cells[chosen.cellIndex + columnStep];
-  if (cell?.classList.contains("cell")) chooseCell(cell);
-  return null;
+  if (!row) return;
+  const cells = [...row.querySelectorAll(".cell")];
+  const first = cells[0].cellIndex;
+  const place = Math.min(cells.length - 1, Math.max(0, chosen.cellIndex - first + columnStep));
+  chooseCell(cells[place]);
 }
 
 function openBroker(cell) {
@@ -451,7 +461,7 @@ if (heatGrid) {
     if (event.target !== heatGrid) return;
     if (event.key === "Enter") openBroker(heatGrid.querySelector(".chosen"));
     const step = CELL_STEPS[event.key];
-    if (!step || !heatGrid.querySelector(".cell")) return;
+    if (!step || !heatGrid.querySelector("td.cell")) return;
     event.preventDefault();
     moveCell(step);
   });

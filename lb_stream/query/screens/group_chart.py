@@ -1,4 +1,4 @@
-"""Build the chart of the traffic of tenants, namespaces or bundles over time: the five heaviest now.
+"""Build the chart of the traffic of tenants, namespaces or bundles: the five heaviest now.
 
 `bundle_history` has the traffic of each bundle, by default once a minute while it changes. A bundle
 without a row in a slot carries what its last row says, which is at most an hour old.
