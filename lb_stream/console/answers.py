@@ -268,9 +268,13 @@ class Prediction(Answer):
 
 
 class WhatIfResult(Answer):
-    """Simulations by name (as it is, changed), which begin at `at_ms`, and notes on them."""
+    """Simulations by name (as it is, changed), which begin at `at_ms`, and notes on them.
+
+    `verdict`: whether the change fits, in one sentence.
+    """
 
     at_ms: int
+    verdict: str
     predictions: dict[str, Prediction]
     notes: list[str]
 

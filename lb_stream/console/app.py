@@ -25,7 +25,7 @@ from lb_stream.console.sending import SendCommand
 from lb_stream.console.sources.computations import Computations
 from lb_stream.console.sources.live import Hub
 from lb_stream.console.sources.reader import Reader
-from lb_stream.console.templates import template_environment
+from lb_stream.console.templates import set_apart, template_environment
 from lb_stream.query import QueryError
 from lb_stream.query.lake import Row
 
@@ -77,7 +77,7 @@ def build_console(
 
 def render_entry(row: Row) -> str:
     """Return an entry of the feed as HTML."""
-    return template_environment().get_template("entry.html").render(row=row)
+    return set_apart(template_environment().get_template("entry.html").render(row=row))
 
 
 def encode_entry(row: Row) -> str:

@@ -21,7 +21,7 @@ from lb_stream.console.references import list_remedies
 from lb_stream.console.sources.live import now_ms
 from lb_stream.console.sources.page_cache import CachedPage
 from lb_stream.console.sources.reader import Reader, TablesView
-from lb_stream.console.templates import template_environment
+from lb_stream.console.templates import set_apart, template_environment
 from lb_stream.io.messages.times import local_zone
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import (
@@ -121,7 +121,7 @@ def render_page(page: Page, template: str, status: int = 200, **values: object) 
     begun_s = time.thread_time()
     html = template_environment().get_template(template).render(**{**shared, **values})
     page.view.cpu_s += time.thread_time() - begun_s
-    return HTMLResponse(html, status)
+    return HTMLResponse(set_apart(html), status)
 
 
 def _find_theme(request: Request) -> str:

@@ -162,7 +162,7 @@ class Entry(Answer):
     """A whole move, another decision, or an operator's command.
 
     Of a move: `id` is that of its first decision, `outcome` that of the whole move, `destination`
-    the last one. Of a command: by, arguments and text.
+    the last one. Of a command: by, arguments, sentence and text.
     """
 
     entry: str = Field(description="move, decision or command")
@@ -171,6 +171,7 @@ class Entry(Answer):
     why: str | None = _describe("the reason as a text")
     outcome_reason: str | None = _describe("why it was not carried out, as a text")
     arguments: JsonObject | None = _describe("the command's fields")
+    sentence: str | None = _describe("the command as a sentence")
     phases: list[Phase] = Field([], description="the decisions of a move, the oldest first")
 
 

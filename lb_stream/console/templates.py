@@ -5,7 +5,9 @@ Text is escaped, whatever a name holds.
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
@@ -22,7 +24,7 @@ from lb_stream.io.messages.times import clock, short_clock
 from lb_stream.query import wording
 from lb_stream.query.health import describe_duration
 from lb_stream.query.screens.feed import ENTRY_KINDS
-from lb_stream.sim.simulation.prediction import format_figure
+from lb_stream.sim.simulation.prediction_texts import format_figure
 
 HEAT_LIMITS = (0.3, 0.5, 0.65, 0.8, 0.9)
 """Usage ratios at which the next colour begins."""
@@ -50,6 +52,7 @@ def template_environment() -> Environment:
         time_of_day,
         short_time,
         countdown,
+        json_of,
         heat,
         bar_width,
         milliseconds,
@@ -76,6 +79,25 @@ def template_environment() -> Environment:
         "move_kinds": MOVES,
     }
     return environment
+
+
+_RIGHT_TO_LEFT = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff"
+_TEXT = re.compile(r"<(title|option|textarea)\b.*?</\1>|(?<=>)[^<]+(?=<)", re.DOTALL)
+_IN_NAME = "[^\\s<>()\"',;]"
+_NAME = re.compile(f"{_IN_NAME}*[{_RIGHT_TO_LEFT}]{_IN_NAME}*")
+
+
+def set_apart(html: str) -> str:
+    """Return a page whose names from right to left leave the order of the text around them."""
+    if _NAME.search(html) is None:
+        return html
+
+    def replace(found: re.Match[str]) -> str:
+        if found[1]:  # an element that can't have others inside
+            return found[0]
+        return _NAME.sub(r"<bdi>\g<0></bdi>", found[0])
+
+    return _TEXT.sub(replace, html)
 
 
 def _make_visible(value: object) -> object:
@@ -192,6 +214,11 @@ def end_after(hours: int) -> str:
     at = datetime.now().astimezone() + timedelta(hours=hours)
     is_today = at.date() == datetime.now().astimezone().date()
     return f"{at:%H:%M}" if is_today else f"{at:%Y-%m-%d %H:%M}"
+
+
+def json_of(first: Mapping[str, object], rest: Mapping[str, object]) -> str:
+    """Format a command's fields as JSON, its own after those that all commands have."""
+    return json.dumps({**first, **rest}, indent=2, ensure_ascii=False)
 
 
 def heat(ratio: float | None) -> str:

@@ -25,7 +25,8 @@ from lb_stream.query.present.next_moves import find_next_moves
 from lb_stream.query.screens import brokers
 from lb_stream.query.screens.over_time import Chart, Line
 from lb_stream.sim.scenario.from_history import LoadHistory
-from lb_stream.sim.simulation.prediction import CHANGED, FIGURES, predict_change
+from lb_stream.sim.simulation.prediction import CHANGED, predict_change
+from lb_stream.sim.simulation.prediction_texts import FIGURES, describe_verdict
 
 if TYPE_CHECKING:
     from lb_stream.query.present.next_moves import NextMoves
@@ -109,9 +110,13 @@ class WhatIfRequest:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfAnswer:
-    """Simulations by name (as it is, changed), which begin at `at_ms`, and notes on them."""
+    """Simulations by name (as it is, changed), which begin at `at_ms`, and notes on them.
+
+    `verdict`: whether the change fits, in one sentence.
+    """
 
     at_ms: int
+    verdict: str
     predictions: Mapping[str, Prediction]
     notes: tuple[str, ...]
 
@@ -191,6 +196,6 @@ def _build_simulation(
         history = LoadHistory(**rows)
         changes = WhatIf(dict(asked.changes), asked.drained)
         predictions, notes = predict_change(history, changes, asked.minutes, report_progress)
-        return WhatIfAnswer(history.to_ms, predictions, notes)
+        return WhatIfAnswer(history.to_ms, describe_verdict(predictions), predictions, notes)
 
     return simulate

@@ -50,6 +50,7 @@ class ApproveProposals(MoveCommand):
     """Make the decisions of proposals, if that is still possible."""
 
     kind: Literal["approve-proposals"] = "approve-proposals"
+    phrase = "approves {proposals}"
     proposals: ProposalIds
     even_if_worse: Annotated[
         bool | None,

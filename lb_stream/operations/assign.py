@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from lb_stream.contracts.commands import LONGEST_TOPIC, NamespaceName, Range
-from lb_stream.core.commands.base import MoveCommand, command
+from lb_stream.core.commands.base import MoveCommand, command, describe_bundle
 
 if TYPE_CHECKING:
     from lb_stream.core.commands.responder import BundleAnswer
@@ -31,6 +31,9 @@ class Assign(MoveCommand):
     ] = None
     instead = "a bundle that was assigned had no owner before"
     is_answered_at_once = True
+
+    def describe(self) -> str:
+        return f"assigns {describe_bundle(self.namespace, self.bundle, self.topic)}"
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Assign:

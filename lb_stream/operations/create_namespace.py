@@ -47,6 +47,7 @@ class CreateNamespace(StateCommand):
     """A new namespace, cut into bundles of equal size."""
 
     kind: Literal["create-namespace"] = "create-namespace"
+    phrase = "creates {namespace} with {bundles} bundles"
     namespace: Annotated[NamespaceName, argument("TENANT/NAMESPACE")]
     bundles: Annotated[
         int | None,

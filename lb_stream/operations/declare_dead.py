@@ -50,6 +50,7 @@ class DeclareDead(StateCommand):
     """Treat silent brokers as dead now, without waiting: their bundles go to others."""
 
     kind: Literal["declare-dead"] = "declare-dead"
+    phrase = "declares {broker} dead"
     broker: Annotated[
         BrokerName | None,
         option("--broker", metavar="BROKER"),

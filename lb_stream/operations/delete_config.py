@@ -47,6 +47,7 @@ class DeleteConfig(SettingsCommand):
     """Take back what `set-config` has set: the job's own setting counts again."""
 
     kind: Literal["delete-config"] = "delete-config"
+    phrase = "removes the override of {key}"
     key: Annotated[
         str,
         argument("KEY"),

@@ -47,6 +47,7 @@ class DeleteNamespace(StateCommand):
     """Delete a namespace without topics."""
 
     kind: Literal["delete-namespace"] = "delete-namespace"
+    phrase = "deletes {namespace}"
     namespace: Annotated[NamespaceName, argument("TENANT/NAMESPACE")]
     instead = "a deleted namespace can't be restored: lbctl namespaces create makes an empty one"
 

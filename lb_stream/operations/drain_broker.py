@@ -51,6 +51,7 @@ class DrainBroker(StateCommand):
     """Unload all bundles of a broker and give it none, until `undrain-broker`."""
 
     kind: Literal["drain-broker"] = "drain-broker"
+    phrase = "drains {broker}"
     broker: Annotated[BrokerName, argument("BROKER")]
     brokers = ("broker",)
 

@@ -66,6 +66,9 @@ class DryRun(SettingsCommand):
     kind: Literal["dry-run"] = "dry-run"
     on: bool
 
+    def describe(self) -> str:
+        return "begins a dry run" if self.on else "ends the dry run"
+
     def change_settings(self, change: SettingsChange) -> Effect:
         if self.on:
             text = "decisions are logged and not published"

@@ -46,6 +46,7 @@ class ForgetCluster(StateCommand):
     """Forget a cluster whose brokers are all silent: state, commands, ownership records."""
 
     kind: Literal["forget-cluster"] = "forget-cluster"
+    phrase = "has the cluster forgotten"
     instead = "a forgotten cluster can't be restored: one that reports is a new cluster"
 
     def apply(self, context: CommandContext) -> Effect:

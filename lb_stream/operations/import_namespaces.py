@@ -40,6 +40,7 @@ class ImportNamespaces(StateCommand):
     """
 
     kind: Literal["import-namespaces"] = "import-namespaces"
+    phrase = "imports namespaces"
     content: Annotated[
         ClusterNamespaces,
         argument("FILE", is_json_file=True),

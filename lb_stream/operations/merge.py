@@ -38,6 +38,7 @@ class Merge(MoveCommand):
     """Merge two neighbours at one broker into one bundle, or pairs that are advised."""
 
     kind: Literal["merge"] = "merge"
+    phrase = "merges bundles of {namespace}: {bundles}"
     namespace: Annotated[NamespaceName, argument("TENANT/NAMESPACE")]
     bundles: Annotated[
         list[Range],

@@ -48,6 +48,7 @@ class PauseCluster(StateCommand):
     """
 
     kind: Literal["pause-cluster"] = "pause-cluster"
+    phrase = "pauses balancing"
 
     def apply(self, context: CommandContext) -> Effect:
         text = "paused: nothing is shed or split until it is resumed"

@@ -11,6 +11,7 @@ from pydantic import Field
 from lb_stream.contracts.commands import LONGEST_PIN_MS, MOST_PINS, BundleName
 from lb_stream.contracts.spans import parse_span
 from lb_stream.core.commands.base import (
+    HOUR_MS,
     Button,
     CommandLine,
     Effect,
@@ -93,6 +94,11 @@ class PinBundles(StateCommand):
         int, Field(ge=0, le=LONGEST_PIN_MS, description="how long, ms; 0 ends earlier pins")
     ]
     several = ("bundles",)
+
+    def describe(self) -> str:
+        if not self.for_ms:
+            return f"ends the pin of {named(self.bundles)}"
+        return f"pins {named(self.bundles)} for {self.for_ms / HOUR_MS:g} h"
 
     def apply(self, context: CommandContext) -> Effect:
         pins = context.operator_state.pins

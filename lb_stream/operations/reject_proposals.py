@@ -61,6 +61,7 @@ class RejectProposals(StateCommand):
     """End proposals, and keep balancing from proposing the same about their bundles for a time."""
 
     kind: Literal["reject-proposals"] = "reject-proposals"
+    phrase = "rejects {proposals}: {why}"
     proposals: ProposalIds
     why: Annotated[
         str,

@@ -40,6 +40,7 @@ class ResumeCluster(StateCommand):
     """The end of a pause."""
 
     kind: Literal["resume-cluster"] = "resume-cluster"
+    phrase = "resumes balancing"
 
     def apply(self, context: CommandContext) -> Effect:
         return done("resumed" if context.operator_state.paused else "was not paused", paused=False)

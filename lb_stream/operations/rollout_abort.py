@@ -47,6 +47,7 @@ class RolloutAbort(StateCommand):
     """End the rollout that is on. Brokers that were emptied for it get bundles again."""
 
     kind: Literal["rollout-abort"] = "rollout-abort"
+    phrase = "aborts the rollout"
     rollout: Annotated[
         Word | None,
         option("--rollout", metavar="ID"),

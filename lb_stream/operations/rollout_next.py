@@ -66,6 +66,7 @@ class RolloutNext(StateCommand):
     """
 
     kind: Literal["rollout-next"] = "rollout-next"
+    phrase = "begins the next broker of the rollout"
     broker: Annotated[
         BrokerName | None,
         argument("[BROKER]"),

@@ -44,6 +44,7 @@ class RolloutPause(StateCommand):
     """Begin no other broker of the rollout that is on, until `rollout-resume`."""
 
     kind: Literal["rollout-pause"] = "rollout-pause"
+    phrase = "pauses the rollout"
 
     def apply(self, context: CommandContext) -> Effect:
         now = find_rollout(context)

@@ -49,6 +49,7 @@ class RolloutResume(StateCommand):
     """Have the rollout go on: it is paused no longer, and goes on without missing brokers."""
 
     kind: Literal["rollout-resume"] = "rollout-resume"
+    phrase = "resumes the rollout"
     continues: Annotated[
         bool,
         option("--continue"),

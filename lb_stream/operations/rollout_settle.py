@@ -46,6 +46,7 @@ class RolloutSettle(StateCommand):
     """Take the operator's word that a broker has been restarted: its reports show no start."""
 
     kind: Literal["rollout-settle"] = "rollout-settle"
+    phrase = "says that {broker} has been restarted"
     broker: Annotated[BrokerName, argument("BROKER")]
     brokers = ("broker",)
     instead = "lbctl brokers drain empties the broker again"

@@ -70,6 +70,7 @@ class RolloutStart(StateCommand):
     """
 
     kind: Literal["rollout-start"] = "rollout-start"
+    phrase = "starts a rollout"
     of: Annotated[
         list[Word],
         option("--of", metavar="PATTERN"),

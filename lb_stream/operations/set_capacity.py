@@ -93,6 +93,9 @@ class SetCapacity(StateCommand):
         Field(description="What the broker reports counts again."),
     ] = False
 
+    def describe(self) -> str:
+        return f"says what {self.broker or 'every broker'} can carry"
+
     @model_validator(mode="after")
     def _something(self) -> SetCapacity:
         if bool(self._given()) == self.unset:

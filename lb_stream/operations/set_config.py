@@ -22,6 +22,7 @@ from lb_stream.core.commands.base import (
     command,
     done,
     make,
+    named,
     option,
 )
 
@@ -172,6 +173,9 @@ class SetConfig(SettingsCommand):
     kind: Literal["set-config"] = "set-config"
     values: Annotated[dict[Word, Scalar], Field(min_length=1, max_length=MOST_VALUES)]
     several = ("values",)
+
+    def describe(self) -> str:
+        return f"sets {named(f'{key} = {value}' for key, value in self.values.items())}"
 
     def change_settings(self, change: SettingsChange) -> Effect:
         after, text = change.with_values(self.values)

@@ -151,6 +151,7 @@ class SetPolicies(StateCommand):
     """Set the policies that are named; null removes one, and all others stay."""
 
     kind: Literal["set-policies"] = "set-policies"
+    phrase = "sets namespace policies"
     isolation: list[NamespaceIsolation] = Field(
         [], description="each takes the place of the policy of its name"
     )

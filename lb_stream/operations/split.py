@@ -15,6 +15,7 @@ from lb_stream.core.commands.base import (
     MoveCommand,
     argument,
     command,
+    describe_bundle,
     option,
     split_bundle,
 )
@@ -95,6 +96,9 @@ class Split(MoveCommand):
         "a split can't be taken back: lbctl namespaces merge merges two bundles, if their agent "
         "can merge"
     )
+
+    def describe(self) -> str:
+        return f"splits {describe_bundle(self.namespace, self.bundle, self.topic)}"
 
     @classmethod
     def check_given(cls, fields: Mapping[str, object]) -> None:

@@ -43,6 +43,7 @@ class UndrainBroker(StateCommand):
     """End a drain: the broker gets bundles again."""
 
     kind: Literal["undrain-broker"] = "undrain-broker"
+    phrase = "ends the drain of {broker}"
     broker: Annotated[BrokerName, argument("BROKER")]
     brokers = ("broker",)
 

@@ -18,6 +18,7 @@ from lb_stream.core.commands.base import (
     argument,
     broker_of,
     command,
+    describe_bundle,
     named,
     option,
     split_bundle,
@@ -78,6 +79,10 @@ class UnloadBundles(MoveCommand):
         ),
     ] = None
     brokers = ("destination",)
+
+    def describe(self) -> str:
+        to = f" to {self.destination}" if self.destination else ""
+        return f"moves {describe_bundle(self.namespace, self.bundle)}{to}"
 
     @model_validator(mode="after")
     def _one_bundle(self) -> UnloadBundles:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 MINUTES = 30.0
 MAX_SHOWN_MOVES = 10
 PARTS = 100
-WORSE = 0.0005
-"""Max usages that differ by no more than this count as equal: they are shown with three digits."""
 Preview = Annotated[
     bool,
     typer.Option(
@@ -86,9 +84,10 @@ def show_prediction(
 def _describe_worsening(found: Mapping[str, Prediction]) -> str:
     """Describe how much busier the change leaves the busiest broker; empty: it does not."""
     from lb_stream.sim.simulation.prediction import AS_IT_IS, CHANGED
+    from lb_stream.sim.simulation.prediction_texts import SAME_USAGE
 
     before, after = (found[name].figures["usage_max_after"] for name in (AS_IT_IS, CHANGED))
-    if after <= before + WORSE:
+    if after <= before + SAME_USAGE:
         return ""
     return (
         f"this raises max usage: the busiest broker ends at {after:.1%} instead of {before:.1%}; "
@@ -183,12 +182,15 @@ def _show_preview(options: SendOptions, change: WhatIf) -> None:
 
 
 def _show(cluster: str, minutes: float, found: Mapping[str, Prediction]) -> None:
-    from lb_stream.sim.simulation.prediction import FIGURES, format_figure
+    from lb_stream.sim.simulation.prediction_texts import FIGURES, describe_verdict, format_figure
 
     labels = list(found)
     rows = [
-        [title, *(format_figure(prediction.figures[name]) for prediction in found.values())]
-        for name, title in FIGURES.items()
+        [
+            figure.title,
+            *(format_figure(shown.figures[name], figure.unit) for shown in found.values()),
+        ]
+        for name, figure in FIGURES.items()
         if any(prediction.figures[name] is not None for prediction in found.values())
     ]
     emit_rich(
@@ -197,11 +199,7 @@ def _show(cluster: str, minutes: float, found: Mapping[str, Prediction]) -> None
         "",
     )
     changed = found[labels[-1]]
-    if not changed.figures["fits"]:
-        emit_rich(
-            "It doesn't fit: a broker gets more load than it can carry, or keeps bundles that "
-            "should leave."
-        )
+    emit_rich(describe_verdict(found))
     if changed.moves:
         moves = [
             [

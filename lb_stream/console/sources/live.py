@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import MOVES, read_decision
 from lb_stream.query.lake import Row
-from lb_stream.query.screens.entries import OpenMoves
+from lb_stream.query.screens.entries import OpenMoves, describe_command
 
 if TYPE_CHECKING:
     from kafka.consumer.fetcher import ConsumerRecord
@@ -204,6 +204,7 @@ def _parse_result_row(value: bytes) -> Row:
         "id": result.id,
         "cluster": result.cluster,
         "kind": result.kind,
+        "sentence": describe_command(result.kind, {}, None),
         "at_ms": result.at_ms,
         "outcome": result.outcome,
         "text": result.text,

@@ -108,7 +108,9 @@ function buildLegend(figure, styles) {
     key.type = "button";
     key.className = "key";
     key.setAttribute("aria-pressed", String(figure.pressed === number));
-    key.append(buildKeyLine(style), document.createTextNode(style.label));
+    const name = document.createElement("bdi");
+    name.textContent = style.label;
+    key.append(buildKeyLine(style), name);
     key.append(document.createElement("b"));
     for (const name of ["mouseenter", "focus"]) key.addEventListener(name, () => emphasise(number));
     for (const name of ["mouseleave", "blur"]) key.addEventListener(name, showPressed);
@@ -152,7 +154,7 @@ function buildTooltip(figure, index, mark) {
     const row = document.createElement("div");
     const value = document.createElement("b");
     value.textContent = text;
-    const label = document.createElement("span");
+    const label = document.createElement("bdi");
     label.textContent = style.label;
     row.append(buildKeyLine(style), label, value);
     return row;

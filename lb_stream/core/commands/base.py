@@ -195,6 +195,18 @@ class Operation(Command):
     """Fields that name several things, each of which could have a command of its own."""
     instead: ClassVar[str] = "nothing takes it back"
     """What to do where nothing takes the command back."""
+    phrase: ClassVar[str] = ""
+    """What its sender does, with {fields}: drains {broker}."""
+
+    def describe(self) -> str:
+        """Return what its sender does, as the rest of a sentence that begins with the sender."""
+        names = type(self).model_fields.keys() - Command.model_fields.keys()
+        values = {name: getattr(self, name) for name in names}
+        shown = {
+            name: named(value) if isinstance(value, list | tuple) else value
+            for name, value in values.items()
+        }
+        return self.phrase.format(**shown) or self.kind.replace("-", " ")
 
     @classmethod
     def follow(cls, progress: Progress, waiting: WaitingCommand) -> WaitingCommand | Ended:
@@ -342,6 +354,13 @@ def named(names: Iterable[str], of: int = MOST_NAMED) -> str:
         return "none"
     more = f" and {len(every) - of} more" if len(every) > of else ""
     return ", ".join(every[:of]) + more
+
+
+def describe_bundle(namespace: str, bundle: str | None, topic: str | None = None) -> str:
+    """Return what a command names: a bundle, the bundle of a topic, or all of a namespace."""
+    if bundle is not None:
+        return f"{namespace}/{bundle}"
+    return f"the bundle of {topic}" if topic is not None else f"bundles of {namespace}"
 
 
 def plural(count: int, noun: str) -> str:

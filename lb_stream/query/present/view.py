@@ -141,5 +141,5 @@ def _build_resources(load: Row, limits: Mapping[str, float]) -> dict[str, float]
     for name in RESOURCES:
         limit = limits.get(f"{name}_limit") or 0.0
         limit = limit if limit > 0 else 100.0
-        found |= {f"{name}_usage": limit * load[f"{name}_ratio"], f"{name}_limit": limit}
+        found |= {f"{name}_usage": limit * (load[f"{name}_ratio"] or 0.0), f"{name}_limit": limit}
     return found

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+from pydantic import ValidationError
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.query.lake import Row
@@ -72,6 +74,24 @@ def _read_explain(decision: Row) -> Row:
     """Return the figures of a decision, whose column holds JSON or a dict."""
     explain = decision["explain"] or {}
     return dict(json.loads(explain) if isinstance(explain, str) else explain)
+
+
+def build_command_entry(row: Row) -> Row:
+    """Build the row of a command: `arguments` from JSON, and `sentence`, such as ann drains b-3."""
+    arguments = json.loads(row["arguments"] or "{}")
+    sentence = describe_command(row["kind"], arguments, row["by"])
+    return row | {"arguments": arguments, "sentence": sentence}
+
+
+def describe_command(kind: str, arguments: Mapping[str, object], by: str | None) -> str:
+    """Return a command as a sentence; its kind alone where its arguments aren't known."""
+    from lb_stream.core.commands.base import make
+
+    try:
+        phrase = make(kind, **arguments).describe()
+    except (KeyError, ValidationError):
+        return f"{kind.replace('-', ' ')}{f' by {by}' if by else ''}"
+    return f"{by or 'somebody'} {phrase}"
 
 
 def group_moves(decisions: Iterable[Row]) -> dict[str, list[Row]]:

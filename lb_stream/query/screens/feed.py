@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.query.lake import Row, records, run
-from lb_stream.query.screens.entries import FOLLOWS, build_entry, group_moves
+from lb_stream.query.screens.entries import (
+    FOLLOWS,
+    build_command_entry,
+    build_entry,
+    group_moves,
+)
 
 if TYPE_CHECKING:
     from lb_stream.query.lake import Lake
@@ -109,7 +113,7 @@ def list_entries(
         found += _list_moves_and_decisions(lake, cluster, where, kinds, before_ms)
     if kinds in ("all", "commands"):
         rows = records(run(lake, _COMMANDS, [cluster, before_ms, text.lower()]))
-        found += map(_complete_command, rows)
+        found += map(build_command_entry, rows)
     return tuple(sorted(found, key=lambda row: -(row["at_ms"] or 0))[:MAX_ENTRIES])
 
 
@@ -157,11 +161,9 @@ def _list_moves_and_decisions(
     return [build_entry(row, phases.get(row["decision_id"], ())) for row in heads]
 
 
-def _complete_command(row: Row) -> Row:
-    return row | {"arguments": json.loads(row["arguments"] or "{}")}
-
-
 def list_command_entries(lake: Lake, cluster: str, name: str) -> tuple[Row, ...]:
     """Return the entries of a command, or of commands sent together: `name`-1, `name`-2, …"""
     rows = records(run(lake, _SENT_TOGETHER, [cluster, name]))
-    return tuple(map(_complete_command, sorted(rows, key=lambda row: (len(row["id"]), row["id"]))))
+    return tuple(
+        map(build_command_entry, sorted(rows, key=lambda row: (len(row["id"]), row["id"])))
+    )

@@ -28,20 +28,6 @@ from lb_stream.sim.simulation.policy import Policy
 from lb_stream.sim.simulation.runner import OnProgress, run_simulation
 
 AS_IT_IS, CHANGED = "as it is", "changed"
-FIGURES = {
-    "moves": "moves",
-    "clients_disturbed": "clients disturbed",
-    "client_seconds_lost": "seconds lost by clients, summed",
-    "moved_bytes_per_s": "traffic moved, bytes/s",
-    "usage_max_now": "max usage now",
-    "usage_max_after": "max usage at the end",
-    "max_over_mean_now": "max ÷ mean now",
-    "max_over_mean_after": "max ÷ mean at the end",
-    "failovers": "bundles of dead brokers that others took",
-    "drain_s": "seconds until drained brokers are empty",
-    "violation_count": "rules broken",
-}
-"""Figure that is shown → its description."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +200,7 @@ def _build_prediction(measured: TraceMeasures, drained: Sequence[str]) -> Predic
         "usage_max_after": round(float(series.max_usage[-1]), 4),
         "max_over_mean_now": round(float(over_mean[0]), 4),
         "max_over_mean_after": round(float(over_mean[-1]), 4),
+        "left_bundles": int(left.sum()) if drained else None,
         "fits": bool(series.max_usage[-1] <= 1.0 and not left.any()),
     }
     columns = (moves.since_s, moves.bundle, moves.source, moves.destination, clients)
@@ -229,10 +216,3 @@ def _build_prediction(measured: TraceMeasures, drained: Sequence[str]) -> Predic
         for t_s, row, source, to, count in rows
     ]
     return Prediction(figures, parts, tuple(series.t_s.tolist()), tuple(series.max_usage.tolist()))
-
-
-def format_figure(value: float | None) -> str:
-    """Return a figure as a text for people."""
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 1000 else f"{value:.3f}"

@@ -410,3 +410,18 @@ def test_the_banner_of_an_ended_demo_is_calm(tmp_path: Path) -> None:
     assert banner["class"] == "banner calm"
     assert "The demo has ended." in page.text and "Not up to date" not in page.text
     assert "lbctl demo --keep" in page.text
+
+
+def test_a_command_is_a_sentence_with_its_result_and_its_json_beside_it(tmp_path: Path) -> None:
+    fleet(tmp_path / "tables")
+    row = {"cluster": "eu-1", "kind": "drain-broker", "id": "c-9", "outcome": "accepted"}
+    given = {"arguments": '{"broker": "b-3:80"}', "text": "it gives up 4 bundles", "by": "alice"}
+    fill(tmp_path / "tables", COMMANDS, [row | given | {"at_ms": NOW, "log_seq": 9}])
+    site = client(tmp_path / "tables")
+    for address in ("/history", link("command", cluster="eu-1", id="c-9")):
+        text = site.get(address).text
+        page = " ".join(Tags(text).text.split())
+        assert "alice drains b-3:80" in page and "it gives up 4 bundles" in page
+        assert '"broker": "b-3:80"' in page and "<summary>JSON</summary>" in text
+    answer = site.get(link("api/v1/command", cluster="eu-1", id="c-9")).json()
+    assert answer["results"][0]["sentence"] == "alice drains b-3:80"

@@ -74,8 +74,8 @@ def test_another_strategy_is_simulated_beside_the_present(present: TestClient) -
     )
     page = whole(present, address)
     assert (
-        "It fits." in words(page)
-        and "max usage at the end 0.6670." in words(page)
+        "Fits: the busiest broker would be at 66.7 % instead of" in words(page)
+        and "Max usage at the end" in words(page)
         and "Moves of the changed cluster" in words(page)
     )
     chart = present.get(address.replace("/what-if?", "/api/v1/what-if/chart?")).json()
@@ -95,7 +95,7 @@ def test_a_drain_is_simulated_from_its_brokers_page(present: TestClient) -> None
     page = Tags(present.get(link("broker", cluster="eu", name=BROKERS[0])).text)
     (address,) = [tag["href"] for tag in page.all("a") if tag["href"].startswith("/what-if")]
     assert address == link("what-if", cluster="eu", drain=BROKERS[0])
-    assert "seconds until drained brokers are empty" in words(whole(present, address))
+    assert "Time until drained brokers are empty" in words(whole(present, address))
 
 
 def test_without_a_change_there_is_only_the_form(present: TestClient) -> None:
@@ -106,7 +106,7 @@ def test_without_a_change_there_is_only_the_form(present: TestClient) -> None:
         "minutes",
         "changes",
     }
-    assert "It fits" not in words(page)
+    assert "Fits:" not in words(page)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Each command is in one file, and everything that follows from it is there."""
 
 from pathlib import Path
+from string import Formatter
 
 import pytest
 from typer.main import get_command
@@ -114,3 +115,10 @@ def test_a_kind_that_is_none_imports_nothing(kind: str) -> None:
 def test_a_command_is_canonical_json() -> None:
     drain = COMMANDS["drain-broker"](id="c1", broker="b:1")
     assert drain.to_json() == canonical_json(drain.model_dump(mode="json"))
+
+
+@pytest.mark.parametrize("model", operations(), ids=kinds)
+def test_a_command_is_described_as_what_its_sender_does(model: type[Operation]) -> None:
+    assert model.phrase or model.describe is not Operation.describe
+    fields = set(model.model_fields)
+    assert {name for _, name, _, _ in Formatter().parse(model.phrase) if name} <= fields
