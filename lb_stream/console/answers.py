@@ -326,6 +326,15 @@ class ClusterAnswer(Answer):
     top_namespaces: List[GroupRow]
 
 
+class DrainEstimate(Answer):
+    """When a drain is done: bundles left, moves of the last minutes; null: can't be foreseen."""
+
+    left: int
+    moved: int
+    until_ms: int | None
+    sentence: str
+
+
 class BrokerAnswer(Answer):
     """A broker. `state`: such as draining; empty: it is active."""
 
@@ -334,6 +343,7 @@ class BrokerAnswer(Answer):
     bundles: List[BundleRow]
     explanation: NoMove
     decisions: list[Entry]
+    drain: DrainEstimate | None
 
 
 class BundleAnswer(Answer):
@@ -412,6 +422,25 @@ class ProposalsAnswer(Answer):
     waiting: list[ProposalRow]
     plans: list[Plan]
     ended: list[ProposalRow]
+
+
+class Change(Answer):
+    """A change. `command_id`, `outcome`: of an operator's command."""
+
+    at_ms: int
+    what: str
+    text: str
+    references: list[Reference]
+    command_id: str | None
+    outcome: str | None
+
+
+class ChangesAnswer(Answer):
+    """What changed in a range of time, the newest first."""
+
+    begin_ms: int
+    end_ms: int
+    changes: list[Change]
 
 
 class GivenSetting(Answer):

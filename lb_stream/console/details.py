@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 from lb_stream.console.page import Page, Shown
 from lb_stream.console.queries import (
@@ -15,9 +16,14 @@ from lb_stream.console.queries import (
 )
 from lb_stream.console.ranges import find_shown_range, find_traffic_range
 from lb_stream.query import QueryError
+from lb_stream.query.drain_estimate import estimate_drain
 from lb_stream.query.explanations import DecisionExplanation, explain_decision, explain_round
 from lb_stream.query.screens import brokers, feed, load_shares, neighbours
 from lb_stream.query.why_not import explain_no_move
+
+if TYPE_CHECKING:
+    from lb_stream.query.health import ClusterFacts
+    from lb_stream.query.lake import Row
 
 
 def broker_page(page: Page, query: BrokerQuery) -> Shown:
@@ -42,6 +48,7 @@ def broker_page(page: Page, query: BrokerQuery) -> Shown:
             ("decisions", cluster, name),
             lambda lake: feed.list_broker_entries(lake, cluster, name),
         ),
+        "drain": _estimate_drain(page, facts, name),
     }
     for_page = {
         "cluster": cluster,
@@ -51,6 +58,18 @@ def broker_page(page: Page, query: BrokerQuery) -> Shown:
         "range": find_shown_range(page, cluster, query, broker=name),
     }
     return Shown(data, for_page)
+
+
+def _estimate_drain(page: Page, facts: ClusterFacts, broker: str) -> Row | None:
+    """Return when the drain of a broker is done; None: it isn't being drained."""
+    cluster, stale = facts.cluster, page.view.staleness
+    state = page.find_cluster_state(cluster)
+    if state is None or broker not in facts.drained:
+        return None
+    return page.ask(
+        ("drain", cluster, broker),
+        lambda lake: estimate_drain(lake, state, facts, broker, stale),
+    )
 
 
 def bundle_page(page: Page, query: BundleQuery) -> Shown:

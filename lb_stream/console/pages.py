@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from lb_stream.console.queries import (
     COST_PERIODS,
     BrokersQuery,
     BundlesQuery,
+    ChangesQuery,
     ClusterPageQuery,
     ClusterQuery,
     CostQuery,
@@ -41,7 +43,8 @@ from lb_stream.query.rollouts import (
     load_rollout,
     load_rollout_events,
 )
-from lb_stream.query.screens import brokers, costs, feed, load_shares
+from lb_stream.query.screens import brokers, costs, feed, load_shares, over_time
+from lb_stream.query.screens.changes import list_changes
 from lb_stream.query.screens.lists import ListPage, ListRequest
 from lb_stream.query.screens.overview import load_overview
 from lb_stream.query.screens.search import find_by_name
@@ -216,6 +219,24 @@ def rollout_page(page: Page, query: ClusterQuery) -> Shown:
         "describe_duration": describe_duration,
     }
     return Shown(data, for_page)
+
+
+def changes_page(page: Page, query: ChangesQuery) -> Shown:
+    """Show what changed in a cluster: commands, settings, versions, brokers, the job."""
+    cluster = query.cluster
+    page.require_cluster_facts(cluster)
+    shown = find_shown_range(page, cluster, query)
+    begin_ms, end_ms = shown.begin_ms, shown.end_ms
+    if not shown.is_chosen:  # until now, also where loads have ended before
+        end_ms = page.view.facts.now_ms
+        begin_ms = end_ms - over_time.SPANS[query.span]
+    changes = page.ask(
+        ("changes", cluster, begin_ms, end_ms),
+        lambda lake: list_changes(lake, cluster, begin_ms, end_ms),
+    )
+    data = {"begin_ms": begin_ms, "end_ms": end_ms, "changes": changes}
+    window = replace(shown, begin_ms=begin_ms, end_ms=end_ms)
+    return Shown(data, {"cluster": cluster, "range": window})
 
 
 def settings_page(page: Page, query: ClusterQuery) -> Shown:

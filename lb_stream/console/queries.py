@@ -219,6 +219,11 @@ class CostQuery(ListQuery):
     sort: Annotated[str, OneOf(costs.COST_SORTS), SORT] = _first(costs.COST_SORTS)
 
 
+class ChangesQuery(SpanQuery):
+    cluster: ClusterName
+    span: Annotated[str, OneOf(SPANS)] = Field("24h", description="length of time")
+
+
 class HistoryQuery(FeedQuery):
     cluster: Text = Field("", description="the cluster; default: all")
     before: OptionalNumber = Field(None, description="only older entries, ms since the epoch")

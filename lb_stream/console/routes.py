@@ -134,6 +134,13 @@ SCREENS = (
         "rollout.html",
     ),
     Screen(
+        "/changes",
+        pages.changes_page,
+        queries.ChangesQuery,
+        answers.ChangesAnswer,
+        "changes.html",
+    ),
+    Screen(
         "/settings",
         pages.settings_page,
         queries.ClusterQuery,

@@ -66,6 +66,6 @@ def describe_verdict(predictions: Mapping[str, Prediction]) -> str:
         moves = f"{count:,} move{'s' if count > 1 else ''} of {traffic}"
     if after["fits"]:
         return f"Fits: {usage}; {moves}."
-    left = after["left_bundles"]
+    left = after["left_bundles"] or 0
     stay = f"{left:,} bundle{'s' if left > 1 else ''} would stay at drained brokers; "
     return f"Doesn't fit: {stay if left else ''}{usage}; {moves}."

@@ -163,6 +163,7 @@ def addresses(broker: str = BROKER, bundle: str = BUNDLE) -> list[str]:
         link("proposals", cluster="eu-1"),
         link("rollout", cluster="eu-1"),
         link("settings", cluster="eu-1"),
+        link("changes", cluster="eu-1"),
         link("cost", cluster="eu-1"),
         link("cost", cluster="eu-1", by="namespace", each="total"),
     ]

@@ -74,7 +74,7 @@ def test_another_strategy_is_simulated_beside_the_present(present: TestClient) -
     )
     page = whole(present, address)
     assert (
-        "Fits: the busiest broker would be at 66.7 % instead of" in words(page)
+        "Fits: the busiest broker would be at 33.3 % instead of 66.7 %" in words(page)
         and "Max usage at the end" in words(page)
         and "Moves of the changed cluster" in words(page)
     )

@@ -85,7 +85,7 @@ def test_a_drain_that_fits_and_one_that_does_not(tables: Path) -> None:
     fits = asked(tables, "what-if", "--drain", "c", "--json")
     assert fits.code == 0 and fits.objects[0]["changed"]["drain_s"] < 120.0
     full = asked(tables, "what-if", "--drain", "b:8080", "--drain", "c:8080", "--drain", "a:8080")
-    assert full.code == 1 and "doesn't fit" in full.out
+    assert full.code == 1 and "Doesn't fit: " in full.out
 
 
 def test_the_commands_that_change_something_have_it_as_a_preview_and_send_nothing(
