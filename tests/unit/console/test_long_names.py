@@ -37,7 +37,8 @@ FIND_CUT = """() => {
     const cutX = clips(overflowX) && it.scrollWidth > it.clientWidth + 1;
     const cutY = clips(overflowY) && it.scrollHeight > it.clientHeight + 1;
     const box = it.getBoundingClientRect();
-    const beside = (box.right > innerWidth + 1 || box.left < -1) && !it.closest(".scroll");
+    const isBeside = box.right > innerWidth + 1 || box.left < -1;
+    const beside = isBeside && !it.closest(".scroll, [title]");
     if (((cutX || cutY) && !it.title) || beside) found.push(it.outerHTML.slice(0, 120));
   }
   return found;
