@@ -66,7 +66,7 @@ was given and what reads it, and warns of values without effect.
 
 | page | sections | what reads them |
 |---|---|---|
-| [job](configuration-job.md) | `[kafka]`, `[topics]`, `[stream]`, `[upkeep]`, `[otel]` | the job, `lbctl tables maintain`, agents |
+| [job](configuration-job.md) | `[kafka]`, `[topics]`, `[stream]`, `[security]`, `[upkeep]`, `[otel]` | job, upkeep, agents |
 | [balancer](configuration-balancer.md) | `[balancer]`, `[cluster.NAME]`, namespaces | the balancer of every cluster, agents |
 | [strategies](configuration-strategies.md) | `[balancer]`, `[cluster.NAME]` | the chosen strategies; profiles |
 | [notifications and hooks](configuration-notify.md) | `[notify]`, `[hooks]` | `lbctl notify`, `lbctl agent` |
@@ -100,6 +100,7 @@ _SECTIONS = {
     "([notifications](alerts.md#notifications)).",
     "hooks": "Addresses that agents call before and after a move "
     "([hooks](approval.md#hooks-of-moves)).",
+    "security": "Keys, and which records must be signed ([security](security.md#signed-records)).",
 }
 
 
@@ -111,7 +112,7 @@ def pages() -> dict[str, str]:
     return {
         "configuration.md": _FRONT,
         "configuration-job.md": _sections(
-            "Settings of the job", "kafka", "topics", "stream", "upkeep", "otel"
+            "Settings of the job", "kafka", "topics", "stream", "security", "upkeep", "otel"
         ),
         "configuration-balancer.md": _balancer(),
         "configuration-strategies.md": _strategies(),

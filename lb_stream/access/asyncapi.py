@@ -11,6 +11,7 @@ from typing import Any
 
 from lb_stream import __version__
 from lb_stream.access.roles import ROLES
+from lb_stream.access.signatures import KEY_HEADER, SIGNATURE_HEADER, TIME_HEADER
 from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 from lb_stream.contracts.schemas import RECORDS, RecordSchema
 from lb_stream.contracts.settings import KafkaSettings
@@ -135,8 +136,8 @@ def _build_message(record: RecordSchema) -> dict[str, Any]:
         },
         "x-sent-by": find_senders(record),
     }
+    message["headers"] = _build_headers(record)
     if record.headers:
-        message["headers"] = _build_headers(record)
         message["examples"][0]["headers"] = {
             name: value or str(record.example.get(name, record.example.get(f"{name}_version")))
             for name, value in record.headers.items()
@@ -147,7 +148,10 @@ def _build_message(record: RecordSchema) -> dict[str, Any]:
 
 
 def _build_headers(record: RecordSchema) -> dict[str, Any]:
-    """Return the schema of a record's headers. A load report may have none."""
+    """Return the schema of a record's headers. A load report may have none.
+
+    A signed record of any kind also has those of its signature.
+    """
     names: dict[str, dict[str, Any]] = {
         name: {"type": "string"} | ({"const": value} if value else {})
         for name, value in record.headers.items()
@@ -158,4 +162,9 @@ def _build_headers(record: RecordSchema) -> dict[str, Any]:
             "description": "W3C Trace Context, for tracing alone; only where otel.enabled is true",
         }
     required = [name for name, value in record.headers.items() if value != "report"]
+    names |= {
+        KEY_HEADER: {"type": "string", "description": "id of the key that has signed the record"},
+        TIME_HEADER: {"type": "string", "description": "when it was signed, µs since the epoch"},
+        SIGNATURE_HEADER: {"type": "string", "description": "the signature's 64 bytes"},
+    }
     return {"type": "object", "properties": names} | ({"required": required} if required else {})

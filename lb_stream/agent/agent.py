@@ -21,7 +21,7 @@ from lb_stream.agent.adapter import (
 from lb_stream.agent.carry_out import carry_out, give_up
 from lb_stream.agent.clock import RecordClock, wall_clock_ms
 from lb_stream.agent.config import AgentConfig
-from lb_stream.agent.connection import CLOSE_S, Connection, Headers, KafkaRecord
+from lb_stream.agent.connection import CLOSE_S, Connection, Headers
 from lb_stream.agent.hooks import MoveHooks
 from lb_stream.agent.obey import AgentMemory, AgentVerdict, addressee, with_record_time
 from lb_stream.agent.reporter import HeartbeatSender, OnReport, Reporter
@@ -30,6 +30,7 @@ from lb_stream.agent.splits import SplitWatch
 from lb_stream.agent.traces import AgentTraces
 from lb_stream.contracts.decisions import Decision, Ownership, read_decision
 from lb_stream.contracts.reports import Goodbye
+from lb_stream.io.kafka.signing import SignedRecord
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +151,7 @@ class Agent:
         for adapter, watch in self._watches:
             self.reporter.request_splits(adapter, watch)
 
-    def _handle_records(self, records: Iterable[KafkaRecord]) -> None:
+    def _handle_records(self, records: Iterable[SignedRecord]) -> None:
         """Follow ownership records, carry out decisions, and report the brokers that changed."""
         records = list(records)
         ownership, decisions = self.config.ownership_topic, self.config.decisions_topic
@@ -168,7 +169,7 @@ class Agent:
         for broker in dict.fromkeys(broker for broker in changed if broker is not None):
             self.reporter.send_report(broker, forced=True)
 
-    def _follow(self, records: Iterable[KafkaRecord]) -> list[str | None]:
+    def _follow(self, records: Iterable[SignedRecord]) -> list[str | None]:
         """Follow records of the ownership topic; return the brokers that gave a bundle up."""
         owners: dict[str, str | None] = {}
         prefix = f"{self.config.cluster}/"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from lb_stream.agent.hooks import HookConfig
 from lb_stream.agent.report_throttle import ReportThrottle
 from lb_stream.agent.splits import SplitWatch
 from lb_stream.io.telemetry.port import NO_TELEMETRY, Telemetry
+
+if TYPE_CHECKING:
+    from lb_stream.access.signing_keys import Signer
+    from lb_stream.io.kafka.signing import RecordCheck
 
 
 class AgentError(RuntimeError):
@@ -39,6 +43,9 @@ class AgentConfig:
     - `hooks`: URLs that are called before and after moves. Calls after moves need the ownership
       topic.
     - `telemetry`: sends a span for each decision that is carried out or refused.
+    - `signer`: signs what the agent sends; None: nothing is signed.
+    - `decisions`: checks the signatures of decisions and ownership records; None: they do not
+      matter. `job`: the name of the job's signer.
     """
 
     bootstrap_servers: str
@@ -54,3 +61,6 @@ class AgentConfig:
     client_options: Mapping[str, object] = field(default_factory=dict)
     hooks: HookConfig = field(default_factory=HookConfig)
     telemetry: Telemetry = NO_TELEMETRY
+    signer: Signer | None = None
+    decisions: RecordCheck | None = None
+    job: str = "job:lb-stream"

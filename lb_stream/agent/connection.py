@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from lb_stream.access.refusals import REFUSED, AccessRefusal, RefusalLog
@@ -17,6 +17,7 @@ from lb_stream.agent.producer import RecoveringProducer
 from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 from lb_stream.io.kafka.clients import kafka_python_options
 from lb_stream.io.kafka.preflight import require_rights
+from lb_stream.io.kafka.signing import SignedRecord, SigningProducer
 
 log = logging.getLogger(__name__)
 
@@ -32,23 +33,6 @@ DELIVERY_MS = 20_000
 
 Headers = Sequence[tuple[str, bytes]]
 """Headers of a record: name and value."""
-
-
-class KafkaRecord(Protocol):
-    """What is read of a consumed record (kafka-python's ConsumerRecord)."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> Headers: ...
-    @property
-    def timestamp(self) -> int:
-        """When Kafka appended the record, ms since the epoch."""
-        ...
 
 
 class WrittenRecord(Protocol):
@@ -99,7 +83,8 @@ class Connection:
             # Idempotent: one key's records stay in order and come once, however often the client
             # has to send them again.
             self.producer = RecoveringProducer(
-                lambda: KafkaProducer(
+                lambda: SigningProducer(
+                    self.config.signer,
                     enable_idempotence=True,
                     compression_type="zstd",
                     max_request_size=LARGEST_RECORD_BYTES,
@@ -169,7 +154,7 @@ class Connection:
         assert self.producer is not None
         self.producer.recover()
 
-    def poll(self) -> list[KafkaRecord]:
+    def poll(self) -> list[SignedRecord]:
         """Return the records that have come since the last poll, after a short wait.
 
         While Kafka refuses to read it returns none. The refusal is logged once, and reading is
@@ -184,7 +169,15 @@ class Connection:
         except REFUSED as error:
             self._refusals.note(error, "Read")
             return []
-        return [record for records in polled.values() for record in records]
+        found = [record for records in polled.values() for record in records]
+        check, prefix = self.config.decisions, f"{self.config.cluster}/".encode()
+        if check is None:
+            return found
+        return [
+            record
+            for record in found
+            if (record.key or b"").startswith(prefix) and check.accepts(record, self.config.job)
+        ]
 
     def send(self, broker: str, value: str | bytes, kind: str, headers: Headers = ()) -> SendFuture:
         """Send a record of a broker to the reports topic; return its future. Raises KafkaError.

@@ -33,6 +33,7 @@ _PLACES: dict[str, dict[str, tuple[str, ...]]] = {
         "kit.kafka_command": ("kafka",),
         "kit.jars_command": ("jars",),
         "cli.operate.context": ("context",),
+        "cli.operate.keys": ("keys",),
     },
     "Look": {
         "cli.inspect.status": ("status",),

@@ -530,6 +530,60 @@ class OtelSettings(KeyModel):
     )
 
 
+Signed = Literal["open", "warn", "signed"]
+
+
+class SecuritySettings(KeyModel):
+    """The keys that sign records, and the records that must be signed."""
+
+    signers: str = key(
+        "",
+        "File of the public keys that may sign, in the format of OpenSSH's allowed_signers; "
+        "`lbctl keys` writes it. It is read anew when it changes.",
+        dynamic=False,
+    )
+    private_key: str = key(
+        "",
+        "Private key with which this program signs what it sends (Ed25519, PKCS#8 in PEM), or "
+        "file:PATH of the file that holds it. Empty: nothing is signed.",
+        dynamic=False,
+    )
+    passphrase: str = key(
+        "", "The key's passphrase, or file:PATH. Empty: the key has none.", dynamic=False
+    )
+    commands: Signed = key(
+        "open",
+        "Commands and the jobs' own records. open: signatures do not matter. warn: records "
+        "without a right signature are taken, and listed in rejected_reports. signed: they are "
+        "rejected.",
+        dynamic=False,
+    )
+    reports: Signed = key(
+        "open",
+        "Load reports, heartbeats, acknowledgements and goodbyes: open, warn or signed, as for "
+        "commands.",
+        dynamic=False,
+    )
+    decisions: Signed = key(
+        "open",
+        "Decisions and ownership records, which agents check. warn: an agent logs those without a "
+        "right signature and obeys. signed: it does not obey.",
+        dynamic=False,
+    )
+    window_ms: int = key(
+        300_000,
+        "How far a signature's time may be from the time at which Kafka stored the record.",
+        unit="ms",
+        dynamic=False,
+        ge=1_000,
+    )
+
+    @property
+    def checks_records(self) -> bool:
+        """Whether the job looks at signatures of records that it reads."""
+        return (self.commands, self.reports) != ("open", "open")
+
+
 class Settings(KeyModel):
     """All settings of the job, of `lbctl tables maintain`, `lbctl notify`, hooks and telemetry."""
 
@@ -540,6 +594,7 @@ class Settings(KeyModel):
     notify: NotifySettings = NotifySettings()
     hooks: HookSettings = HookSettings()
     otel: OtelSettings = OtelSettings()
+    security: SecuritySettings = SecuritySettings()
     balancer: dict[str, Any] = key(
         {}, "Settings of every cluster's balancer, under our names or Pulsar's."
     )

@@ -30,6 +30,7 @@ from lb_stream.io.messages.shown import shown
 from lb_stream.io.telemetry.opening import require_telemetry
 from lb_stream.settings.load import load
 from lb_stream.settings.secrets import hide
+from lb_stream.settings.signing import list_unsigned, require_job_key
 
 NEW_LINE = "\n"
 
@@ -141,6 +142,13 @@ def balance(options: argparse.Namespace, stop: StopRequest) -> None:
     settings = loaded.settings
     for warning in loaded.warnings:
         logging.getLogger("balance").warning("%s", warning)
+    require_job_key(settings)
+    if unsigned := list_unsigned(settings):
+        logging.getLogger("balance").warning(
+            "%s are not signed: whoever may write to the topics speaks for any broker and user "
+            "(docs/security.md)",
+            " and ".join(unsigned),
+        )
     if options.standby:
         require_ticks(settings)
     require_telemetry(settings.otel, "the job")

@@ -35,6 +35,7 @@ from lb_stream.io.telemetry.opening import open_telemetry
 from lb_stream.io.telemetry.port import NO_TELEMETRY, Telemetry
 from lb_stream.job.metrics.monitor import Monitor
 from lb_stream.job.running import Running, SharedCheckpoint, WatchedBatches
+from lb_stream.settings.signing import SignersFile
 from lb_stream.store import checkpoint_of, tables_of
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.ports import Backlog, Logged
@@ -148,7 +149,16 @@ def _prepare(
     guard = BatchGuard(settings, read_plan, RecoveryState.read(checkpoint))
     backlog = backlog or StartBacklog.at_start(settings)
     return (
-        Balancer(settings, log, outbox, tables, backlog, epoch=epoch, poison_records=guard),
+        Balancer(
+            settings,
+            log,
+            outbox,
+            tables,
+            backlog,
+            epoch=epoch,
+            poison_records=guard,
+            signers=SignersFile(settings.security) if settings.security.checks_records else None,
+        ),
         starting,
         guard,
     )

@@ -6,9 +6,7 @@ settings.
 
 from __future__ import annotations
 
-import ipaddress
 import sys
-from contextlib import suppress
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -19,6 +17,7 @@ from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.clients import TOKEN_FILE
 from lb_stream.io.kafka.options import token_url
+from lb_stream.settings.signing import is_loopback
 from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.ports import FatalError
 from lb_stream.stream.task.crash import arm
@@ -96,7 +95,7 @@ def require_reachable(settings: Settings, master: str, driver: str) -> None:
                 "an absolute path or an address that the driver and all executors reach: on a "
                 "Spark cluster each of them has its own current folder",
             )
-    if _is_loopback(driver) and not _is_loopback(
+    if is_loopback(driver) and not is_loopback(
         master.rpartition("//")[2].partition(",")[0].rpartition(":")[0]
     ):
         raise SettingError(
@@ -107,12 +106,6 @@ def require_reachable(settings: Settings, master: str, driver: str) -> None:
             "(`hostname -I` lists this machine's) and --conf spark.driver.bindAddress=0.0.0.0 over "
             "those of conf/spark-defaults.conf",
         )
-
-
-def _is_loopback(host: str) -> bool:
-    with suppress(ValueError):
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    return host == "localhost"
 
 
 def require_file_system(spark: SparkSession, checkpoint: Store) -> None:

@@ -16,7 +16,7 @@ from threading import Event, Thread
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from lb_stream.contracts.settings import Settings
+from lb_stream.contracts.settings import SecuritySettings, Settings
 from lb_stream.io.kafka.checkpoint import StartBacklog, read_offset_bounds
 from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.leadership.leader import this_host
@@ -116,7 +116,10 @@ class WarmUp:
             "max_offsets_per_trigger": BATCH_RECORDS,
             "shuffle_partitions": partitions,
         }
-        own = self._settings.model_copy(update={"stream": stream.model_copy(update=changed)})
+        open_ = SecuritySettings()  # records are read to warm up, and nothing is obeyed
+        own = self._settings.model_copy(
+            update={"stream": stream.model_copy(update=changed), "security": open_}
+        )
         store = Store.at(folder, stream.store_options, "stream.checkpoint")
         _delete(store)
         try:

@@ -161,6 +161,7 @@ class Facts:
     standbys: tuple[StandbyFacts, ...] | None = None  # None: not known
     demo_end: DemoEnd | None = None  # if a demo wrote the tables and has ended
     searches_poison_record: bool = False  # the job reads a batch that has ended it in pieces
+    unsigned: tuple[str, ...] = ()  # kinds of records that other machines may send unsigned
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +254,9 @@ def _all_findings(facts: Facts) -> Iterator[Finding]:
     if facts.skipped_records:
         text = f"records that end the job were skipped: {_count_and_name(facts.skipped_records)}"
         yield Finding("healthy", text, "find their sender: rejected_reports has the reasons")
+    if facts.unsigned:
+        text = f"not signed: {', '.join(facts.unsigned)}; Kafka alone says who may write them"
+        yield Finding("healthy", text, "lbctl keys new, and security.* (docs/security.md)")
     yield from _unknown_findings(facts)
     if facts.job.running and not facts.clusters:
         yield Finding(

@@ -36,12 +36,13 @@ from lb_stream.query.lake import Row, open_lake, records, run
 from lb_stream.query.profiles import build_profile_facts
 from lb_stream.query.rollouts import build_rollout_facts
 from lb_stream.query.wording import explain_closed
+from lb_stream.settings.signing import list_unsigned
 
 if TYPE_CHECKING:
     from lb_stream.contracts.settings import Settings
     from lb_stream.io.leadership.liveness import Ticks
     from lb_stream.query.lake import Lake
-    from lb_stream.store import Store
+from lb_stream.store import Store
 
 DEMO_END_FILE = "ended.json"
 """File beside a demo's tables once it has ended: when (ms since the epoch), and how."""
@@ -182,6 +183,7 @@ def add_kafka_facts(facts: Facts, settings: Settings) -> Facts:
     from lb_stream.io.kafka.reachable import describe_unreachable
 
     bootstrap = settings.kafka.bootstrap_servers
+    facts = replace(facts, unsigned=tuple(list_unsigned(settings)))
     if (reasons := describe_unreachable(bootstrap)) is not None:
         return replace(facts, kafka=reasons)
     from kafka.errors import KafkaError

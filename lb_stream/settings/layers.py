@@ -28,7 +28,18 @@ from lb_stream.settings.spelling import (
 ENVIRONMENT_PREFIX = "LB_"
 """Prefix of variables that are settings: LB_BALANCER__DRY_RUN=false sets balancer.dry_run."""
 
-SECTIONS = ("kafka", "topics", "stream", "upkeep", "notify", "hooks", "otel", "balancer", "cluster")
+SECTIONS = (
+    "kafka",
+    "topics",
+    "stream",
+    "upkeep",
+    "notify",
+    "hooks",
+    "security",
+    "otel",
+    "balancer",
+    "cluster",
+)
 
 CLIENT_OPTIONS = ("kafka", "options")
 FREE_SECTIONS = (

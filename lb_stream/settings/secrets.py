@@ -34,7 +34,7 @@ _PUBLIC_OF_STORES = re.compile(
 FROM_FILE = "file:"
 """Prefix of a value that names the file which holds a secret. The path itself is no secret."""
 
-PUBLIC_BESIDE_ADDRESSES = {
+PUBLIC_BESIDE_SECRETS = {
     "notify": frozenset(
         {
             "routes",
@@ -55,8 +55,9 @@ PUBLIC_BESIDE_ADDRESSES = {
         }
     ),
     "hooks": frozenset({"timeout_ms", "unanswered"}),
+    "security": frozenset({"signers", "commands", "reports", "decisions", "window_ms"}),
 }
-"""Section whose values may be addresses with passwords or tokens → its keys that may be shown."""
+"""Section whose values may be keys, or addresses with passwords → its keys that may be shown."""
 
 SHORTEST = 4
 """Characters of the shortest secret that is hidden inside of other texts, too.
@@ -75,8 +76,8 @@ def is_secret(path: tuple[str, ...]) -> bool:
         return not _PUBLIC_OF_STORES.search(path[-1])
     if path[:2] == ("kafka", "options"):
         return path[-1] not in PUBLIC_OPTIONS
-    if path[0] in PUBLIC_BESIDE_ADDRESSES:
-        return len(path) == 1 or path[1] not in PUBLIC_BESIDE_ADDRESSES[path[0]]
+    if path[0] in PUBLIC_BESIDE_SECRETS:
+        return len(path) == 1 or path[1] not in PUBLIC_BESIDE_SECRETS[path[0]]
     return bool(_NAMED.search(path[-1]))
 
 
@@ -86,9 +87,7 @@ def is_secret_file(path: tuple[str, ...], value: object) -> bool:
     Addresses of targets and hooks may be given in this form, and the key that signs requests.
     """
     return (
-        path[0] in PUBLIC_BESIDE_ADDRESSES
-        and isinstance(value, str)
-        and value.startswith(FROM_FILE)
+        path[0] in PUBLIC_BESIDE_SECRETS and isinstance(value, str) and value.startswith(FROM_FILE)
     )
 
 

@@ -20,7 +20,9 @@ from pyspark.sql import Row
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.averages import FoldConfig, fold, fold_together
 from lb_stream.core.averages.brokers import has_signs_of_life
+from lb_stream.core.averages.copies import drop_copies
 from lb_stream.core.model.blocks import (
+    BROKER_SCHEMA,
     BUNDLE_SCHEMA,
     EVENT_SCHEMA,
     NO_EVENTS,
@@ -137,6 +139,7 @@ class Folding:
         try:
             work.shard, work.error = _read_or_begin_anew(lambda: read_shard(self._files, blocks))
             work.blocks = blocks if work.error is None else None
+            work.drop_copies()
         except Exception as error:
             work.failed, work.error = True, error
         return work
@@ -243,6 +246,7 @@ class Folding:
                     lambda: read_shard(self._files, state[1:])
                 )
                 work.blocks = state[1:] if work.error is None else None
+            work.drop_copies()
         except Exception as error:
             work.failed, work.error = True, error
         # The shard after the batch.
@@ -299,6 +303,12 @@ class _ShardWork:
     def __post_init__(self) -> None:
         self.events = self.batch.events
 
+    def drop_copies(self) -> None:
+        """Drop copies of signed records from the batch; they become events."""
+        self.batch, copies = drop_copies(self.shard.brokers, self.batch)
+        if len(copies):
+            self.events = pa.concat_tables([self.batch.events, copies])
+
 
 class BlockLost(RuntimeError):
     """A file of blocks that the state refers to is missing or damaged."""
@@ -325,9 +335,19 @@ def read_shard(checkpoint: Store | OpenFiles, blocks: Iterable[str]) -> Shard:
     brokers, names, values = blocks
     columns = read_block(checkpoint, values)
     return Shard(
-        read_block(checkpoint, brokers),
+        _complete(read_block(checkpoint, brokers)),
         columns.add_column(0, BUNDLE_SCHEMA.field(0), read_block(checkpoint, names)["name"]),
     )
+
+
+def _complete(brokers: pa.Table) -> pa.Table:
+    """Return a block of brokers with every column: null where an earlier release had none."""
+    if brokers.schema.names == BROKER_SCHEMA.names:
+        return brokers
+    for column in BROKER_SCHEMA:
+        if column.name not in brokers.column_names:
+            brokers = brokers.append_column(column, pa.nulls(len(brokers), column.type))
+    return brokers.select(BROKER_SCHEMA.names)
 
 
 def names_block(names: pa.ChunkedArray) -> pa.Table:

@@ -12,6 +12,7 @@ from lb_stream.stream.records import RecordRejected
 from lb_stream.stream.shards.directory import ShardMap
 from lb_stream.stream.shards.memory_files import read_memories
 from lb_stream.stream.shards.share import EVERY_CLUSTER, Share
+from lb_stream.stream.signed_records import SignatureCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,8 @@ class DecodeConfig:
     `known`: each known cluster's shard map. `partitions`: their number in the next stage.
     `allowed`: regular expression of the clusters that are served. `first`: this is the batch's
     first task, which also emits rows for clusters without records. `share`: this pipeline's
-    clusters; all others belong to other pipelines.
+    clusters; all others belong to other pipelines. `signatures`: checks records' signatures;
+    None: they do not matter.
     """
 
     default_cluster: str
@@ -31,6 +33,7 @@ class DecodeConfig:
     allowed: str = ""
     first: bool = True
     share: Share = EVERY_CLUSTER
+    signatures: SignatureCheck | None = None
 
     @property
     def unknown_records_cluster(self) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 
 import pyarrow as pa
 
+from lb_stream.access.signatures import Signature
 from lb_stream.contracts.base import CLUSTER_PATTERN, LONGEST_BROKER
 from lb_stream.core.averages.acknowledgements import strip_unexpected_bundle
 from lb_stream.stream.context import DecodeConfig
@@ -36,6 +37,8 @@ from lb_stream.stream.shard_blocks import build_clock_rows, build_shard_rows
 from lb_stream.stream.shards.directory import NEW
 
 RECORD_FIELDS = ("key", "value", "kind", "topic", "partition", "offset", "append_ms")
+SIGNATURE_FIELDS = ("key_id", "signed_us", "signature")
+"""Columns of records whose signatures are checked; null: without such a header."""
 
 Clock = dict[tuple[str, int], PartitionClock]
 """Topic and partition → the part that a task has read."""
@@ -48,10 +51,11 @@ def decode(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of one task, as batches of BLOCK_SCHEMA.
 
-    `batches`: columns RECORD_FIELDS; `key` and `value` are binary, `kind` is the header's text.
-    First come the rows with the clock, one for each partition of the next stage. Then comes a row
-    for each shard of each cluster of the records; the batch's first task adds all other known
-    clusters. `store` writes a block of many samples and returns its reference.
+    `batches`: columns RECORD_FIELDS, and SIGNATURE_FIELDS if signatures are checked; `key` and
+    `value` are binary, `kind` is the header's text. First come the rows with the clock, one for
+    each partition of the next stage. Then comes a row for each shard of each cluster of the
+    records; the batch's first task adds all other known clusters. `store` writes a block of many
+    samples and returns its reference.
     """
     records = PartitionRecords()
     clock: Clock = {}
@@ -61,7 +65,9 @@ def decode(
     try:
         for batch in batches:
             columns = [batch.column(name).to_pylist() for name in RECORD_FIELDS]
-            for key, value, kind, topic, partition, offset, append_ms in zip(*columns, strict=True):
+            columns.append(_read_signatures(batch, config))
+            for record in zip(*columns, strict=True):
+                key, value, kind, topic, partition, offset, append_ms, signature = record
                 position: RecordPosition = {
                     "topic": topic,
                     "partition": partition,
@@ -69,7 +75,7 @@ def decode(
                     "append_ms": append_ms,
                 }
                 _advance_clock(clock, position)
-                _read_record(records, config, key, value, kind, position)
+                _read_record(records, config, key, value, kind, signature, position)
         if clock:
             yield build_clock_rows(list(clock.values()), config.partitions)
         if clock or config.first:
@@ -77,6 +83,14 @@ def decode(
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _read_signatures(batch: pa.RecordBatch, config: DecodeConfig) -> Sequence[Signature | None]:
+    """Return the signature of each record, None where there is none or where it doesn't matter."""
+    if config.signatures is None:
+        return [None] * len(batch)
+    columns = [batch.column(name).to_pylist() for name in SIGNATURE_FIELDS]
+    return [None if None in fields else Signature(*fields) for fields in zip(*columns, strict=True)]
 
 
 def _advance_clock(clock: Clock, position: RecordPosition) -> None:
@@ -113,6 +127,7 @@ def _read_record(
     key: bytes | None,
     value: bytes | None,
     kind: str | None,
+    signature: Signature | None,
     position: RecordPosition,
 ) -> None:
     """Add one record, taken or rejected, unless its cluster is another pipeline's."""
@@ -126,13 +141,13 @@ def _read_record(
             )
         if position["topic"] == config.commands_topic:
             cluster = config.fallback_cluster
-            _read_command(records, config, key, value, position)
+            _read_command(records, config, key, value, signature, position)
             return
         cluster, broker = _parse_key(key, config)
         if not config.share.includes(cluster):
             return
         _read_broker_record(
-            records, config, cluster, broker, value or b"", kind or "report", position
+            records, config, cluster, broker, key or b"", value or b"", kind, signature, position
         )
     except RecordRejected as rejection:
         if config.share.includes(cluster):
@@ -150,6 +165,7 @@ def _read_command(
     config: DecodeConfig,
     key: bytes | None,
     value: bytes | None,
+    signature: Signature | None,
     position: RecordPosition,
 ) -> None:
     """Add a command to its cluster; one without a cluster goes to every known cluster.
@@ -167,6 +183,15 @@ def _read_command(
         if len(clusters) == 1:
             cluster = clusters[0]
         command = parse_command(value)
+        if command is not None and config.signatures is not None:
+            config.signatures.check_command(
+                signature,
+                key or b"",
+                value or b"",
+                command.by,
+                position,
+                lambda rejection: records.reject(cluster, "", rejection, position),
+            )
     except RecordRejected as rejection:
         if not answers:
             return
@@ -235,11 +260,32 @@ def _read_broker_record(
     config: DecodeConfig,
     cluster: str,
     broker: str,
+    key: bytes,
     value: bytes,
-    kind: str,
+    header: str | None,
+    signature: Signature | None,
     position: RecordPosition,
 ) -> None:
-    """Add a broker's load report, or another record of its agent. Raises RecordRejected."""
+    """Add a broker's load report, or another record of its agent. Raises RecordRejected.
+
+    `header`: the kind that the record's header names; None: it has none, and is a report.
+    """
+
+    def check_signature(broker: str) -> None:
+        if config.signatures is not None:
+            config.signatures.check_broker_record(
+                signature,
+                key,
+                header or "",
+                value,
+                f"{cluster}/{broker}",
+                position,
+                lambda rejection: records.reject(cluster, broker, rejection, position),
+            )
+
+    kind = header or "report"
+    if broker:
+        check_signature(broker)
     if kind != "report":
         if not broker:
             raise RecordRejected(
@@ -261,4 +307,6 @@ def _read_broker_record(
         records.add_event(cluster, "goodbye", broker, "{}", position)
         return
     report = parse_report(value, broker)
+    if not broker:
+        check_signature(report.broker)
     records.add_report(cluster, report, blake2b(value, digest_size=8).digest(), position)

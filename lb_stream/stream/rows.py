@@ -6,12 +6,16 @@ from typing import NotRequired, TypedDict
 
 
 class RecordPosition(TypedDict):
-    """The position of a record in Kafka, and its append time."""
+    """The position of a record in Kafka, and its append time.
+
+    `signed_us`: the time of its verified signature, µs since the epoch.
+    """
 
     topic: str
     partition: int
     offset: int
     append_ms: int
+    signed_us: NotRequired[int]
 
 
 class ClusterEvent(RecordPosition):

@@ -8,17 +8,34 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lb_stream.contracts.settings import Settings
 
-RECORD_COLUMNS = (
+
+def _header(name: str) -> str:
+    """Return the expression of a header's bytes.
+
+    Headers are an array. The last one of a name counts, as in Kafka's own clients.
+    """
+    return f"try_element_at(filter(headers, h -> h.key = '{name}'), -1).value"
+
+
+def _text(name: str) -> str:
+    return f"make_valid_utf8(cast({_header(name)} as string))"
+
+
+RECORD_COLUMNS: tuple[str, ...] = (
     "key",
     "value",
-    # Headers are an array. The last one of a name counts, as in Kafka's own clients.
-    "make_valid_utf8(cast(try_element_at(filter(headers, h -> h.key = 'kind'), -1).value as "
-    "string)) as kind",
+    f"{_text('kind')} as kind",
     "topic",
     "partition",
     "offset",
     "unix_millis(timestamp) as append_ms",
 )
+SIGNATURE_COLUMNS = (
+    f"{_text('lb-key')} as key_id",
+    f"try_cast({_text('lb-signed-us')} as bigint) as signed_us",
+    f"{_header('lb-signature')} as signature",
+)
+"""The columns of decode.SIGNATURE_FIELDS."""
 MAX_FETCH_BYTES = 10 << 20
 """Bytes of one partition that one request to Kafka brings."""
 
@@ -31,6 +48,8 @@ def read_records(
     one_by_one: bool = False,
 ) -> DataFrame:
     """Return the records of the topics of load reports and commands, with RECORD_COLUMNS.
+
+    Where signatures are checked, they have SIGNATURE_COLUMNS, too.
 
     `key` and `value` are binary. `client`: options of Spark's Kafka source that reach Kafka.
     `starting`: where a new checkpoint begins, as the source's option startingOffsets.
@@ -53,4 +72,7 @@ def read_records(
         reader = reader.option("maxOffsetsPerTrigger", str(settings.stream.max_offsets_per_trigger))
     if settings.stream.decode_tasks:
         reader = reader.option("minPartitions", str(settings.stream.decode_tasks))
-    return reader.load().selectExpr(*RECORD_COLUMNS)
+    columns = RECORD_COLUMNS
+    if settings.security.checks_records:
+        columns += SIGNATURE_COLUMNS
+    return reader.load().selectExpr(*columns)

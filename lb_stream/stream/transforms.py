@@ -12,17 +12,18 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.columns.rounds import ROUND_SCHEMA
-from lb_stream.contracts.settings import Settings
+from lb_stream.contracts.settings import SecuritySettings, Settings
 from lb_stream.settings.resolve import resolve
-from lb_stream.store import checkpoint_of
+from lb_stream.store import Store, checkpoint_of
 from lb_stream.stream.averages import SHARD_DDL, Folding
 from lb_stream.stream.context import BatchContext, DecodeConfig
 from lb_stream.stream.decide import decide_clusters
 from lb_stream.stream.decode import decode
 from lb_stream.stream.shard_blocks import BLOCK_DDL
 from lb_stream.stream.shards.block_files import BlockWriter, sample_file
-from lb_stream.stream.shards.directory import read_directory
+from lb_stream.stream.shards.directory import read_directory, read_signers
 from lb_stream.stream.shards.share import Share
+from lb_stream.stream.signed_records import SignatureCheck
 from lb_stream.stream.task.current_task import current_task
 from lb_stream.stream.task.processor import ShardProcessor
 
@@ -34,7 +35,7 @@ def to_blocks(settings: Settings, epoch: int) -> Transform:
 
     `epoch`: the job's, which is part of the names of its files.
     """
-    stream = settings.stream
+    stream, security = settings.stream, settings.security
     commands_topic = settings.topics.commands
     checkpoint = checkpoint_of(stream)
     share = Share.from_settings(stream)
@@ -51,12 +52,27 @@ def to_blocks(settings: Settings, epoch: int) -> Transform:
             allowed=stream.allowed_clusters,
             first=task.partition == 0,
             share=share,
+            signatures=_check_signatures(security, checkpoint, task.batch_id),
         )
         yield from decode(batches, config, samples.put)
         # Samples are read only after all tasks of this stage.
         samples.close()
 
     return lambda records: records.mapInArrow(decode_partition, BLOCK_DDL)
+
+
+def _check_signatures(
+    security: SecuritySettings, checkpoint: Store, batch_id: int
+) -> SignatureCheck | None:
+    """Return the check of a batch's signatures; None: they do not matter."""
+    if not security.checks_records:
+        return None
+    # The library takes 40 ms to import, in every worker.
+    from lb_stream.access.signing_keys import Keyring, parse_signers
+
+    signers = parse_signers(read_signers(checkpoint, batch_id))
+    keyring = Keyring(tuple(signers), security.window_ms)
+    return SignatureCheck(keyring, security.commands, security.reports)
 
 
 def to_shards(settings: Settings, epoch: int) -> Transform:

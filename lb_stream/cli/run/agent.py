@@ -360,8 +360,10 @@ def _serve(
     from lb_stream.agent.report_throttle import ReportThrottle
     from lb_stream.agent.splits import SplitWatch
     from lb_stream.cli.run.agent_settings import load_hooks
+    from lb_stream.io.kafka.signing import check_decisions, job_name
     from lb_stream.io.local.signals import StopRequest
     from lb_stream.io.telemetry.opening import open_telemetry
+    from lb_stream.settings.signing import load_signer
 
     resolved = given.of_cluster(cluster)
     balancing, reporting = resolved.config, resolved.reporting
@@ -391,6 +393,9 @@ def _serve(
         client_options=given.settings.kafka.options,
         hooks=load_hooks(given),
         telemetry=open_telemetry(given.settings.otel, "lb-stream-agent", {"lb.cluster": cluster}),
+        signer=load_signer(given.settings.security),
+        decisions=check_decisions(given.settings.security),
+        job=job_name(given.stream.pipeline_id),
     )
     agents: list[Agent] = []
     with StopRequest() as stop:

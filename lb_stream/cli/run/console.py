@@ -137,8 +137,14 @@ def _access(users: Path | None, header: str | None, proxies: tuple[str, ...]) ->
 
 
 def _sends(given: CliSettings) -> SendCommand:
-    """Puts a command on its topic."""
+    """Return what puts a command on its topic, signed by the console's key if it has one.
+
+    Raises SettingError.
+    """
+    from lb_stream.settings.signing import load_signer
+
     bootstrap, topic = given.bootstrap, given.settings.topics.commands
+    signer = load_signer(given.settings.security)
 
     def send(cluster: str, command: Command) -> None:
         from kafka.errors import KafkaError
@@ -148,7 +154,7 @@ def _sends(given: CliSettings) -> SendCommand:
 
         options = given.client_options(bootstrap)
         try:
-            send_command(options, topic, cluster, command)
+            send_command(options, topic, cluster, command, signer)
         except KafkaError as error:
             raise find_refusal(bootstrap, options, error, "Write") or error from None
 

@@ -78,12 +78,16 @@ def lookup_server(
     GET /lookup?topic=TOPIC&cluster=CLUSTER gives the broker, GET /health the server's state.
     """
     given = load_cli_settings(config, broker_conf, set_)
+    from lb_stream.io.kafka.signing import check_decisions, job_name
     from lb_stream.io.local.signals import StopRequest
     from lb_stream.io.lookup.client import Lookup, LookupConfig, LookupFailed
     from lb_stream.io.lookup.server import serve_lookups
+    from lb_stream.settings.signing import load_own_name, load_signer
 
     find_segments = segment_finder(access, admin_url or ())
     bootstrap, topics = given.bootstrap, given.settings.topics
+    security = given.settings.security
+    signer = load_signer(security)
     settings = LookupConfig(
         bootstrap_servers=bootstrap,
         ownership_topic=topics.ownership,
@@ -92,6 +96,10 @@ def lookup_server(
         max_age_s=max_age,
         asks_per_s=asks,
         client_options=given.settings.kafka.options,
+        signer=signer,
+        sender="" if signer is None else load_own_name(security, signer),
+        ownership=check_decisions(security),
+        job=job_name(given.stream.pipeline_id),
     )
     with StopRequest() as stop, require_kafka(bootstrap, given):
         try:

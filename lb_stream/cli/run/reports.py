@@ -182,10 +182,11 @@ def _pacer(pace: float | None) -> Callable[[Report], None]:
 @contextmanager
 def _sender(bootstrap: str, given: CliSettings, topic: str, tally: Tally) -> Iterator[Post]:
     """Yield what sends a record; at the end, every record is in `tally`."""
-    from kafka import KafkaProducer
     from kafka.errors import KafkaError
 
     from lb_stream.contracts.base import LARGEST_RECORD_BYTES
+    from lb_stream.io.kafka.signing import SigningProducer
+    from lb_stream.settings.signing import load_signer
 
     settings = {
         "acks": "all",
@@ -195,7 +196,8 @@ def _sender(bootstrap: str, given: CliSettings, topic: str, tally: Tally) -> Ite
         "max_block_ms": 10_000,
     }
     require_topics(bootstrap, given, given.rights("Write", topic))
-    with KafkaProducer(**(settings | given.client_options(bootstrap))) as producer:
+    options = settings | given.client_options(bootstrap)
+    with SigningProducer(load_signer(given.settings.security), **options) as producer:
 
         def post(number: int, key: str, value: bytes) -> None:
             def arrived(_: object) -> None:

@@ -211,11 +211,12 @@ def request_results(
     counts, also that a command is accepted. Raises CommandError if a result doesn't come in time.
     """
     from lb_stream.io.kafka.commands import ResultReader, send_command, send_together
+    from lb_stream.settings.signing import load_signer
 
     commands = [_build_command(options, kind, fields) for kind, fields in wanted]
     given, key = options.given, options.key
     bootstrap, topics = given.bootstrap, given.settings.topics
-    client_options = given.client_options(bootstrap)
+    client_options, signer = given.client_options(bootstrap), load_signer(given.settings.security)
     rights = [*given.rights("Write", topics.commands), *given.rights("Read", topics.results)]
     with require_kafka(bootstrap, given, rights), ExitStack() as readers:
         # Is there a job that would read them?
@@ -228,10 +229,10 @@ def request_results(
             for command in commands
         ]
         if in_one_round:
-            send_together(client_options, topics.commands, key, commands)
+            send_together(client_options, topics.commands, key, commands, signer)
         for command in commands:
             if not in_one_round:
-                send_command(client_options, topics.commands, key, command)
+                send_command(client_options, topics.commands, key, command, signer)
             if options.no_wait:
                 _print_sent(options, command, key)
         if options.no_wait:
@@ -280,9 +281,14 @@ def _build_command(options: SendOptions, kind: str, fields: Mapping[str, object]
 
 
 def principal(given: CliSettings) -> str:
-    """Return who sends: the Kafka principal, or without a login this machine's user."""
+    """Return who sends: the name of the key that signs, the Kafka principal, or without either
+    this machine's user. Raises SettingError.
+    """
     from lb_stream.access.principal import ANONYMOUS, principal_of
+    from lb_stream.settings.signing import load_own_name, load_signer
 
+    if (signer := load_signer(given.settings.security)) is not None:
+        return load_own_name(given.settings.security, signer)
     user = principal_of(given.settings.kafka.options)
     return f"{getpass.getuser()}@{socket.gethostname()}" if user == ANONYMOUS else user
 

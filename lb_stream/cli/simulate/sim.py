@@ -141,8 +141,10 @@ def sim(
     given = load_cli_settings(config, broker_conf, set_, uses_current=False)
     from lb_stream.agent import AgentConfig, ReportThrottle, SplitWatch
     from lb_stream.contracts.reports import ReportConfig
+    from lb_stream.io.kafka.signing import check_decisions, job_name
     from lb_stream.io.telemetry.opening import open_telemetry
     from lb_stream.settings.resolve import resolve
+    from lb_stream.settings.signing import load_signer
     from lb_stream.sim.brokers import wall_clock_ms
     from lb_stream.sim.cluster import build_cluster
     from lb_stream.sim.live import Status
@@ -163,6 +165,9 @@ def sim(
         heartbeat_interval_s=heartbeat,
         client_options=given.settings.kafka.options,
         telemetry=open_telemetry(given.settings.otel, "lb-stream-agent", {"lb.cluster": cluster}),
+        signer=load_signer(given.settings.security),
+        decisions=check_decisions(given.settings.security),
+        job=job_name(given.stream.pipeline_id),
     )
     simulated = build_cluster(brokers, bundles, workload.value, seed, wall_clock_ms(), hot_at)
     note(

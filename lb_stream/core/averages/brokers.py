@@ -55,9 +55,11 @@ _DECISIVE = (
     "no_load",
 )
 _CARRIED = [field.name for field in REPORT_FIELDS]
+_ABSENT = {"partition": -1, "signed_us": 0}
+"""Column of the broker table that may be null → what stands for null in computations."""
 
 
-def _in_order(partition: Ints, offset: Ints, append_ms: Ints) -> Ints:
+def in_order(partition: Ints, offset: Ints, append_ms: Ints) -> Ints:
     """Return the order in which records count: by append time, then by partition and offset.
 
     Within a partition that is the order of offsets: an append time counts as at least that of the
@@ -103,6 +105,7 @@ class _Records:
     broker: Ints  # row of its broker; rows of new brokers follow those of known ones
     partition: Ints
     append_ms: Ints
+    signed_us: Ints  # 0: no signature
     order: Ints  # the records in the order in which they count
     kind: pa.ChunkedArray  # of the signs of life only
     reports: int
@@ -124,11 +127,15 @@ class _Records:
             np.concatenate([batch.reports[name].to_numpy(), lives[name].to_numpy()])
             for name in ("partition", "offset", "append_ms")
         )
-        order = _in_order(partition, offset, append_ms)
+        signed_us = np.concatenate(
+            [table["signed_us"].fill_null(0).to_numpy() for table in (batch.reports, lives)]
+        )
+        order = in_order(partition, offset, append_ms)
         return _Records(
             number.to_numpy().astype(np.int64),
             partition,
             append_ms,
+            signed_us,
             order,
             lives["kind"],
             len(batch.reports),
@@ -184,14 +191,15 @@ def _fold_signs_of_life(
 
     # When and where each broker was heard last.
     def padded(name: str) -> NDArray[Any]:
-        column = known[name].fill_null(-1) if name == "partition" else known[name]
+        column = known[name].fill_null(_ABSENT[name]) if name in _ABSENT else known[name]
         values = column.to_numpy(zero_copy_only=False)
         return np.concatenate([values, np.zeros(new, values.dtype)])
 
-    seen_ms, reported_ms, partition, heartbeats, left = map(
-        padded, ("seen_ms", "reported_ms", "partition", "heartbeats", "left")
+    seen_ms, reported_ms, partition, heartbeats, left, signed_us = map(
+        padded, ("seen_ms", "reported_ms", "partition", "heartbeats", "left", "signed_us")
     )
     np.maximum.at(seen_ms, broker[lived], records.append_ms[lived])
+    np.maximum.at(signed_us, broker[lived], records.signed_us[lived])
     reported_ms[broker[taken.loads]] = records.append_ms[taken.loads]
     partition[broker[lived]] = records.partition[lived]
     # Whether it sends heartbeats, and whether its last record is a goodbye.
@@ -213,6 +221,7 @@ def _fold_signs_of_life(
         "left": left,
         "partition": pa.array(partition, mask=partition < 0),
         "sampled": sampled,
+        "signed_us": pa.array(signed_us, mask=signed_us == 0),
     }
 
 

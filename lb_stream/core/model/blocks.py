@@ -97,6 +97,7 @@ BROKER_SCHEMA = pa.schema(
         # Partition of its last record in the reports' topic; null: not known.
         pa.field("partition", pa.int32()),
         pa.field("sampled", pa.bool_()),  # it sent a new sample in this batch
+        pa.field("signed_us", pa.int64()),  # the latest time of its records' signatures, µs
         *REPORT_FIELDS,
     ]
 )
@@ -105,6 +106,7 @@ POSITION_FIELDS: list[pa.Field] = [
     pa.field("partition", pa.int32()),
     pa.field("offset", pa.int64()),
     pa.field("append_ms", pa.int64()),
+    pa.field("signed_us", pa.int64()),  # the time of its signature, µs; null: no verified one
 ]
 REPORT_SCHEMA = pa.schema(
     [

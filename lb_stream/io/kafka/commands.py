@@ -6,12 +6,17 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from typing import TYPE_CHECKING
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from pydantic import ValidationError
 
 from lb_stream.contracts.base import describe_expected
 from lb_stream.contracts.commands import COMMANDS, Command, CommandResult
+from lb_stream.io.kafka.signing import SigningProducer
+
+if TYPE_CHECKING:
+    from lb_stream.access.signing_keys import Signer
 
 LARGEST_COMMAND = 10 * 1024 * 1024
 """Bytes of a command."""
@@ -49,7 +54,11 @@ def build_command(
 
 
 def send_together(
-    options: Mapping[str, object], topic: str, key: str, commands: Sequence[Command]
+    options: Mapping[str, object],
+    topic: str,
+    key: str,
+    commands: Sequence[Command],
+    signer: Signer | None = None,
 ) -> None:
     """Send commands in this order and in one append, so that one round reads them all.
 
@@ -58,17 +67,24 @@ def send_together(
     values = [command.to_json().encode() for command in commands]
     size = max(LARGEST_COMMAND, 2 * sum(map(len, values)))
     limits = {"max_request_size": size, "batch_size": size, "linger_ms": TOGETHER_MS}
-    with closing(KafkaProducer(**options, acks="all", **limits)) as producer:
+    with closing(SigningProducer(signer, **options, acks="all", **limits)) as producer:
         for sent in [producer.send(topic, key=key.encode(), value=value) for value in values]:
             sent.get(timeout=SEND_S)
 
 
-def send_command(options: Mapping[str, object], topic: str, key: str, command: Command) -> None:
+def send_command(
+    options: Mapping[str, object],
+    topic: str,
+    key: str,
+    command: Command,
+    signer: Signer | None = None,
+) -> None:
     """Send a command. Returns once Kafka has stored it.
 
     `key`: the cluster, empty for all. Raises KafkaError.
     """
-    producer = KafkaProducer(**options, acks="all", max_request_size=LARGEST_COMMAND)
+    limits = {"max_request_size": LARGEST_COMMAND}
+    producer = SigningProducer(signer, **options, acks="all", **limits)
     with closing(producer):
         value = command.to_json().encode()
         producer.send(topic, key=key.encode(), value=value).get(timeout=SEND_S)

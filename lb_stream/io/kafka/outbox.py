@@ -13,7 +13,7 @@ from dataclasses import replace
 from threading import Thread
 from typing import Any, NamedTuple
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
 from kafka.structs import OffsetAndMetadata
 
@@ -25,8 +25,10 @@ from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.contracts.trace_ids import TRACEPARENT, published_span
 from lb_stream.io.kafka.options import client_options
 from lb_stream.io.kafka.rights import REFUSALS, build_denial, find_denial
+from lb_stream.io.kafka.signing import SigningProducer
 from lb_stream.io.telemetry.move_ids import find_move_ids
 from lb_stream.io.telemetry.port import NO_TELEMETRY, Telemetry
+from lb_stream.settings.signing import load_signer
 from lb_stream.stream.ports import FatalError, Logged
 from lb_stream.stream.task.crash import crash_point
 
@@ -89,7 +91,8 @@ class Outbox:
         self._place = TopicPartition(settings.topics.decisions, 0)
         self._steps = 0
         self._client = client_options(settings)
-        self._producer = KafkaProducer(
+        self._producer = SigningProducer(
+            load_signer(settings.security),
             **self._client,
             transactional_id=self._pipeline,
             acks="all",

@@ -8,16 +8,19 @@ import uuid
 from collections.abc import Iterator
 from typing import TypeVar
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaTimeoutError
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from lb_stream.contracts.commands import LEADERSHIP_RECORDS, LeadershipRecord
+from lb_stream.access.signatures import is_user
+from lb_stream.contracts.commands import LEADERSHIP_RECORDS, HandOver, LeadershipRecord
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import client_options
+from lb_stream.io.kafka.signing import RecordCheck, SignedRecord, SigningProducer, job_name
 from lb_stream.io.leadership.leader import this_host
 from lb_stream.io.leadership.succession import ReceivedRecord
+from lb_stream.settings.signing import load_signer
 
 LAST_RECORDS = 500
 """Number of records at the topic's end that are searched; commands may stand between them."""
@@ -71,7 +74,8 @@ class LeadershipSender:
         self._topic = settings.topics.commands
         timeouts = dict.fromkeys(_TIMEOUTS, LONGEST_SENDING_MS)
         own = {"acks": "all", "linger_ms": 0, "reconnect_backoff_max_ms": SOON_MS}
-        self._producer = KafkaProducer(**client_options(settings) | timeouts | own)
+        options = client_options(settings) | timeouts | own
+        self._producer = SigningProducer(load_signer(settings.security), **options)
 
     def send(self, record: LeadershipRecord) -> None:
         """Send a record and wait until Kafka has stored it.
@@ -94,6 +98,12 @@ class LeadershipReader:
 
     def __init__(self, settings: Settings) -> None:
         self._pipeline = settings.stream.pipeline_id
+        security = settings.security
+        self._check = (
+            RecordCheck(security, "security.commands", security.commands)
+            if security.commands != "open"
+            else None
+        )
         soon = {"reconnect_backoff_max_ms": SOON_MS, "fetch_max_wait_ms": FETCH_MS}
         self._consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False, **soon)
         topic = settings.topics.commands
@@ -150,8 +160,19 @@ class LeadershipReader:
         for records in self._consumer.poll(timeout_ms=timeout_ms).values():
             for raw in records:
                 record = parse_leadership_record(raw.value or b"")
-                if record is not None and record.pipeline == self._pipeline:
+                if record is None or record.pipeline != self._pipeline:
+                    continue
+                if self._accepts(raw, record):
                     yield ReceivedRecord(record, raw.timestamp)
+
+    def _accepts(self, raw: SignedRecord, record: LeadershipRecord) -> bool:
+        """Return whether a record counts: only jobs speak for jobs, and users ask by their name."""
+        if self._check is None:
+            return True
+        signer = job_name(self._pipeline)
+        if isinstance(record, HandOver) and is_user(record.by):
+            signer = record.by
+        return self._check.accepts(raw, signer)
 
 
 def parse_leadership_record(value: bytes) -> LeadershipRecord | None:

@@ -18,10 +18,10 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from lb_stream.access.refusals import AGAIN_S, AccessRefusal, RefusalLog
@@ -38,7 +38,11 @@ from lb_stream.core.model.topics import (
 from lb_stream.core.ownership.lookup import Route, Routes
 from lb_stream.io.kafka.clients import kafka_python_options
 from lb_stream.io.kafka.preflight import require_rights
+from lb_stream.io.kafka.signing import RecordCheck, SignedRecord, SigningProducer
 from lb_stream.operations.assign import Assign
+
+if TYPE_CHECKING:
+    from lb_stream.access.signing_keys import Signer
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +85,9 @@ class LookupConfig:
     `commands_topic` None: owners are not requested. `max_age_s`: how old the last complete reading
     of the topic may be. `asks_per_s`: the most requests in a second for known bundles, and the most
     for namespaces that no record names; neither kind delays the other. `client_options`: as the
-    job's setting `kafka.options` (security_protocol, sasl_mechanism, ssl_cafile, …).
+    job's setting `kafka.options` (security_protocol, sasl_mechanism, ssl_cafile, …). `signer`:
+    signs requests; `sender`: its name. `ownership`: checks the signatures of ownership records;
+    `job`: the name of their signer.
     """
 
     bootstrap_servers: str
@@ -91,6 +97,10 @@ class LookupConfig:
     max_age_s: float = 10.0
     asks_per_s: float = 20.0
     client_options: Mapping[str, object] = field(default_factory=dict)
+    signer: Signer | None = None
+    sender: str = ""
+    ownership: RecordCheck | None = None
+    job: str = "job:lb-stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +177,6 @@ class Bucket:
         return allowed
 
 
-class _ConsumerRecord(Protocol):
-    """A record as kafka-python's consumer gives it."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-
-
 _Subject = tuple[str, str]
 """A cluster, and the bundle or namespace for which an owner is requested."""
 
@@ -203,8 +205,8 @@ class Lookup:
         self._refusals = RefusalLog(config.bootstrap_servers, config.client_options)
         self._consumer: KafkaConsumer | None = None
         self._followed: list[TopicPartition] = []
-        self._producer: KafkaProducer | None = None
-        self._sender = f"lookup@{socket.gethostname()}"
+        self._producer: SigningProducer | None = None
+        self._sender = config.sender or f"lookup@{socket.gethostname()}"
 
     def __enter__(self) -> Self:
         self.start()
@@ -409,8 +411,13 @@ class Lookup:
             results = _partitions(consumer, config.results_topic)
             # Idempotent producers of kafka-python may stand still after Kafka was away; a command
             # that comes twice does no harm.
-            self._producer = KafkaProducer(
-                linger_ms=0, max_block_ms=1_000, enable_idempotence=False, acks="all", **common
+            self._producer = SigningProducer(
+                config.signer,
+                linger_ms=0,
+                max_block_ms=1_000,
+                enable_idempotence=False,
+                acks="all",
+                **common,
             )
         consumer.assign([*self._followed, *results])
         consumer.seek_to_beginning(*self._followed)
@@ -459,7 +466,10 @@ class Lookup:
                 log.warning("the ownership topic can't be read: %s; trying again", error)
                 self._stop.wait(RETRY_S)
 
-    def _take_ownership(self, record: _ConsumerRecord) -> None:
+    def _take_ownership(self, record: SignedRecord) -> None:
+        check = self.config.ownership
+        if check is not None and not check.accepts(record, self.config.job):
+            return
         cluster, _, bundle = (record.key or b"").decode(errors="replace").partition("/")
         try:
             route = None
@@ -472,7 +482,7 @@ class Lookup:
         except (msgspec.DecodeError, ValueError) as error:
             log.warning("a record of %s is no ownership record: %s", record.topic, error)
 
-    def _take_result(self, record: _ConsumerRecord) -> None:
+    def _take_result(self, record: SignedRecord) -> None:
         subject = self._subjects.get((record.key or b"").decode(errors="replace"))
         if subject is None:
             return

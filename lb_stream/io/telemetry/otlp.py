@@ -295,7 +295,7 @@ class _CountedExporter:
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send a batch of spans."""
-        result = SpanExportResult.FAILURE
+        result: SpanExportResult = SpanExportResult.FAILURE
         try:
             result = self._exporter.export(spans)
         finally:

@@ -121,6 +121,24 @@ def read_directory(checkpoint: Store, batch_id: int, epoch: int) -> dict[str, Sh
         return _read(checkpoint, f"{FOLDER}/{max(earlier).name}")
 
 
+def write_signers(checkpoint: Store, batch_id: int, text: str) -> None:
+    """Write the file of signers that counts in a batch, unless the batch has one.
+
+    The first one counts for every job that runs the batch: a record that was taken once is taken
+    again.
+    """
+    checkpoint.put_if_absent(_signers_path(batch_id), text.encode())
+
+
+def read_signers(checkpoint: Store, batch_id: int) -> str:
+    """Return the file of signers that counts in a batch. Raises FileNotFoundError."""
+    return str(checkpoint.get(_signers_path(batch_id)).to_pybytes(), "utf-8")
+
+
+def _signers_path(batch_id: int) -> str:
+    return f"{FOLDER}/{batch_id}.signers"
+
+
 def _path(batch_id: int, epoch: int) -> str:
     return f"{FOLDER}/{batch_id}-e{epoch}.json"
 
@@ -140,6 +158,10 @@ def delete_directories(checkpoint: Store, oldest_batch: int) -> set[str]:
 
     Returns the block files that the remaining directories name.
     """
+    for entry in checkpoint.list(FOLDER):
+        batch = entry.name.removesuffix(".signers")
+        if batch != entry.name and batch.isdecimal() and int(batch) < oldest_batch:
+            checkpoint.delete(f"{FOLDER}/{entry.name}")
     used: set[str] = set()
     for file in _list_directories(checkpoint):
         path = f"{FOLDER}/{file.name}"

@@ -15,7 +15,7 @@ import pytest
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import HookSettings, NotifySettings
 from lb_stream.notify.targets import ACCEPTED, Answer, build_targets, list_secret_parts
-from lb_stream.settings.secrets import PUBLIC_BESIDE_ADDRESSES, is_secret
+from lb_stream.settings.secrets import PUBLIC_BESIDE_SECRETS, is_secret
 from tests.support.webhook import Webhook, webhook
 from tests.support.wordings import check_wording
 
@@ -153,7 +153,7 @@ def test_every_key_beside_addresses_may_be_shown_and_no_other_one() -> None:
         "notify": NotifySettings.model_fields.keys(),
         "hooks": HookSettings.model_fields.keys(),
     }
-    assert {name: keys - PUBLIC_BESIDE_ADDRESSES[name] for name, keys in fields.items()} == {
+    assert {name: keys - PUBLIC_BESIDE_SECRETS[name] for name, keys in fields.items()} == {
         "notify": {"targets"},
         "hooks": {"before_move", "after_move", "secret"},
     }

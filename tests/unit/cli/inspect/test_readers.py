@@ -28,6 +28,8 @@ ROWS: dict[str, str] = {
     "cost": "whose",
     "decisions": "decision_id",
     "kafka status": "bootstrap_servers",
+    "keys list": "key",
+    "keys show 56475aa75463474c": "key",
     "leader": "host",
     "lookup shop/cold/orders": "owner",
     "namespaces bundles shop/hot": "bundle",
@@ -67,12 +69,13 @@ ELSEWHERE = {
 ACTS = """
     agent namespaces, agent own-balancing, agent pulsar, assess, backtest, balance, console,
     demo, context delete, context set, context use, jars fetch, kafka start, kafka stop, leader hand-over,
-    lookup-server, monitor, notify test, notify watch, replay, report, reports send, rollout back,
+    keys new, keys revoke, keys rotate, lookup-server, monitor, notify test, notify watch, replay, report, reports send, rollout back,
     rollout run, run, scalable merge, scalable split, scenario check, scenario from-reports,
     scenario from-tables, scenario new, scenario show, sim, simulate, tables maintain,
     tables rebuild, tables take-over, topics check, topics create, undo, what-if
 """
 """Commands that change something, run something, judge, or write a page: no readers."""
+SIGNER = "alice ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAOhB7/zzhC+HXDdGOdLwJln5NYwm6UNXx3chmQSVTG4\n"
 QUERY = "select bundle, cluster, explain from decisions"
 
 
@@ -84,6 +87,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "leader.log").write_text("2026-11-21T08:24:21,333+0000 [main] INFO x - began\n")
     write(made / "plan", SMALL)
     (made / "lb.toml").write_text("")
+    (made / "signers").write_text(SIGNER)
     assert lbctl("context", "set", "eu-1", "--config", "lb.toml", cwd=made).code == 0
     return made
 

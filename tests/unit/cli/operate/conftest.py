@@ -14,7 +14,7 @@ from tests.support.scripted_kafka import Answers, Broker
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> Broker:
     broker = Broker()
-    monkeypatch.setattr("lb_stream.io.kafka.commands.KafkaProducer", lambda **_: broker)
+    monkeypatch.setattr("lb_stream.io.kafka.commands.SigningProducer", lambda *_, **__: broker)
     monkeypatch.setattr("lb_stream.io.kafka.commands.KafkaConsumer", lambda **_: broker)
     monkeypatch.setattr(sending, "require_kafka", lambda *_: nullcontext())
     monkeypatch.setattr(sending, "require_topics", lambda *_: None)

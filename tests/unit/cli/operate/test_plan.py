@@ -314,7 +314,7 @@ class Answering(Broker):
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> Answering:
     broker = Answering()
-    monkeypatch.setattr("lb_stream.io.kafka.commands.KafkaProducer", lambda **_: broker)
+    monkeypatch.setattr("lb_stream.io.kafka.commands.SigningProducer", lambda *_, **__: broker)
     monkeypatch.setattr("lb_stream.io.kafka.commands.KafkaConsumer", lambda **_: broker)
     monkeypatch.setattr(sending, "require_kafka", lambda *_: nullcontext())
     monkeypatch.setattr(sending, "require_topics", lambda *_: None)

@@ -369,7 +369,8 @@ def test_a_drain_ends_in_the_same_append_as_the_moves_back(
 ) -> None:
     appends: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        "lb_stream.io.kafka.commands.KafkaProducer", lambda **given: appends.append(given) or kafka
+        "lb_stream.io.kafka.commands.SigningProducer",
+        lambda _, **given: appends.append(given) or kafka,
     )
     monkeypatch.setattr("lb_stream.cli.shared.sending._wait", lambda *_: {})
     drain, undrain = (

@@ -67,7 +67,7 @@ def test_a_fenced_job_stops_however_the_client_reports_it(
     for ever."""
     producer = Mock()
     producer.send_offsets_to_transaction.side_effect = error
-    monkeypatch.setattr(outbox, "KafkaProducer", lambda **_: producer)
+    monkeypatch.setattr(outbox, "SigningProducer", lambda *_, **__: producer)
     publishing = Outbox(Settings())
     publishing.watermark = 0
     with pytest.raises(expected):
@@ -87,7 +87,7 @@ def test_a_million_records_do_not_wait_in_the_client_together(
         return Mock(get=lambda: waiting.remove(number))
 
     producer.send.side_effect = send
-    monkeypatch.setattr(outbox, "KafkaProducer", lambda **_: producer)
+    monkeypatch.setattr(outbox, "SigningProducer", lambda *_, **__: producer)
     monkeypatch.setattr(outbox, "MAX_IN_FLIGHT", 10)
     monkeypatch.setattr(outbox, "_records", lambda *_: [RECORD] * 100)
     publishing = Outbox(Settings())

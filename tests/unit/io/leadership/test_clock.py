@@ -20,7 +20,7 @@ class Producer:
     sent: list[dict[str, Any]]
     ticked: threading.Event
 
-    def __init__(self, **_: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
     def send(self, topic: str, key: bytes, value: bytes) -> "Producer":
@@ -41,7 +41,7 @@ class Producer:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """One that ticks every millisecond; what its clients do is in Producer."""
     Producer.troubles, Producer.sent, Producer.ticked = [], [], threading.Event()
-    monkeypatch.setattr(topic_module, "KafkaProducer", Producer)
+    monkeypatch.setattr(topic_module, "SigningProducer", Producer)
     monkeypatch.setattr(clock_module, "RETRY_S", 0.001)
     return Clock(Settings(stream=StreamSettings(tick_interval_ms=1)))
 

@@ -1,0 +1,132 @@
+"""A Kafka producer whose records are signed, and the check of records that a program reads."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kafka import KafkaProducer
+
+from lb_stream.access.signatures import JOB, Signature, SignatureRejected
+from lb_stream.contracts.settings import SecuritySettings
+from lb_stream.settings.signing import SignersFile
+
+if TYPE_CHECKING:
+    from lb_stream.access.signing_keys import Signer
+
+log = logging.getLogger(__name__)
+
+
+class SigningProducer(KafkaProducer):  # type: ignore[misc] # kafka-python has no types
+    """A producer that signs each record; without a signer it is kafka-python's own."""
+
+    def __init__(self, signer: Signer | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self._signer = signer
+        self._order = threading.Lock()
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        headers: list[tuple[str, bytes]] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Send a record, as `KafkaProducer.send` does; any thread may. Raises KafkaError."""
+        if self._signer is None:
+            return super().send(topic, value=value, key=key, headers=headers, **options)
+        headers = list(headers or ())
+        kind = dict(headers).get("kind", b"").decode()
+        # Records must reach the topic in the order of their signatures' times: one that comes after
+        # a later one counts as a copy.
+        with self._order:
+            headers += self._signer.sign(topic, key or b"", value, kind)
+            return super().send(topic, value=value, key=key, headers=headers, **options)
+
+
+class SignedRecord(Protocol):
+    """What is read of a consumed record (kafka-python's ConsumerRecord)."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def timestamp(self) -> int:
+        """When Kafka appended the record, ms since the epoch."""
+        ...
+
+    @property
+    def headers(self) -> list[tuple[str, bytes]]: ...
+
+
+class RecordCheck:
+    """The check of signatures of records that a program reads itself. One thread calls it.
+
+    A record without a right signature is logged, and rejected if the setting is `signed`.
+    """
+
+    def __init__(self, security: SecuritySettings, setting: str, required: str) -> None:
+        """Read the file of signers. `setting`: the name of the one that says what is required.
+
+        Raises SettingError.
+        """
+        self._signers = SignersFile(security)
+        self._setting, self._is_required = setting, required == "signed"
+        self._seen: dict[int, None] = {}  # times of signatures, µs; later copies are out of time
+
+    def accepts(self, record: SignedRecord, principal: str) -> bool:
+        """Return whether a record counts: whether a key of `principal` has signed it."""
+        try:
+            self._require_signature(record, principal)
+        except SignatureRejected as error:
+            log.warning(
+                "a record of %s (partition %d, offset %d) is %s: %s",
+                record.topic,
+                record.partition,
+                record.offset,
+                "rejected" if self._is_required else f"taken because {self._setting} = warn",
+                error,
+            )
+            return not self._is_required
+        return True
+
+    def _require_signature(self, record: SignedRecord, principal: str) -> None:
+        """Raise SignatureRejected for a record that is not signed by a key of the principal."""
+        signature = Signature.from_headers(record.headers or ())
+        kind = (dict(record.headers or ()).get("kind") or b"").decode(errors="replace")
+        key, value = record.key or b"", record.value or b""
+        keyring = self._signers.keyring()
+        keyring.verify(signature, record.topic, key, kind, value, record.timestamp, principal)
+        # A signer's times increase: an equal one is a copy.
+        assert signature is not None
+        if signature.signed_us in self._seen:
+            expected = "a new time: this record has been read before"
+            raise SignatureRejected("lb-signed-us", str(signature.signed_us), expected)
+        self._seen[signature.signed_us] = None
+        oldest_us = (record.timestamp - 2 * keyring.window_ms) * 1000
+        while (first := next(iter(self._seen))) < oldest_us:
+            del self._seen[first]
+
+
+def check_decisions(security: SecuritySettings) -> RecordCheck | None:
+    """Return the check of decisions and ownership records; None: signatures do not matter.
+
+    Raises SettingError.
+    """
+    if security.decisions == "open":
+        return None
+    return RecordCheck(security, "security.decisions", security.decisions)
+
+
+def job_name(pipeline: str) -> str:
+    """Return the name of a pipeline's job in the file of signers."""
+    return f"{JOB}{pipeline}"
