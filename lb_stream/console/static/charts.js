@@ -257,7 +257,8 @@ function drawMarks({ ctx, bbox, valToPos }, marks) {
   ctx.save();
   for (const mark of marks) {
     const isCarriedOut = mark.outcome === null || mark.outcome === "confirmed";
-    ctx.fillStyle = resolveColour(isCarriedOut ? "--accent" : "--down");
+    const colour = mark.dry_run ? "--dim" : isCarriedOut ? "--accent" : "--down";
+    ctx.fillStyle = resolveColour(colour);
     const x = valToPos(mark.at_ms / 1000, "x", true);
     const y = bbox.top + bbox.height;
     ctx.beginPath();

@@ -71,9 +71,10 @@ def load_heat_map(
 
 
 def _count_moves(marks: tuple[Row, ...], step_ms: int) -> Counter[tuple[str, int]]:
-    """Return the number of moves from or to each broker in each slot."""
+    """Return the number of moves from or to each broker in each slot, without dry runs."""
     return Counter(
         (broker, mark["at_ms"] // step_ms * step_ms)
         for mark in marks
+        if not mark["dry_run"]
         for broker in {mark["source"], mark["destination"]} - {None}
     )

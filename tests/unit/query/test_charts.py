@@ -109,7 +109,10 @@ def test_a_heat_map_has_the_hottest_brokers_of_the_range_first_and_the_rest_on_o
         source="b-0999:80",
         destination="b-0001:80",
     )
-    fill(tmp_path, DECISIONS, [decided(move)])
+    tried = move.model_copy(
+        update={"decision_id": "eu:2:0", "issued_ms": begin + 200_000, "dry_run": True}
+    )
+    fill(tmp_path, DECISIONS, [decided(move), decided(tried)])
     lake = open_lake(Store.at(tmp_path))
     found = heat.load_heat_map(lake, "eu", begin, NOW, ListRequest())
     names = [row["broker"] for row in found.brokers.rows]
