@@ -173,16 +173,20 @@ def offered(page: Page, address: str) -> list[str]:
 def approve(scene: Scene, page: Page) -> None:
     """What waits comes to the page by itself; one is approved there, and is done."""
     page.goto(link("proposals", cluster=ASKS))
-    expect(page.locator("#waiting tbody tr").first).to_be_visible()
+    boxes = page.locator("#waiting [data-together]")
+    expect(boxes.first).to_be_visible()
     shoot(page, "live-proposals")
-    bundle = bundle_in(page, "#waiting tbody tr a.name")
+    bundle = bundle_in(page, "#waiting [data-proposals] tbody tr a.name")
     before = owner(scene, ASKS, bundle)
     assert [
         decision
         for decision in scene.run.decisions()
         if decision.cluster == ASKS and decision.source
     ] == []
-    page.locator("#waiting tbody tr").first.get_by_role("link", name="Approve…").click()
+    for box in boxes.all():
+        box.uncheck()
+    boxes.first.check()
+    page.locator("#waiting [data-verb]:enabled").first.click()
     page.get_by_role("button", name="Approve").click()
     page.wait_for_url("**/command?**")
     expect(page.locator("#feed .outcome").first).to_have_text("done")
