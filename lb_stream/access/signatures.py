@@ -21,7 +21,7 @@ JOB = "job:"
 
 def is_user(name: str) -> bool:
     """Return whether a signer's name is a user's: agents and jobs send no commands."""
-    return "/" not in name and not name.startswith(JOB)
+    return name != "" and "/" not in name and not name.startswith(JOB)
 
 
 class SignatureRejected(ValueError):

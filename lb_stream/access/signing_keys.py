@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -60,7 +60,7 @@ class Signer:
         """Return the signer of a private key in PEM (PKCS#8). Raises KeyFileError."""
         try:
             private_key = load_pem_private_key(text, passphrase)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise KeyFileError(f"{source}: {error}") from None
         if not isinstance(private_key, Ed25519PrivateKey):
             raise KeyFileError(f"{source}: expected an Ed25519 key (`lbctl keys new` makes one)")
@@ -71,10 +71,13 @@ class Signer:
     ) -> list[tuple[str, bytes]]:
         """Return the headers that sign a record. `kind`: that of its header, empty without one.
 
-        Times of one signer increase, so that a record that comes again is known to be a copy.
+        Times of one signer increase, so that a record that comes again is known to be a copy. They
+        begin anew after a clock that was far ahead has been set right.
         """
         with self._lock:
-            self._last_us = signed_us = max(self._last_us + 1, time.time_ns() // 1000)
+            now_us = time.time_ns() // 1000
+            is_ahead = self._last_us > now_us + 1000 * WINDOW_MS
+            self._last_us = signed_us = now_us if is_ahead else max(self._last_us + 1, now_us)
         signed = encode_signed(topic, key, kind, signed_us, value or b"")
         return [
             (KEY_HEADER, self.key_id.encode()),
@@ -258,7 +261,7 @@ class Keyring:
         at_ms: int,
         principal: str | None = None,
     ) -> AllowedSigner:
-        """Return the signer of a record. `at_ms`: when Kafka has stored it; 0: unknown.
+        """Return the signer of a record. `at_ms`: when Kafka has stored it.
 
         `principal`: for whom the key must sign; None: for anybody. Raises SignatureRejected. The
         signature is computed last, because all else is cheap.
@@ -270,14 +273,14 @@ class Keyring:
         if not known:
             shown = signature.key_id if _KEY_ID.fullmatch(signature.key_id) else "not a key's id"
             raise SignatureRejected(KEY_HEADER, shown, "the id of a key in security.signers")
-        if at_ms and abs(at_ms - signature.signed_us // 1000) > self.window_ms:
+        if abs(at_ms - signature.signed_us // 1000) > self.window_ms:
             raise SignatureRejected(
                 TIME_HEADER,
                 str(signature.signed_us),
                 f"a time within {self.window_ms // 1000} s of the record's append time "
                 f"({at_ms} ms)",
             )
-        valid = [signer for signer in known if not at_ms or signer.is_valid_at(at_ms)]
+        valid = [signer for signer in known if signer.is_valid_at(at_ms)]
         if not valid:
             raise SignatureRejected(KEY_HEADER, signature.key_id, "a key that is valid now")
         speaking = valid if principal is None else [one for one in valid if one.is_for(principal)]

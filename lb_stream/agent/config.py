@@ -44,8 +44,8 @@ class AgentConfig:
       topic.
     - `telemetry`: sends a span for each decision that is carried out or refused.
     - `signer`: signs what the agent sends; None: nothing is signed.
-    - `decisions`: checks the signatures of decisions and ownership records; None: they do not
-      matter. `job`: the name of the job's signer.
+    - `check_decisions`: makes the check of signatures of decisions and ownership records, of each
+      connection; if it returns None, they do not matter. `job`: the name of the job's signer.
     """
 
     bootstrap_servers: str
@@ -62,5 +62,5 @@ class AgentConfig:
     hooks: HookConfig = field(default_factory=HookConfig)
     telemetry: Telemetry = NO_TELEMETRY
     signer: Signer | None = None
-    decisions: RecordCheck | None = None
+    check_decisions: Callable[[], RecordCheck | None] = lambda: None
     job: str = "job:lb-stream"

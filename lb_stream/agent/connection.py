@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, KafkaTimeoutError
 
 from lb_stream.access.refusals import REFUSED, AccessRefusal, RefusalLog
 from lb_stream.access.roles import rights_of
+from lb_stream.agent.clock import wall_clock_ms
 from lb_stream.agent.config import AgentConfig, AgentError
 from lb_stream.agent.producer import RecoveringProducer
 from lb_stream.contracts.base import LARGEST_RECORD_BYTES
@@ -27,6 +28,8 @@ CONNECT_MS = 10_000
 """How long a start waits for Kafka before it fails."""
 CLOSE_S = 10.0
 """How long a stop waits for records that Kafka has not acknowledged yet."""
+CATCH_UP_S = 60.0
+"""How long the reading of the last signed records may take at the start."""
 DELIVERY_MS = 20_000
 """How long a record may wait for Kafka. An older report may name bundles that have moved since."""
 
@@ -62,6 +65,7 @@ class Connection:
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
         self._refusals = RefusalLog(config.bootstrap_servers, config.client_options)
+        self._check = config.check_decisions()
         self.producer: RecoveringProducer | None = None
         self.consumer: KafkaConsumer | None = None
 
@@ -137,6 +141,8 @@ class Connection:
         decisions = partitions[config.decisions_topic]
         ownership = partitions.get(config.ownership_topic or "", [])
         consumer.assign([*decisions, *ownership])
+        if self._check is not None:
+            self._read_signed(consumer, [*decisions, *ownership], 2 * self._check.window_ms)
         if ownership:  # only later records can make a decision out of date
             consumer.seek_to_end(*ownership)
         if config.start == "latest":
@@ -148,6 +154,24 @@ class Connection:
                 consumer.seek(TopicPartition(config.decisions_topic, number), offset)
         for partition in (*decisions, *ownership):
             consumer.position(partition)
+
+    def _read_signed(
+        self, consumer: KafkaConsumer, places: list[TopicPartition], back_ms: int
+    ) -> None:
+        """Read the last records without obeying them, so that copies of them are known later."""
+        since_ms = wall_clock_ms() - back_ms
+        ends = consumer.end_offsets(places)
+        begins = consumer.offsets_for_times(dict.fromkeys(places, since_ms))
+        for place in places:
+            found = begins.get(place)
+            consumer.seek(place, ends[place] if found is None else found.offset)
+        until = time.monotonic() + CATCH_UP_S
+        while any(consumer.position(place) < end for place, end in ends.items()):
+            if time.monotonic() > until:
+                raise KafkaTimeoutError("the last decisions can't be read")
+            for records in consumer.poll(timeout_ms=POLL_MS).values():
+                for record in records:
+                    self._accepts(record)
 
     def recover(self) -> None:
         """Replace a producer that has lost a record. One thread calls this, often."""
@@ -170,14 +194,15 @@ class Connection:
             self._refusals.note(error, "Read")
             return []
         found = [record for records in polled.values() for record in records]
-        check, prefix = self.config.decisions, f"{self.config.cluster}/".encode()
-        if check is None:
-            return found
-        return [
-            record
-            for record in found
-            if (record.key or b"").startswith(prefix) and check.accepts(record, self.config.job)
-        ]
+        return [record for record in found if self._accepts(record)]
+
+    def _accepts(self, record: SignedRecord) -> bool:
+        """Return whether a record counts: one of this cluster that the job has signed."""
+        if self._check is None:
+            return True
+        prefix = f"{self.config.cluster}/".encode()
+        is_own = (record.key or b"").startswith(prefix)
+        return is_own and self._check.accepts(record, self.config.job)
 
     def send(self, broker: str, value: str | bytes, kind: str, headers: Headers = ()) -> SendFuture:
         """Send a record of a broker to the reports topic; return its future. Raises KafkaError.

@@ -104,7 +104,7 @@ class SignersFile:
             )
         self._security = security
         self._path = Path(security.signers)
-        self._stamp = (0, 0)
+        self._stamp = self._bad_stamp = (0, 0)  # time and size of the last good, and bad, file
         self._text = ""
         self._keyring: Keyring | None = None
         self._read()
@@ -121,28 +121,31 @@ class SignersFile:
         return self._keyring
 
     def _refresh(self) -> None:
+        stamp = self._find_stamp()
+        if stamp in (self._stamp, self._bad_stamp):
+            return
         try:
             self._read()
         except SettingError as error:
-            if self._stamp != (0, 0):
-                logger.error("%s; the keys that were read last still count", error)
-                self._stamp = (0, 0)
+            logger.error("%s; the keys that were read last still count", error)
+            self._bad_stamp = stamp
+
+    def _find_stamp(self) -> tuple[int, int]:
+        try:
+            stat = self._path.stat()
+        except OSError:
+            return 0, 1  # the reading says why
+        return stat.st_mtime_ns, stat.st_size
 
     def _read(self) -> None:
         from lb_stream.access.signing_keys import KeyFileError, Keyring, parse_signers
 
-        try:
-            stat = self._path.stat()
-            stamp = (stat.st_mtime_ns, stat.st_size)
-        except OSError:
-            stamp = (0, 1)  # the reading below says why
-        if stamp == self._stamp:
-            return
+        stamp = self._find_stamp()
         text = read_setting_file(self._path, "security.signers")
         try:
             signers = parse_signers(text, str(self._path))
         except KeyFileError as error:
             expected = f"lines of OpenSSH's allowed_signers ({error})"
             raise SettingError("security.signers", str(self._path), expected) from None
-        self._text, self._stamp = text, stamp
+        self._text, self._stamp, self._bad_stamp = text, stamp, (0, 0)
         self._keyring = Keyring(tuple(signers), self._security.window_ms)

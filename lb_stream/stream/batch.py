@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 
-from lb_stream.contracts.settings import Settings
+from lb_stream.contracts.settings import SecuritySettings, Settings
 from lb_stream.settings.signing import SignersFile
 from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.context import BatchContext
@@ -164,7 +164,7 @@ class Balancer:
         )
         leaving = [cluster for cluster, shard_map in directory.items() if shard_map.leaving]
         return BatchContext(
-            settings=self.settings,
+            settings=self.settings.model_copy(update={"security": SecuritySettings()}),
             file_tag=self._file_tag(batch_id),
             log_seq=self.log.last_seq + 1,
             epoch=self.epoch,

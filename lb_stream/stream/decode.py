@@ -17,6 +17,7 @@ import pyarrow as pa
 from lb_stream.access.signatures import Signature
 from lb_stream.contracts.base import CLUSTER_PATTERN, LONGEST_BROKER
 from lb_stream.core.averages.acknowledgements import strip_unexpected_bundle
+from lb_stream.core.commands.responder import UNSIGNED
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.partition_records import (
     LONGEST_SHOWN,
@@ -35,6 +36,7 @@ from lb_stream.stream.records import (
 from lb_stream.stream.rows import PartitionClock, RecordPosition
 from lb_stream.stream.shard_blocks import build_clock_rows, build_shard_rows
 from lb_stream.stream.shards.directory import NEW
+from lb_stream.stream.signed_records import SenderRejected
 
 RECORD_FIELDS = ("key", "value", "kind", "topic", "partition", "offset", "append_ms")
 SIGNATURE_FIELDS = ("key_id", "signed_us", "signature")
@@ -197,7 +199,10 @@ def _read_command(
             return
         records.reject(cluster, "", rejection, position)
         if (sender := find_command_sender(value)) is not None:
-            payload = to_payload({"record": sender, "rejected": describe_rejection(rejection)})
+            rejected = describe_rejection(rejection)
+            if isinstance(rejection, SenderRejected):
+                rejected["rule"] = UNSIGNED
+            payload = to_payload({"record": sender, "rejected": rejected})
             records.add_event(cluster, "command", "", payload, position)
         return
     if command is not None:

@@ -103,20 +103,29 @@ class PartitionRecords:
     ) -> None:
         """Add an event of a cluster.
 
-        All records of a broker are in one partition, in order: its last heartbeat says all.
+        All records of a broker are in one partition, in order: its last heartbeat says all. A
+        signed heartbeat that is no later than the one before is a copy, for the fold to find.
         """
         event: ClusterEvent = {"kind": kind, "broker": broker, "payload": payload, **position}
+        number = self.number(cluster)
         if kind == "heartbeat":
-            self.heartbeats[self.number(cluster), broker] = event
-        else:
-            self.events.append((self.number(cluster), event))
+            last = self.heartbeats.get((number, broker))
+            is_copy = last is not None and (
+                event.get("signed_us", 0) <= last.get("signed_us", 0) != 0
+            )
+            if not is_copy:
+                self.heartbeats[number, broker] = event
+                return
+        self.events.append((number, event))
 
     def reject(
         self, cluster: str, broker: str, rejection: RecordRejected, position: RecordPosition
     ) -> None:
         """Add a record that is not taken."""
         payload = to_payload(describe_rejection(rejection))
-        self.add_event(cluster, "rejected", broker[:LONGEST_SHOWN], payload, position)
+        unsigned = position.copy()
+        unsigned.pop("signed_us", None)  # only records that count may make later ones copies
+        self.add_event(cluster, "rejected", broker[:LONGEST_SHOWN], payload, unsigned)
 
     def samples(self) -> pa.Table:
         """Return a row of SAMPLE_SCHEMA for each bundle of each report."""

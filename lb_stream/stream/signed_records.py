@@ -13,6 +13,11 @@ from lb_stream.stream.rows import RecordPosition
 if TYPE_CHECKING:
     from lb_stream.access.signing_keys import Keyring
 
+
+class SenderRejected(RecordRejected):
+    """A record that is not signed as it must be, or not by whom it must be."""
+
+
 Requirement = Literal["open", "warn", "signed"]
 """Open: signatures aren't looked at. Warn: what `signed` would reject is taken, and listed."""
 
@@ -47,7 +52,7 @@ class SignatureCheck:
         if not is_user(sender):
             self._reject(
                 self.commands,
-                RecordRejected("by", sender, "the name of a user: agents and jobs command nothing"),
+                SenderRejected("by", sender, "the name of a user: agents and jobs command nothing"),
                 (sender, "by"),
                 warn,
             )
@@ -89,7 +94,7 @@ class SignatureCheck:
         try:
             self.keyring.verify(signature, topic, key, kind, value, at_ms, principal)
         except SignatureRejected as error:
-            rejection = RecordRejected(error.field, error.value, error.expected)
+            rejection = SenderRejected(error.field, error.value, error.expected)
             self._reject(required, rejection, (principal, error.field), warn)
             return False
         return True

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,7 @@ def agent_of(keys: Keys, file: str, run: Pipeline, cluster: SimCluster) -> Itera
         1.0,
         heartbeat_interval_s=2.0,
         signer=load_signer(security),
-        decisions=check_decisions(security),
+        check_decisions=partial(check_decisions, security),
         job=JOB,
     )
     agent = Agent(config, [SimBroker(cluster, broker) for broker in cluster.brokers])
@@ -184,6 +185,13 @@ def test_forgeries_and_copies_change_nothing_and_keys_are_changed_while_the_job_
         with agent_of(keys, "agent-2.pem", run, cluster):
             assert alice.ctl("brokers", "drain", VICTIM, "--no-wait").code == 0
             wait_until(lambda: not cluster.owned(VICTIM), "the drained broker to be empty")
+            # The agent is new, and knows what its predecessor has read.
+            calm(run)
+            before = cluster.owners()
+            assert mallory.copy(run.topics.decisions) > copied
+            assert mallory.copy(run.topics.ownership) > 0
+            time.sleep(5)
+            assert cluster.owners() == before
             # A revoked key commands nothing.
             keys.ctl("revoke", alices_key)
             result = alice.ctl("brokers", "undrain", VICTIM, "--timeout", "60")

@@ -211,8 +211,10 @@ def _make_key(
     path = out or Path(f"{_file_stem(name)}.pem")
     encryption = _encryption(passphrase_file)
     _write_private(path, private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
+    known = signers.read_text(encoding="utf-8") if signers.exists() else ""
     with signers.open("a", encoding="utf-8") as file:
-        file.write(signer.format_line() + "\n")
+        begin = "\n" if known and not known.endswith("\n") else ""
+        file.write(f"{begin}{signer.format_line()}\n")
     if json:
         emit_json({"key": signer.key_id, "private_key": str(path), "signers": str(signers)})
         return
@@ -280,6 +282,7 @@ def _change(signers: Path, change: Callable[[AllowedSigner], AllowedSigner]) -> 
     from lb_stream.access.signing_keys import change_signers
 
     text = change_signers(signers.read_text(encoding="utf-8"), change)
+    signers = signers.resolve()  # of a link, the file itself is replaced
     draft = signers.with_name(f"{signers.name}.new")
     draft.write_text(text, encoding="utf-8")
     draft.chmod(signers.stat().st_mode)

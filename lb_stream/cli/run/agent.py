@@ -394,7 +394,7 @@ def _serve(
         hooks=load_hooks(given),
         telemetry=open_telemetry(given.settings.otel, "lb-stream-agent", {"lb.cluster": cluster}),
         signer=load_signer(given.settings.security),
-        decisions=check_decisions(given.settings.security),
+        check_decisions=partial(check_decisions, given.settings.security),
         job=job_name(given.stream.pipeline_id),
     )
     agents: list[Agent] = []

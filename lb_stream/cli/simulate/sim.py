@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -166,7 +167,7 @@ def sim(
         client_options=given.settings.kafka.options,
         telemetry=open_telemetry(given.settings.otel, "lb-stream-agent", {"lb.cluster": cluster}),
         signer=load_signer(given.settings.security),
-        decisions=check_decisions(given.settings.security),
+        check_decisions=partial(check_decisions, given.settings.security),
         job=job_name(given.stream.pipeline_id),
     )
     simulated = build_cluster(brokers, bundles, workload.value, seed, wall_clock_ms(), hot_at)

@@ -124,6 +124,14 @@ class CommandAnswer:
 _REMEMBERED = ("id", "at_ms", "outcome", "text", "rule", "decision_ids")
 
 
+UNSIGNED = "unsigned"
+"""Rule of commands that are not signed by their sender."""
+
+
+def _describe_rejected(wrong: Mapping[str, str]) -> str:
+    return f"{wrong['field']} = {wrong['value']}: expected {wrong['expected']}"
+
+
 @dataclass(slots=True)
 class CommandResponder:
     """Answers one round's commands, and holds the operators' state while they change it."""
@@ -145,6 +153,13 @@ class CommandResponder:
         """
         for received in commands:
             head = received.head
+            if received.rejected is not None and received.rejected.get("rule") == UNSIGNED:
+                # Nothing is remembered of it: anybody could fill the memory, or take an id.
+                text = _describe_rejected(received.rejected)
+                self.answers.append(
+                    CommandAnswer(**head, outcome="refused", text=text, rule=UNSIGNED)
+                )
+                continue
             if (before := self._remembered(head["id"])) is not None:
                 self._again(received, before)
                 continue
@@ -158,9 +173,9 @@ class CommandResponder:
                 "sent_ms": min(received.sent_ms, received.at_ms),
             }
             if received.rejected is not None:
-                wrong = received.rejected
-                text = f"{wrong['field']} = {wrong['value']}: expected {wrong['expected']}"
-                self.answer(received, "refused", text, rule=wrong.get("rule", "unreadable"))
+                text = _describe_rejected(received.rejected)
+                rule = received.rejected.get("rule", "unreadable")
+                self.answer(received, "refused", text, rule=rule)
             else:
                 yield received
 

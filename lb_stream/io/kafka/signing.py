@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kafka import KafkaProducer
 
-from lb_stream.access.signatures import JOB, Signature, SignatureRejected
+from lb_stream.access.signatures import JOB, TIME_HEADER, Signature, SignatureRejected
 from lb_stream.contracts.settings import SecuritySettings
 from lb_stream.settings.signing import SignersFile
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from lb_stream.access.signing_keys import Signer
 
 log = logging.getLogger(__name__)
+
+LOG_EVERY_S = 60.0
+LONGEST_LOGGED = 500
+"""Characters of a rejection that are logged."""
 
 
 class SigningProducer(KafkaProducer):  # type: ignore[misc] # kafka-python has no types
@@ -74,30 +79,47 @@ class RecordCheck:
     A record without a right signature is logged, and rejected if the setting is `signed`.
     """
 
-    def __init__(self, security: SecuritySettings, setting: str, required: str) -> None:
+    def __init__(
+        self, security: SecuritySettings, setting: str, required: str, by_key: bool = True
+    ) -> None:
         """Read the file of signers. `setting`: the name of the one that says what is required.
 
-        Raises SettingError.
+        `by_key`: records of one key have one signer and come in order, so an earlier one is a copy;
+        else only one with the same time is. Raises SettingError.
         """
         self._signers = SignersFile(security)
-        self._setting, self._is_required = setting, required == "signed"
+        self._setting, self._is_required, self._by_key = setting, required == "signed", by_key
+        self.window_ms = security.window_ms
+        self._latest_us: dict[tuple[str, bytes], int] = {}  # topic and key → time of its last one
         self._seen: dict[int, None] = {}  # times of signatures, µs; later copies are out of time
+        self._logged: dict[str, tuple[float, int]] = {}  # field → when it was, others since then
 
     def accepts(self, record: SignedRecord, principal: str) -> bool:
         """Return whether a record counts: whether a key of `principal` has signed it."""
         try:
             self._require_signature(record, principal)
         except SignatureRejected as error:
-            log.warning(
-                "a record of %s (partition %d, offset %d) is %s: %s",
-                record.topic,
-                record.partition,
-                record.offset,
-                "rejected" if self._is_required else f"taken because {self._setting} = warn",
-                error,
-            )
+            self._log(record, error)
             return not self._is_required
         return True
+
+    def _log(self, record: SignedRecord, error: SignatureRejected) -> None:
+        """Log a rejection, once a minute for each field: whoever writes to the topic causes it."""
+        now = time.monotonic()
+        logged_at, others = self._logged.get(error.field, (-LOG_EVERY_S, 0))
+        if now - logged_at < LOG_EVERY_S:
+            self._logged[error.field] = logged_at, others + 1
+            return
+        self._logged[error.field] = now, 0
+        log.warning(
+            "a record of %s (partition %d, offset %d; and %d others) is %s: %r",
+            record.topic,
+            record.partition,
+            record.offset,
+            others,
+            "rejected" if self._is_required else f"taken because {self._setting} = warn",
+            str(error)[:LONGEST_LOGGED],
+        )
 
     def _require_signature(self, record: SignedRecord, principal: str) -> None:
         """Raise SignatureRejected for a record that is not signed by a key of the principal."""
@@ -106,15 +128,24 @@ class RecordCheck:
         key, value = record.key or b"", record.value or b""
         keyring = self._signers.keyring()
         keyring.verify(signature, record.topic, key, kind, value, record.timestamp, principal)
-        # A signer's times increase: an equal one is a copy.
         assert signature is not None
+        if self._by_key:
+            latest_us = self._latest_us.get((record.topic, key), 0)
+            if signature.signed_us <= latest_us:
+                raise _copy(signature, f"> {latest_us}, the time of the last record of its key")
+            self._latest_us[record.topic, key] = signature.signed_us
+            return
         if signature.signed_us in self._seen:
-            expected = "a new time: this record has been read before"
-            raise SignatureRejected("lb-signed-us", str(signature.signed_us), expected)
+            raise _copy(signature, "a new time")
         self._seen[signature.signed_us] = None
-        oldest_us = (record.timestamp - 2 * keyring.window_ms) * 1000
+        oldest_us = (record.timestamp - 2 * self.window_ms) * 1000
         while (first := next(iter(self._seen))) < oldest_us:
             del self._seen[first]
+
+
+def _copy(signature: Signature, expected: str) -> SignatureRejected:
+    text = f"{expected}: this record has been sent before"
+    return SignatureRejected(TIME_HEADER, str(signature.signed_us), text)
 
 
 def check_decisions(security: SecuritySettings) -> RecordCheck | None:

@@ -100,7 +100,7 @@ class LeadershipReader:
         self._pipeline = settings.stream.pipeline_id
         security = settings.security
         self._check = (
-            RecordCheck(security, "security.commands", security.commands)
+            RecordCheck(security, "security.commands", security.commands, by_key=False)
             if security.commands != "open"
             else None
         )
@@ -117,6 +117,18 @@ class LeadershipReader:
         ends = self._ends()
         for place, begin in self._consumer.beginning_offsets(self._places).items():
             self._consumer.seek(place, max(begin, ends[place] - LAST_RECORDS))
+        if self._check is not None:
+            self._seek_before_copies(self._check.window_ms, ends)
+
+    def _seek_before_copies(self, window_ms: int, ends: dict[TopicPartition, int]) -> None:
+        """Begin where the first record may be of which a copy could still count."""
+        since_ms = time.time_ns() // 1_000_000 - 2 * window_ms
+        found = self._consumer.offsets_for_times(dict.fromkeys(self._places, since_ms))
+        for place, end in ends.items():
+            first = found.get(place)
+            offset = end if first is None else first.offset
+            if offset < (self._consumer.position(place) or 0):
+                self._consumer.seek(place, offset)
 
     def to_end(self) -> list[ReceivedRecord]:
         """Return all new records up to where the topic ends now.

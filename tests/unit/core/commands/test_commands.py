@@ -192,6 +192,18 @@ def test_one_that_cannot_be_read_is_answered_with_field_value_and_what_was_expec
     assert made.results[1].repeated
 
 
+def test_a_command_that_its_sender_has_not_signed_takes_neither_an_id_nor_memory() -> None:
+    genuine = command("drain-broker", "x", broker="a")
+    wrong = {"field": "lb-signature", "value": "none", "expected": "one", "rule": "unsigned"}
+    forged = [Received(900, dict(genuine.record), wrong)] * (MOST_REMEMBERED + 1)
+    made = play(view(**TWO), Memory(), *forged, genuine)
+    assert {(result.outcome, result.rule) for result in made.results[:-1]} == {
+        ("refused", "unsigned")
+    }
+    assert made.results[-1].outcome in ("accepted", "done")
+    assert [answer["id"] for answer in made.memory.operator_state.answers] == ["x"]
+
+
 def test_the_same_commands_and_memory_give_the_same_bytes_also_after_a_way_through_json() -> None:
     commands = [
         command("create-namespace", "1", namespace="t/new", bundles=4),

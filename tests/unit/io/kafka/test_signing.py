@@ -57,6 +57,27 @@ def test_a_record_counts_once_in_the_name_of_its_signer(signers: Path) -> None:
     assert not checked.accepts(record, "job:other")
     assert checked.accepts(record, JOB)
     assert not checked.accepts(record, JOB), "a copy"
+    first, second = signed(), signed()
+    assert checked.accepts(second, JOB) and not checked.accepts(first, JOB), "an earlier one"
+
+
+def test_jobs_of_one_name_speak_in_turn_and_only_the_same_record_is_a_copy(signers: Path) -> None:
+    security = SecuritySettings(signers=str(signers))
+    checked = RecordCheck(security, "security.commands", "signed", by_key=False)
+    first, second = signed(), signed()
+    answers = [checked.accepts(record, JOB) for record in (second, first, second, first)]
+    assert answers == [True, True, False, False]
+
+
+def test_rejections_are_logged_once_a_minute_however_many_there_are(
+    signers: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checked = check(signers)
+    record = signed()
+    record.headers = []
+    for _ in range(100):
+        assert not checked.accepts(record, JOB)
+    assert len(caplog.messages) == 1
 
 
 def test_with_warn_a_forged_record_counts_and_is_logged(
