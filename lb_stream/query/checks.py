@@ -474,7 +474,7 @@ def check_waits(now: Situation, known: Row, drained: bool) -> Iterator[Check]:
         yield Check("grace period", text, left_s >= 0 and not drained, at_ms + grace_ms)
     retry = now.memory.retries.get(bundle)
     if retry is None:
-        yield Check("back-off", "no recent decision about it has failed")
+        yield Check("back-off", "no failed decision about it waits to be tried again")
     else:
         left_s = _left_s(now, retry.not_before_ms)
         text = (

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lb_stream.core.model.rules import Refuses
+from lb_stream.core.shedding.base import traits_of
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query.checks import Check, Situation, list_names
@@ -43,7 +44,10 @@ def check_last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> I
         yield Check("shedding pass", "there has been none yet", not drained)
         return
     ago_s = (now.now_ms - last_ms) / 1000
-    text = f"last at {clock(last_ms)}, {ago_s:.0f} s ago; every {every_ms / 1000:g} s"
+    due = f"every {every_ms / 1000:g} s"
+    if traits_of(now.config.shedder).paces_itself:
+        due = "with each report"
+    text = f"last at {clock(last_ms)}, {ago_s:.0f} s ago; {due}"
     yield Check("shedding pass", text)
 
 

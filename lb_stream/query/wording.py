@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lb_stream.core.model.rules import DECIDES, FILTERED_BY, PLACES, REFUSES, Rule
+from lb_stream.core.model.rules import DECIDES, FILTERED_BY, PLACES, REFUSES, Decides, Rule
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 
@@ -95,10 +95,26 @@ def explain_rule(rule: str, source: str | None, explain: Mapping[str, Any]) -> s
         name: figure(explain.get(name), explain.get("unit")) for name in ("saw", "limit", "average")
     }
     known = _find_rule(DECIDES, rule)
+    saw, limit = explain.get("saw"), explain.get("limit")
+    if known is Decides.ABOVE_EVEN and saw is not None and limit is not None and saw <= limit:
+        # A swap's way back, or a move that follows another: its own source is not overloaded.
+        return (
+            f"{source} used {figures['saw']} of its scarcest resource, not more than "
+            f"{figures['limit']}: the move is part of a plan that relieves other brokers"
+        )
+    if known is Decides.UNOWNED and _is_only_candidate(explain):
+        return "it was unassigned, and its new broker was the only candidate"
     if known is not None:
         return known.sentence.format(source=source or "its broker", **figures)
     parts = [f"{name} {shown}" for name, shown in figures.items() if shown != "-"]
     return f"rule {rule}" + (f": {', '.join(parts)}" if parts else "")
+
+
+def _is_only_candidate(explain: Mapping[str, Any]) -> bool:
+    """Return whether filters left one broker only to a placement that compared several."""
+    candidates = explain.get("candidates") or ()
+    left = [candidate for candidate in candidates if candidate.get("refused_by") is None]
+    return len(candidates) > 1 and len(left) == 1
 
 
 def describe_state(row: Row) -> str:

@@ -100,7 +100,8 @@ def build_group_chart(
     if all(value is None for values in lines.values() for value in values):
         note = "The tables have no history of bundles in this range."
     shown = [Line(name, "single", lines[name]) for name in names if name in lines]
-    if None in lines and any(lines[None]):
+    # Sums of parts differ from the total by rounding errors: less than half a byte is nothing.
+    if None in lines and any(value is not None and value >= 0.5 for value in lines[None]):
         shown.append(Line("all others", "others", lines[None]))
     return Chart(times.at_ms, tuple(shown), "bytes/s", (), times.gaps, note)
 

@@ -1,0 +1,34 @@
+"""The sentence about a decision fits the decision's figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lb_stream.core.model.rules import Decides
+from lb_stream.query.wording import explain_rule
+
+
+@pytest.mark.parametrize(("saw", "is_above"), [(0.585, True), (0.375, False), (0.232, False)])
+def test_a_source_that_is_not_above_the_limit_is_not_said_to_be(saw: float, is_above: bool) -> None:
+    explain = {"saw": saw, "limit": 0.375, "average": 0.347, "unit": "ratio"}
+    sentence = explain_rule(Decides.ABOVE_EVEN.name, "b-2", explain)
+    assert (", more than 37.5%" in sentence) == is_above
+    assert ("relieves other brokers" in sentence) != is_above
+
+
+@pytest.mark.parametrize(
+    ("refused", "is_only"),
+    [([None, "uneven"], True), ([None, None], False), ([None], False), ([], False)],
+)
+def test_the_only_candidate_did_not_win_by_its_score(
+    refused: list[str | None], is_only: bool
+) -> None:
+    candidates: list[dict[str, Any]] = [
+        {"broker": f"b-{n}", "score": 5.0, "refused_by": rule} for n, rule in enumerate(refused)
+    ]
+    explain = {"saw": 5.0, "unit": "msg/s", "candidates": candidates}
+    sentence = explain_rule(Decides.UNOWNED.name, None, explain)
+    assert ("the only candidate" in sentence) == is_only
+    assert ("lowest score" in sentence) != is_only
