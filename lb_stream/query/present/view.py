@@ -93,11 +93,15 @@ def _build_shard(
             "sampled": True,
             "persistent_topics": True,
             "non_persistent_topics": True,
-            "seen_ms": row["seen_ms"],
-            "reported_ms": row["reported_ms"],
+            "seen_ms": 0,
+            "reported_ms": 0,
         }
         | _build_resources(row, limits.get(row["broker"], {}))
-        | {name: value for name, value in row.items() if name in BROKER_SCHEMA.names}
+        | {
+            name: value
+            for name, value in row.items()
+            if name in BROKER_SCHEMA.names and value is not None
+        }
         for row in brokers
     ]
     bundle_rows = [

@@ -25,6 +25,7 @@ from lb_stream.contracts.tables import BROKER_LOADS, COMMANDS, DECISIONS, ROUNDS
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.rollout import BrokerProgress
 from lb_stream.io.messages.shown import shown
+from lb_stream.query import status_facts
 from lb_stream.query.health import judge
 from lb_stream.query.lake import open_lake
 from lb_stream.query.status_facts import gather_table_facts
@@ -101,8 +102,11 @@ def test_a_hostile_name_is_text_on_every_page(tmp_path: Path) -> None:
     assert shown(broker) in page.text
 
 
-def test_the_overview_says_what_lbctl_status_says(site: TestClient, tables: Path) -> None:
-    text = Tags(site.get("/").text).text
+def test_the_overview_says_what_lbctl_status_says(
+    tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_facts, "_now_ms", lambda: NOW + 90_000)
+    text = Tags(client(tables).get("/").text).text
     with open_lake(Store.at(tables)) as lake:
         sentence = judge(gather_table_facts(lake, Store.at(tables), settings_of(tables))).sentence
     assert sentence.partition(": ")[2] in text

@@ -1,4 +1,4 @@
-"""A view made of the tables has the shares of topics that the tables have."""
+"""A view made of the tables has the shares of topics that the tables have, and no gaps."""
 
 from pathlib import Path
 
@@ -32,3 +32,13 @@ def test_a_view_of_the_tables_has_the_shares_of_topics(tmp_path: Path) -> None:
     hashes, share = shares.of(1)
     assert_array_equal(hashes, [0x8000_0001, 0x9000_0000])
     assert_allclose(share, [0.25, 0.75], rtol=1e-6)
+
+
+def test_a_broker_without_a_time_of_its_report_has_not_reported(tmp_path: Path) -> None:
+    row = numbers(BROKER_LOADS) | {"cluster": "c", "broker": "a", "reported_ms": None}
+    fill(tmp_path, BROKER_LOADS, [row, row | {"broker": "b", "reported_ms": 7, "seen_ms": None}])
+    fill(tmp_path, BUNDLE_AVERAGES, [])
+    with open_lake(Store.at(tmp_path)) as lake:
+        brokers = load_present_view(lake, "c", {"cpu": 1.0}).brokers
+    assert (brokers.reported_ms.tolist(), brokers.seen_ms.tolist()) == ([0, 7], [0, 0])
+    assert brokers.reported_ms.dtype == brokers.seen_ms.dtype == "int64"
