@@ -326,6 +326,7 @@ function buildOptions(figure) {
   return {
     width,
     height: width < NARROW_PX ? NARROW_HEIGHT_PX : HEIGHT_PX,
+    padding: [null, 28, null, null], // room for half of the last time
     legend: { show: false },
     series: [{}, ...figure.styles.map((style) => ({ ...style, points: { show: false } }))],
     tzDate: (seconds) => toServerZone(1000 * seconds),
