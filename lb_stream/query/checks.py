@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
+from lb_stream.core.commands.base import plural
 from lb_stream.core.config.windows import Limited, closed
 from lb_stream.core.disruption.budgets import Budget, build_budgets
 from lb_stream.core.model.memory import Memory, Pending
@@ -113,11 +114,13 @@ def check_job(facts: Facts) -> Iterator[Check]:
         yield Check("standby", f"{names} stands by, and takes over when the leader's ticks stop")
 
 
-def check_drain(now: Situation, broker: str | None, drained: bool) -> Check:
-    """Check whether the bundle's broker is being drained."""
+def check_drain(now: Situation, broker: str | None, drained: bool, *, empty: bool = False) -> Check:
+    """Check whether the bundle's broker is being drained. `empty`: it has no bundle any more."""
     if not drained:
         return Check("drain", "its broker is not being drained")
     text = f"{broker} is being drained: its bundles leave as limits and policies allow"
+    if empty:
+        text = f"{broker} is drained: it has no bundle, and gets none"
     if broker is None or not now.is_drained(broker):
         return Check("drain", text)
     about, ends = (
@@ -197,7 +200,8 @@ def check_exclusions(now: Situation) -> Iterator[Check]:
     """Count the bundles that operators have pinned, or whose proposals they have rejected."""
     pins = {name: at for name, at in now.operator_state.pins.items() if at > now.now_ms}
     if pins:
-        text = f"{len(pins)} bundles are pinned by operators' commands"
+        verb = "is" if len(pins) == 1 else "are"
+        text = f"{plural(len(pins), 'bundle')} {verb} pinned by operators' commands"
         soonest = sorted(pins, key=lambda name: pins[name])
         about = refer("bundle", now.cluster, *soonest)
         yield Check("pins", text, until_ms=min(pins.values()), references=about)
@@ -206,6 +210,8 @@ def check_exclusions(now: Situation) -> Iterator[Check]:
     ]
     if rejected:
         text = f"{len(rejected)} bundles stay as they are: proposals about them were rejected"
+        if len(rejected) == 1:
+            text = "1 bundle stays as it is: a proposal about it was rejected"
         until_ms = min(rejection.until_ms for rejection in rejected)
         about = refer("proposals", now.cluster)
         yield Check("rejections", text, until_ms=until_ms, references=about)
@@ -254,7 +260,7 @@ def check_proposals(now: Situation, broker: str | None, drained: bool) -> Iterat
         whose = "" if broker is None else " about its bundles"
         subject, verb = ("proposal", "waits") if len(mine) == 1 else ("proposals", "wait")
         text = f"{len(mine)} {subject}{whose} {verb} for approval"
-        text += ": lbctl proposals" if mine else ""
+        text += " (lbctl proposals)" if mine else ""
         until_ms = min((decision.expires_ms for decision in mine), default=None)
         about = refer("proposals", now.cluster)
         ends = approve_remedies(now.cluster, [proposal.proposal_id for proposal in mine])
@@ -494,6 +500,8 @@ def check_bundles(
     now: Situation, owned: list[Row], refused: Collection[str], drained: bool
 ) -> Check:
     """Count the broker's bundles that may move now. `refused`: by the last pass."""
+    if not owned:
+        return Check("bundles", "it has no bundle", blocks=True)
     names = {row["bundle"] for row in owned}
     blocked = [
         (reason, names & bundles)

@@ -221,15 +221,19 @@ def explain_staleness(facts: Facts) -> str | None:
     if facts.demo_end is not None:
         return f"{facts.demo_end.sentence}; the figures are of that time"
     found = next(_running_findings(facts), None)
-    if found is None:
-        return None
     newest = max(
         [facts.job.last_batch_ms or 0, *(cluster.last_round_ms for cluster in facts.clusters)]
     )
+    if found is not None:
+        text = found.description
+    elif facts.job.ticks and newest and facts.now_ms - newest > LATE_MS:
+        text = "the job has just started and has finished no batch yet"
+    else:
+        return None
     age = "no round has been logged"
     if newest:
         age = f"the figures are {describe_duration(facts.now_ms - newest)} old"
-    return f"{found.description}; {age}: lbctl status says more"
+    return f"{text}; {age}: lbctl status says more"
 
 
 def list_job_findings(facts: Facts) -> Iterator[Finding]:

@@ -187,7 +187,7 @@ def _explain_broker(
     subjects = {subject for row in refused for subject in row["subjects"] or ()}
     checked = (
         *checks.check_job(_keep_cluster(facts, now)),
-        checks.check_drain(now, broker, drained),
+        checks.check_drain(now, broker, drained, empty=not owned),
         *checks.check_rollout(now, broker),
         *checks.check_operators(now, drained),
         *checks.check_windows(now, None, drained),

@@ -55,6 +55,15 @@ def test_what_is_well_is_healthy_and_nothing_is_stale() -> None:
     check_wording(judge(WELL).sentence)
 
 
+def test_figures_are_stale_until_a_job_that_has_just_started_finishes_a_batch() -> None:
+    before = replace(EU, last_round_ms=NOW - 120_000)
+    job = replace(JOB, since_ms=NOW - 10_000, last_batch_ms=NOW - 120_000)
+    started = replace(WELL, job=job, clusters=(before,))
+    assert judge(started).state == "healthy"
+    check_wording(explain_staleness(started))
+    assert explain_staleness(replace(started, job=replace(job, last_batch_ms=NOW))) is None
+
+
 @pytest.mark.parametrize(
     ("facts", "state", "words"),
     [

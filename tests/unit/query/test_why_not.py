@@ -574,6 +574,23 @@ def test_bundles_that_the_last_pass_refused_are_not_counted_as_free(tables: Tabl
     )
 
 
+def test_a_drained_broker_without_a_bundle_has_none_to_give(tables: Tables) -> None:
+    tables.round(Memory(operator_state=OperatorState(drained=(COOL,))))
+    found = tables.ask(broker=COOL)
+    drain, bundles = (check for check in found.checks if check.name in ("drain", "bundles"))
+    assert (bundles.description, bundles.blocks) == ("it has no bundle", True)
+    assert drain.description == f"{COOL} is drained: it has no bundle, and gets none"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_pinned_bundle_is_one(tables: Tables, count: int) -> None:
+    pins = dict.fromkeys(BUNDLES[:count], NOW + HOUR_MS)
+    tables.round(Memory(operator_state=OperatorState(pins=pins)))
+    (check,) = [check for check in tables.ask().checks if check.name == "pins"]
+    begin = {1: "1 bundle is pinned", 2: "2 bundles are pinned"}[count]
+    assert check.description == f"{begin} by operators' commands"
+
+
 def test_a_drain_moves_what_only_balancing_leaves_alone(tables: Tables) -> None:
     operator_state = OperatorState(drained=(HOT,), pins=dict.fromkeys(BUNDLES, NOW + HOUR_MS))
     tables.round(Memory(operator_state=operator_state))
