@@ -588,5 +588,6 @@ def check_strategy_figures(now: Situation, broker: str | None, drained: bool) ->
 def check_own_load(known: Row) -> Check:
     """Return the bundle's load and its place among the bundles of its broker. Never blocks."""
     load = figure(known["short_bytes_per_s"], "bytes/s")
-    heavier = f"{known['heavier']} of its broker's {known['bundles']} bundles are heavier"
+    verb = "is" if known["heavier"] == 1 else "are"
+    heavier = f"{known['heavier']} of its broker's {known['bundles']} bundles {verb} heavier"
     return Check("its own load", f"{load} short-term; {heavier}")

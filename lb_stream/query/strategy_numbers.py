@@ -148,7 +148,9 @@ def _usage(value: float | None) -> str:
 
 
 def _mean(loads: Loads) -> float:
-    return fmean(row["usage_ratio"] or 0.0 for row in loads)
+    """Return the mean usage of the active brokers: a drained one, if it is asked about, is none."""
+    active = [row for row in loads if row["active"]] or loads
+    return fmean(row["usage_ratio"] or 0.0 for row in active)
 
 
 _DESCRIPTIONS: Mapping[str, Callable[[_Case], StrategyNumbers]] = {

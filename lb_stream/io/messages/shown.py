@@ -68,4 +68,5 @@ def figure(value: float | None, unit: str | None) -> str:
         return f"{value:.2f} times"
     if value == int(value) and abs(value) < 1e6:
         return f"{value:.0f} {unit}".rstrip()
-    return f"{value:.5g} {unit or ''}".rstrip()
+    digits = ".5g" if abs(value) < 1e5 else ".0f"
+    return f"{value:{digits}} {unit or ''}".rstrip()

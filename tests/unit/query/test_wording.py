@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from lb_stream.core.model.rules import Decides
+from lb_stream.io.messages.shown import figure
+from lb_stream.query.strategy_numbers import describe_numbers
 from lb_stream.query.wording import explain_rule
 
 
@@ -32,3 +34,18 @@ def test_the_only_candidate_did_not_win_by_its_score(
     sentence = explain_rule(Decides.UNOWNED.name, None, explain)
     assert ("the only candidate" in sentence) == is_only
     assert ("lowest score" in sentence) != is_only
+
+
+def test_the_mean_of_a_drained_brokers_numbers_is_of_the_others() -> None:
+    usages = {"b-1": 0.4, "b-2": 0.6, "b-3": 0.0}
+    loads = [
+        {"broker": name, "usage_ratio": usage, "active": name != "b-3"}
+        for name, usage in usages.items()
+    ]
+    found = describe_numbers("LeastMoves", None, {}, loads, "b-3")
+    assert found is not None and found.text.endswith("mean is 50.0%")
+
+
+def test_large_scores_have_no_exponent() -> None:
+    assert figure(106_520.3, "msg/s") == "106520 msg/s"
+    assert figure(57_606.26, "msg/s") == "57606 msg/s"
