@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +42,20 @@ def write(
     memory: Memory | None = None,
     topics: int = 1,
     name: Callable[[int], str] = name_of,
+    dead: Collection[str] = (),
     **settings: Any,
 ) -> Path:
-    """Tables of eu, whose brokers have all just reported. `topics`: of each bundle."""
+    """Tables of eu, whose brokers have all just reported. `topics`: of each bundle.
+
+    `dead`: brokers that the last round took for dead.
+    """
     at = {"cluster": "eu", "now_ms": NOW_MS, "log_seq": 7}
     spans = ("latest", "short", "long")
     loads = [
         {
             "broker": broker,
             "seq": 8,
-            "alive": True,
+            "alive": broker not in dead,
             "seen_ms": NOW_MS,
             "reported_ms": NOW_MS,
             "bundles": len(sizes),

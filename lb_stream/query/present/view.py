@@ -89,7 +89,7 @@ def _build_shard(
         {
             "name": row["broker"],
             "heartbeats": False,
-            "left": False,
+            "left": not row["alive"],  # a round of this view takes it for dead
             "sampled": True,
             "persistent_topics": True,
             "non_persistent_topics": True,

@@ -86,6 +86,13 @@ def test_people_get_a_table_and_the_plan_in_one_line(tmp_path: Path) -> None:
     assert "4 moves, 4 at least are needed. Max usage ÷ even load: 2.00 → 1.00" in shown
 
 
+def test_no_bundle_moves_to_a_broker_that_is_dead(tmp_path: Path) -> None:
+    living = told(write(tmp_path / "living", SMALL))
+    assert {move["to"] for move in living["moves"]} == {"b:8080", "c:8080"}
+    found = told(write(tmp_path / "dead", SMALL, dead=["b:8080"]))
+    assert {move["to"] for move in found["moves"]} == {"c:8080"}
+
+
 def test_the_first_moves_of_a_longer_plan_say_what_is_left(tmp_path: Path) -> None:
     tables = write(tmp_path, SMALL)
     found = told(tables, "--moves", "1")
