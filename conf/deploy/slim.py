@@ -1,4 +1,4 @@
-"""Removes from an installation what its programs don't use: `slim.py [--agent] SITE_PACKAGES`.
+"""Removes from an installation what no program of this project uses: `slim.py SITE_PACKAGES`.
 
 The images run it in their first stage. It needs only the standard library and strip. What it
 removes is shown to be unused by `make image`, which runs the whole loop in the finished images.
@@ -90,17 +90,7 @@ UNUSED = {
     ),
     "other systems": ("pyspark/jars/*-osx-*", "pyspark/jars/*-windows-*"),
 }
-"""Why → what no program of this project uses, relative to site-packages."""
-
-AGENT_UNUSED = {
-    "files of tables and scenarios: agents read and write none": (
-        "pyarrow/libparquet.*",
-        "pyarrow/_parquet.*",
-        "pyarrow/_dataset*",
-        "pyarrow/libarrow_dataset.*",
-    ),
-}
-"""The same, of what `lbctl agent` alone doesn't use."""
+"""Why → what, relative to site-packages."""
 
 WITH_LIBRARIES = ("rocksdbjni-*.jar", "zstd-jni-*.jar", "snappy-java-*.jar")
 """Jars with a native library for each system and processor."""
@@ -113,10 +103,10 @@ OWN_LIBRARY = {
 """Processor → what the names of its libraries for Debian hold."""
 
 
-def remove_unused(packages: Path, unused: dict[str, tuple[str, ...]]) -> dict[str, int]:
-    """Remove what is listed; return why → bytes."""
+def remove_unused(packages: Path) -> dict[str, int]:
+    """Remove what UNUSED lists; return why → bytes."""
     freed = {}
-    for reason, patterns in unused.items():
+    for reason, patterns in UNUSED.items():
         found = {path for pattern in patterns for path in packages.glob(pattern)}
         freed[reason] = sum(size_of(path) for path in found if path.exists())
         for path in found:
@@ -182,9 +172,8 @@ def files_in(path: Path) -> Iterator[Path]:
 
 def main(arguments: list[str]) -> int:
     """Slim one folder of packages, and say how much each reason freed."""
-    for_agent = arguments[:1] == ["--agent"]
-    (packages,) = map(Path, arguments[for_agent:])
-    freed = remove_unused(packages, UNUSED | AGENT_UNUSED if for_agent else UNUSED)
+    (packages,) = map(Path, arguments)
+    freed = remove_unused(packages)
     freed["libraries of other systems in jars"] = sum(
         remove_other_libraries(jar, platform.machine())
         for pattern in WITH_LIBRARIES

@@ -59,7 +59,7 @@ class Image:
 
 
 JOB = Image("lb-stream", "conf/deploy/Dockerfile", 1e9)
-AGENT = Image("lb-stream-agent", "conf/deploy/Dockerfile.agent", 200e6)
+AGENT = Image("lb-stream-agent", "conf/deploy/Dockerfile.agent", 220e6)
 IMAGES = (JOB, AGENT)
 
 

@@ -155,26 +155,17 @@ def test_what_is_not_used_goes_and_the_rest_stays(tmp_path: Path) -> None:
         "pygments/lexers/python.py",
     )
     written(tmp_path, *unused, *used)
-    freed = slim.remove_unused(tmp_path, slim.UNUSED)
+    freed = slim.remove_unused(tmp_path)
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if not path.is_dir()}
     assert left == set(used)
     assert sum(freed.values()) == 1000 * len(unused)
-
-
-def test_only_an_agent_does_without_files_of_tables(tmp_path: Path) -> None:
-    written(tmp_path, "pyarrow/libparquet.so.2600", "pyarrow/libarrow.so.2600")
-    slim.remove_unused(tmp_path, slim.UNUSED)
-    assert (tmp_path / "pyarrow" / "libparquet.so.2600").exists()
-    slim.remove_unused(tmp_path, slim.UNUSED | slim.AGENT_UNUSED)
-    assert [path.name for path in tmp_path.rglob("*.so.*")] == ["libarrow.so.2600"]
 
 
 def test_every_pattern_still_finds_something_in_this_environment() -> None:
     import pyspark
 
     packages = Path(pyspark.__file__).parents[1]
-    unused = slim.UNUSED | slim.AGENT_UNUSED
-    patterns = [pattern for found in unused.values() for pattern in found]
+    patterns = [pattern for found in slim.UNUSED.values() for pattern in found]
     assert [pattern for pattern in patterns if next(packages.glob(pattern), None) is None] == []
 
 
