@@ -77,6 +77,7 @@ def numbers_of(name: str, config: Any, done: Round) -> dict[str, StrategyNumbers
         {
             "broker": broker,
             "usage_ratio": float(usage),
+            "active": True,
             "bytes_per_s": float(flow),
             "msgs_per_s": float(rate),
         }

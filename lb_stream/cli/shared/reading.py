@@ -105,4 +105,7 @@ def _read_options(
     json: Json = False,
     output: Output = Format.table,
 ) -> ReadOptions:
+    from lb_stream.io.without_pandas import keep_pandas_out
+
+    keep_pandas_out()  # before the reader imports what makes Arrow look for pandas
     return ReadOptions(cluster, Format.json if json else output, config, broker_conf, set_)

@@ -128,7 +128,7 @@ def test_why_not_names_a_rejection_and_a_proposal_that_waits(
         in sentence
     )
     hot = ask("explain", "--why-not", waiting.source, "--json").objects[0]["sentence"]
-    assert "proposals about its bundles wait for approval: lbctl proposals" in hot
+    assert "proposals about its bundles wait for approval (lbctl proposals)" in hot
 
 
 def test_clusters_and_status_say_the_mode_and_how_many_wait(
