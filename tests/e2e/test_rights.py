@@ -29,6 +29,7 @@ from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.kit import embedded_kafka
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.stream.ports import Logged
+from tests.e2e.pipeline import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -145,7 +146,7 @@ def test_what_sparks_client_says_of_a_missing_right_is_found_in_its_text(
         "Not authorized to access topics: [x]\n at y"
     )
     given = settings(guarded)
-    assert "refuses User:ANONYMOUS: missing a right (Not authorized to access topics: [x])." in str(
-        find_denial(given, text)
-    )
+    shown = "refuses User:ANONYMOUS: missing a right (Not authorized to access topics: [x])."
+    # Kafka takes a moment to forget what the test before has denied.
+    wait_until(lambda: shown in str(find_denial(given, text)), "no right to be missing", 60)
     assert find_denial(given, "org.apache.kafka.common.errors.TimeoutException: Timeout") is None
