@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         handwritten=True,
         arguments="ID…",
     ),
-    role="operator",
+    verb="approve",
     effect="carries out the proposals, if that is still possible, and waits until reports confirm "
     "it. `--plan PLAN`: all moves of a plan that wait. `--all`: shows all that wait and "
     "asks; `--yes` doesn't. `--even-if-worse`: also moves that make the busiest broker "

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @command(
-    role="operator",
+    verb="assign",
     effect="assigns a bundle without an owner at once; [lookup servers](lookups.md) send it",
 )
 class Assign(MoveCommand):
@@ -29,6 +29,7 @@ class Assign(MoveCommand):
         str | None,
         Field(max_length=LONGEST_TOPIC, description="the bundle of this topic"),
     ] = None
+    namespaces = ("namespace",)
     instead = "a bundle that was assigned had no owner before"
     is_answered_at_once = True
 

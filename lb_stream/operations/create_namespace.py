@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         "Create a namespace with bundles of equal size, which get owners.",
         all_clusters=True,
     ),
-    role="admin",
+    verb="namespaces",
     effect="creates a namespace with N bundles, 16,384 at most. They get owners before any report "
     "names them, and are not forgotten",
     buttons=[
@@ -58,6 +58,7 @@ class CreateNamespace(StateCommand):
             description="How many bundles. Default: the setting namespace_default_bundles.",
         ),
     ] = None
+    namespaces = ("namespace",)
     instead = "a namespace stays: lbctl namespaces delete removes it if it has no topics"
 
     def apply(self, context: CommandContext) -> Effect:

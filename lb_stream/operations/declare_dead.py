@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         cluster="argument",
         preview=True,
     ),
-    role="admin",
+    verb="declare-dead",
     effect="declares dead all brokers that are silent for too long (with `--broker`, one of "
     "them). This ends the wait after a mass disappearance",
     buttons=[

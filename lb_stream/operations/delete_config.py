@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         "Remove an override: the job's own setting is in force again.",
         all_clusters=True,
     ),
-    role="admin",
+    verb="settings",
     effect="removes an override: the job's own setting is in force again",
     buttons=[
         Button(

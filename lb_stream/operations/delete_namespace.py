@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         "Delete a namespace without topics.",
         all_clusters=True,
     ),
-    role="admin",
+    verb="namespaces",
     effect="deletes a namespace without topics: its bundles are unloaded and not placed again. "
     "Done when no broker has one",
     buttons=[
@@ -49,6 +49,7 @@ class DeleteNamespace(StateCommand):
     kind: Literal["delete-namespace"] = "delete-namespace"
     phrase = "deletes {namespace}"
     namespace: Annotated[NamespaceName, argument("TENANT/NAMESPACE")]
+    namespaces = ("namespace",)
     instead = "a deleted namespace can't be restored: lbctl namespaces create makes an empty one"
 
     def apply(self, context: CommandContext) -> Effect:

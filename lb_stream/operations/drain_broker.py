@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         "Unload all bundles of a broker and give it none; wait until it is empty.",
         preview=True,
     ),
-    role="operator",
+    verb="drain",
     effect="unloads all its bundles, as the limits allow, and gives it none. Done when it is empty",
     buttons=[
         Button(

@@ -54,7 +54,7 @@ class End(Form):
         cluster="argument",
         all_clusters=True,
     ),
-    role="admin",
+    verb="settings",
     effect="ends or begins a dry run. A cluster is in dry run until it is enabled, unless the "
     "job's settings say otherwise (`mode`). In mode `approve` proposals wait for approval "
     "also after its end. In a dry run unloads and splits by command are decided, get a "

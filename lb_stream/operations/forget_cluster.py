@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         cluster="argument",
         must_be_known=True,
     ),
-    role="admin",
+    verb="forget",
     effect="forgets a cluster whose brokers are all silent: its state, averages, commands, "
     "proposals and ownership records end. Rows about its past stay until "
     "[upkeep](day-two.md#upkeep) deletes them. If reports with that name come later, it is "

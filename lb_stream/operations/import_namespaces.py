@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from lb_stream.contracts.namespaces import ClusterNamespaces
+from lb_stream.contracts.verbs import RequiredRight
 from lb_stream.core.commands.base import (
     CommandLine,
     Effect,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
         "Import namespaces, isolation policies, anti-affinity groups and failure domains of a "
         "Pulsar cluster.",
     ),
-    role="admin",
+    verb="namespaces",
     effect="imports the output of `lbctl agent namespaces`: a Pulsar cluster's namespaces with "
     "their bundles and groups. Its isolation policies and failure domains replace those of "
     "the last import",
@@ -47,6 +48,10 @@ class ImportNamespaces(StateCommand):
         Field(description="A file with the output of `lbctl agent namespaces`; - is stdin."),
     ]
     instead = "an import can't be taken back: import the earlier namespaces and policies again"
+
+    def required_rights(self) -> tuple[RequiredRight, ...]:
+        # It replaces the policies of the last import, and adds any namespaces.
+        return RequiredRight(self.spec.verb), RequiredRight("policies")
 
     def apply(self, context: CommandContext) -> Effect:
         content, operator_state = self.content, context.operator_state

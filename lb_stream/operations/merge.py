@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         "Merge two neighbouring bundles of one broker; wait until reports show it. Pulsar brokers "
         "can't merge.",
     ),
-    role="operator",
+    verb="merge",
     effect="[merges](#merges) two neighbouring bundles; with `--advised N` the first N pairs that "
     "`merge-advice` shows, by their ranges, 100 at most",
 )
@@ -58,6 +58,7 @@ class Merge(MoveCommand):
         ),
     ] = None
     about = "pairs of bundles are merged"
+    namespaces = ("namespace",)
     instead = "a merge can't be taken back: lbctl namespaces split cuts a bundle"
 
     @model_validator(mode="after")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         cluster="argument",
         all_clusters=True,
     ),
-    role="operator",
+    verb="pause",
     effect="stops shedding and splits. Unloads and splits by command are carried out, drains go "
     "on, and bundles without an owner get one",
     buttons=[

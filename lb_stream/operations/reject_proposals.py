@@ -43,7 +43,7 @@ Subject = tuple[str, bool]
         handwritten=True,
         arguments="ID…",
     ),
-    role="operator",
+    verb="approve",
     effect="ends the proposals; nothing of their kind is proposed for their bundles for `--for` "
     "(2 h). 1,000 rejections of a cluster may be in force; `--for 0s` ends one. If one id "
     "is unknown, nothing is rejected",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         all_clusters=True,
         preview=True,
     ),
-    role="operator",
+    verb="pause",
     effect="shedding and splits go on",
     buttons=[Button("resume", "Resume", "Shed and split again.")],
 )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         "rollout abort --cluster eu-1",
         "End a rollout. Brokers that were emptied get bundles again.",
     ),
-    role="operator",
+    verb="rollout",
     effect="ends the rollout. Brokers that were emptied get bundles again, those that are away do "
     "when they are back; nothing is moved back",
     buttons=[

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         "Empty the next broker of a rollout, or a named one, and wait until it may be restarted.",
         handwritten=True,
     ),
-    role="operator",
+    verb="rollout",
     effect="empties the next broker of the rollout, and waits until it may be restarted: it has no "
     "bundle, and those that have left it are at other brokers. If as many brokers as allowed are "
     "begun already, it waits for one of these. With a broker it empties that one, in whatever order "

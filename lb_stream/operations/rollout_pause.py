@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         "Begin no other broker until `lbctl rollout resume`. Brokers that are draining keep what "
         "they have.",
     ),
-    role="operator",
+    verb="rollout",
     effect="begins no other broker until `rollout resume`; brokers that are draining keep what "
     "they have, and moves that are pending go on",
     buttons=[

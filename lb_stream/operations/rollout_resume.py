@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         "rollout resume --cluster eu-1 · lbctl rollout resume --continue",
         "Have a rollout go on that is paused, or go on without brokers that are not back.",
     ),
-    role="operator",
+    verb="rollout",
     effect="has a rollout go on that is paused, or that waits for a broker that isn't back: it "
     "goes on [without brokers](rollouts.md#when-it-stands-still) for which it stands still, or "
     "that are down. With `--continue` it goes on by itself",

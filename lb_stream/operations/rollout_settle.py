@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         "rollout settle broker-3.eu:8080 --cluster eu-1",
         "Say that a broker has been restarted, where its reports don't tell when it started.",
     ),
-    role="operator",
+    verb="rollout",
     effect="says that an empty broker has been restarted. Only for brokers whose reports don't "
     "tell when their process started: all others are seen to be back",
     buttons=[

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from lb_stream.contracts.base import find_pattern_error
 from lb_stream.contracts.commands import BrokerName, Word
+from lb_stream.contracts.verbs import RequiredRight
 from lb_stream.core.commands.base import (
     BadForm,
     Button,
@@ -51,7 +52,7 @@ def _split_names(text: str) -> list[str]:
         "Order a rollout: brokers are emptied and restarted one after the other. `lbctl rollout "
         "next` begins each, or with --continue they begin by themselves.",
     ),
-    role="operator",
+    verb="rollout",
     effect="orders a [rollout](rollouts.md) of all brokers that are alive, or of those named by "
     "`--of` or `--in-order`. Nothing is begun before `rollout next`, unless `--continue` is given",
     buttons=[
@@ -115,6 +116,11 @@ class RolloutStart(StateCommand):
         Field(description="Also begin a broker whose load the others can't carry."),
     ] = False
     brokers = ("canary", "in_order")
+
+    def required_rights(self) -> tuple[RequiredRight, ...]:
+        if self.in_order:
+            return super().required_rights()
+        return (RequiredRight(self.spec.verb),)  # expressions may match any broker
 
     @model_validator(mode="after")
     def _consistent(self) -> RolloutStart:

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from lb_stream.contracts.base import LONGEST_BROKER
+from lb_stream.contracts.verbs import RequiredRight
 from lb_stream.core.commands.base import (
     BadForm,
     CommandLine,
@@ -42,7 +43,7 @@ HIGHEST = 1e9
         "Say what brokers can carry, in place of the limits that they report.",
         preview=True,
     ),
-    role="operator",
+    verb="capacity",
     effect="these capacities replace the limits that the broker, or each broker that the pattern "
     "matches, reports, for all strategies; they replace earlier ones of the same name, and go "
     "over `broker_capacities`. `--unset` ends that",
@@ -92,6 +93,9 @@ class SetCapacity(StateCommand):
         option("--unset"),
         Field(description="What the broker reports counts again."),
     ] = False
+
+    def required_rights(self) -> tuple[RequiredRight, ...]:
+        return (RequiredRight(self.spec.verb, broker_of(self.broker)),)
 
     def describe(self) -> str:
         return f"says what {self.broker or 'every broker'} can carry"

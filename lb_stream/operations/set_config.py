@@ -138,7 +138,7 @@ class Mode(Form):
         cluster="argument",
         preview=True,
     ),
-    role="admin",
+    verb="settings",
     effect="changes settings until they are changed again or unset: all of them, or none if one "
     "is refused. `clusters limit` sets the limits on moves: all but the grace period also "
     "hold for moves by command. `clusters mode`: `observe` logs decisions (a dry run), in "

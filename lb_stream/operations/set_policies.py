@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from lb_stream.contracts.commands import BrokerName, NamespaceName, Word
 from lb_stream.contracts.namespaces import NamespaceIsolation
+from lb_stream.contracts.verbs import RequiredRight
 from lb_stream.core.commands.base import (
     BadForm,
     CommandLine,
@@ -143,7 +144,7 @@ def _parse_domain(text: str) -> tuple[str, str | None]:
         form=OnePolicy,
         all_clusters=True,
     ),
-    role="admin",
+    verb="policies",
     effect="sets [where namespaces may live](#policies): anti-affinity groups, isolation "
     "policies, failure domains; others stay as they are",
 )
@@ -168,6 +169,14 @@ class SetPolicies(StateCommand):
         ):
             raise PydanticCustomError("nothing", "at least one policy, group or domain")
         return self
+
+    def required_rights(self) -> tuple[RequiredRight, ...]:
+        verb = self.spec.verb
+        rights = [RequiredRight(verb, namespace=name) for name in self.anti_affinity]
+        rights += [RequiredRight(verb, broker_of(name)) for name in self.failure_domains]
+        if self.isolation or self.remove_isolation:  # expressions may match any name
+            rights.append(RequiredRight(verb))
+        return tuple(rights)
 
     def apply(self, context: CommandContext) -> Effect:
         operator_state = context.operator_state

@@ -43,7 +43,7 @@ def parse_numbers(text: str) -> list[int]:
         "namespaces split shop/orders -b LARGEST -san topic_count_equally_divide -u",
         "Split a bundle; wait until reports show its children. Limits of splitting don't count.",
     ),
-    role="operator",
+    verb="split",
     effect="splits the bundle given by one of `-b RANGE`, `-b LARGEST`, `-b HOT`, `-bt LARGEST`, "
     "`-bt HOT`, `--topic TOPIC`. `-san NAME` gives the algorithm, `-sb N,N…` its positions "
     "(`specified_positions_divide`), `-u` unloads the children. Limits of splitting, and "
@@ -92,6 +92,7 @@ class Split(MoveCommand):
     unload: Annotated[
         bool, option("--unload", "-u"), Field(description="Unload the children afterwards.")
     ] = False
+    namespaces = ("namespace",)
     instead = (
         "a split can't be taken back: lbctl namespaces merge merges two bundles, if their agent "
         "can merge"

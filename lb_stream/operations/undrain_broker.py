@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         "End a drain: the broker gets bundles again.",
         preview=True,
     ),
-    role="operator",
+    verb="drain",
     effect="the broker gets bundles again",
     buttons=[
         Button("undrain", "End the drain", "Let {broker} take bundles again.", on=("broker",))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         "Unload a bundle, or all bundles of a namespace; wait until reports confirm it.",
         preview=True,
     ),
-    role="operator",
+    verb="move",
     effect="unloads every bundle of the namespace, as far as limits allow; the result says how "
     "many. With `-b RANGE` only that bundle, which is placed anew; with `-d BROKER` it "
     "moves there (a transfer under the extensible manager). With `--queue` moves beyond "
@@ -79,6 +79,7 @@ class UnloadBundles(MoveCommand):
         ),
     ] = None
     brokers = ("destination",)
+    namespaces = ("namespace",)
 
     def describe(self) -> str:
         to = f" to {self.destination}" if self.destination else ""

@@ -193,5 +193,14 @@ def _parse_commands(events: list[ClusterEvent]) -> tuple[Received, ...]:
     received = []
     for event in commands:
         content = json.loads(event["payload"])
-        received.append(Received(event["append_ms"], content["record"], content["rejected"]))
+        # Blocks of batches that began under an older version have neither key nor right.
+        received.append(
+            Received(
+                event["append_ms"],
+                content["record"],
+                content["rejected"],
+                content.get("key_id"),
+                content.get("right"),
+            )
+        )
     return tuple(received)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 
 import pyarrow as pa
@@ -175,7 +175,7 @@ def _read_command(
     A command that can't be read is answered too, if it has an id. If its key can't be read, only
     the pipeline with the default cluster answers.
     """
-    cluster = config.fallback_cluster
+    cluster, key_id = config.fallback_cluster, None
     answers = config.share.includes(config.default_cluster)
     try:
         clusters = _find_addressees(key, config)
@@ -186,7 +186,7 @@ def _read_command(
             cluster = clusters[0]
         command = parse_command(value)
         if command is not None and config.signatures is not None:
-            config.signatures.check_command(
+            key_id = config.signatures.check_command(
                 signature,
                 key or b"",
                 value or b"",
@@ -202,13 +202,23 @@ def _read_command(
             rejected = describe_rejection(rejection)
             if isinstance(rejection, SenderRejected):
                 rejected["rule"] = UNSIGNED
-            payload = to_payload({"record": sender, "rejected": rejected})
+            payload = _build_payload(sender, rejected)
             records.add_event(cluster, "command", "", payload, position)
         return
     if command is not None:
-        payload = to_payload({"record": command.model_dump(mode="json"), "rejected": None})
+        payload = _build_payload(command.model_dump(mode="json"), None, key_id)
         for name in clusters:
             records.add_event(name, "command", "", payload, position)
+
+
+def _build_payload(
+    record: Mapping[str, object],
+    rejected: Mapping[str, str] | None,
+    key_id: str | None = None,
+    right: str | None = None,
+) -> str:
+    """Return the payload of a command's event; see `core.commands.responder.Received`."""
+    return to_payload({"record": record, "rejected": rejected, "key_id": key_id, "right": right})
 
 
 def _find_addressees(key: bytes | None, config: DecodeConfig) -> list[str] | None:

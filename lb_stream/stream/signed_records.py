@@ -42,13 +42,14 @@ class SignatureCheck:
         sender: str,
         position: RecordPosition,
         warn: Callable[[RecordRejected], None],
-    ) -> None:
+    ) -> str | None:
         """Require a command to be signed by a key of its sender, `by`. Raises RecordRejected.
 
-        Agents and jobs send no commands: their names can't be a sender's.
+        Returns the id of the key that has signed it; None: no signature was verified. Agents and
+        jobs send no commands: their names can't be a sender's.
         """
         if self.commands == "open":
-            return
+            return None
         if not is_user(sender):
             self._reject(
                 self.commands,
@@ -56,7 +57,8 @@ class SignatureCheck:
                 (sender, "by"),
                 warn,
             )
-        self._check(self.commands, signature, key, "", value, sender, position, warn)
+        is_right = self._check(self.commands, signature, key, "", value, sender, position, warn)
+        return signature.key_id if is_right and signature is not None else None
 
     def check_broker_record(
         self,

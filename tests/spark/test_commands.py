@@ -46,7 +46,12 @@ def test_a_command_goes_to_the_first_shard_of_its_cluster() -> None:
         (("us-1", 0), 0),
     ]
     (content,) = commands(blocks["eu-1", 0])
-    assert content == {"record": PAUSE | {"schema_version": 1, "sent_ms": 0}, "rejected": None}
+    assert content == {
+        "record": PAUSE | {"schema_version": 1, "sent_ms": 0},
+        "rejected": None,
+        "key_id": None,
+        "right": None,
+    }
 
 
 @pytest.mark.parametrize("key", [b"", None])

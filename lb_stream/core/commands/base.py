@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, product
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
@@ -15,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import COMMANDS, Command, CommandOutcome
+from lb_stream.contracts.verbs import ALL, BuiltInRole, RequiredRight, Verb, find_role
 
 if TYPE_CHECKING:
     from lb_stream.core.commands.apply import CommandContext
@@ -28,8 +30,6 @@ MOST_NAMED = 6
 """Names in a message."""
 UNSENT = "unsent"
 """The id of a command that is not sent: it is previewed, or copied with another id first."""
-Role = Literal["operator", "admin"]
-"""The role that a person needs to give a command in the console."""
 
 
 # --- how people give a command ---
@@ -95,10 +95,15 @@ class CommandSpec:
     """The description of a command beside its model."""
 
     kind: str
-    role: Role
+    verb: Verb  # what its sender must be allowed to do
     effect: str  # the text of its row in docs/commands.md
     lines: tuple[CommandLine, ...] = ()
     buttons: tuple[Button, ...] = ()
+
+    @property
+    def role(self) -> BuiltInRole:
+        """The first built-in role that may give the command."""
+        return find_role(self.verb)
 
 
 class Form(BaseModel):
@@ -191,6 +196,8 @@ class Operation(Command):
     spec: ClassVar[CommandSpec]
     brokers: ClassVar[tuple[str, ...]] = ()
     """Fields that hold brokers' names, which people may give short."""
+    namespaces: ClassVar[tuple[str, ...]] = ()
+    """Fields that hold namespaces' names."""
     several: ClassVar[tuple[str, ...]] = ()
     """Fields that name several things, each of which could have a command of its own."""
     instead: ClassVar[str] = "nothing takes it back"
@@ -207,6 +214,24 @@ class Operation(Command):
             for name, value in values.items()
         }
         return self.phrase.format(**shown) or self.kind.replace("-", " ")
+
+    def required_rights(self) -> tuple[RequiredRight, ...]:
+        """Return the rights that its sender needs: all of them.
+
+        They follow from the fields that name brokers and namespaces. A command that names none of
+        a kind may concern all.
+        """
+        brokers = [broker_of(name) for name in self._names_in(self.brokers)] or [ALL]
+        namespaces = self._names_in(self.namespaces) or [ALL]
+        return tuple(
+            RequiredRight(self.spec.verb, broker, namespace)
+            for broker, namespace in product(brokers, namespaces)
+        )
+
+    def _names_in(self, fields: Iterable[str]) -> list[str]:
+        values = [getattr(self, name) for name in fields]
+        names = [[value] if isinstance(value, str) else list(value or ()) for value in values]
+        return list(dict.fromkeys(chain.from_iterable(names)))
 
     @classmethod
     def follow(cls, progress: Progress, waiting: WaitingCommand) -> WaitingCommand | Ended:
@@ -310,14 +335,14 @@ Model = TypeVar("Model", bound=type[Operation])
 
 
 def command(
-    *lines: CommandLine, role: Role, effect: str, buttons: Sequence[Button] = ()
+    *lines: CommandLine, verb: Verb, effect: str, buttons: Sequence[Button] = ()
 ) -> Callable[[Model], Model]:
     """Register the decorated model as the command of its kind."""
 
     def register(model: Model) -> Model:
         fields: Mapping[str, FieldInfo] = model.__pydantic_fields__
         kind = fields["kind"].default
-        model.spec = CommandSpec(kind, role, effect, lines, tuple(buttons))
+        model.spec = CommandSpec(kind, verb, effect, lines, tuple(buttons))
         COMMANDS.register(kind, model)
         return model
 

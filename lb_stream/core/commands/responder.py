@@ -55,6 +55,8 @@ class Received:
     at_ms: int  # append time of its record
     record: Mapping[str, Any]  # its fields
     rejected: Mapping[str, str] | None = None  # field, value, expected; None: it is valid
+    key_id: str | None = None  # of the key that has signed it; None: no signature was verified
+    right: str | None = None  # such as "drain broker-3:8080"; None: no right was asked for
 
     @staticmethod
     def from_command(command: Command, at_ms: int) -> Received:
@@ -91,12 +93,13 @@ class Received:
         return blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
 
     def to_dict(self) -> dict[str, object]:
-        """Return the fields for JSON."""
+        """Return the fields for JSON; key and right only where there are any."""
+        checked = {"key_id": self.key_id, "right": self.right}
         return {
             "at_ms": self.at_ms,
             "record": dict(self.record),
             "rejected": None if self.rejected is None else dict(self.rejected),
-        }
+        } | {name: value for name, value in checked.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

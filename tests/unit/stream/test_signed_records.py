@@ -175,6 +175,17 @@ def test_a_command_counts_in_the_name_of_its_signer_alone(
     answered = [json.loads(row["payload"]) for row in block["events"] if row["kind"] == "command"]
     assert [row[1] for row in rejections(block)] == ([] if field is None else [field])
     assert len(answered) == 1 and (answered[0]["rejected"] is None) == (field is None)
+    assert answered[0]["key_id"] == (SIGNERS["alice"].key_id if field is None else None)
+
+
+def test_a_command_that_counts_without_a_right_signature_has_no_key() -> None:
+    rows = [
+        signed(signer, b"eu", command("alice"), at, topic="commands")
+        for at, signer in enumerate((None, "eu/b1", "alice"))
+    ]
+    block = read(rows, config(commands="warn"))
+    taken = [json.loads(row["payload"]) for row in block["events"] if row["kind"] == "command"]
+    assert [row["key_id"] for row in taken] == [None, None, SIGNERS["alice"].key_id]
 
 
 def test_with_warn_a_record_counts_and_its_sender_is_listed_once() -> None:

@@ -210,12 +210,14 @@ def test_the_same_commands_and_memory_give_the_same_bytes_also_after_a_way_throu
         command("drain-broker", "2", broker="a"),
         command("set-policies", "3", anti_affinity={"t/n": "g"}, failure_domains={"a": "east"}),
         command("split", "4", namespace="t/m", bundle="LARGEST"),
+        replace(command("pause-cluster", "5"), key_id="3f1c22a09b7d4e10", right="pause"),
     ]
     once = play(view(**TWO), Memory(), *commands)
     read = [
         Received(**row)
         for row in json.loads(canonical_json([command.to_dict() for command in commands]))
     ]
+    assert read == commands
     twice = play(view(**TWO), Memory(), *read)
     assert once.memory.to_json() == twice.memory.to_json()
     assert [result.to_dict() for result in once.results] == [
