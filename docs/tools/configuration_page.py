@@ -67,6 +67,7 @@ was given and what reads it, and warns of values without effect.
 | page | sections | what reads them |
 |---|---|---|
 | [job](configuration-job.md) | `[kafka]`, `[topics]`, `[stream]`, `[security]`, `[upkeep]`, `[otel]` | job, upkeep, agents |
+| [servers](configuration-servers.md) | `[console]`, `[lookup]`, `[metrics]` | `lbctl console`, `lbctl lookup-server`, job |
 | [balancer](configuration-balancer.md) | `[balancer]`, `[cluster.NAME]`, namespaces | the balancer of every cluster, agents |
 | [strategies](configuration-strategies.md) | `[balancer]`, `[cluster.NAME]` | the chosen strategies; profiles |
 | [notifications and hooks](configuration-notify.md) | `[notify]`, `[hooks]` | `lbctl notify`, `lbctl agent` |
@@ -100,6 +101,9 @@ _SECTIONS = {
     "([notifications](alerts.md#notifications)).",
     "hooks": "Addresses that agents call before and after a move "
     "([hooks](approval.md#hooks-of-moves)).",
+    "console": "The server of the [console](console.md); [its safety](security.md#servers).",
+    "lookup": "The server of [lookups](lookups.md).",
+    "metrics": "The server of the job's [metrics](metrics.md), at `stream.metrics_address`.",
     "security": "Keys, and which records must be signed ([security](security.md#signed-records)).",
 }
 
@@ -113,6 +117,9 @@ def pages() -> dict[str, str]:
         "configuration.md": _FRONT,
         "configuration-job.md": _sections(
             "Settings of the job", "kafka", "topics", "stream", "security", "upkeep", "otel"
+        ),
+        "configuration-servers.md": _sections(
+            "Settings of the servers", "console", "lookup", "metrics"
         ),
         "configuration-balancer.md": _balancer(),
         "configuration-strategies.md": _strategies(),

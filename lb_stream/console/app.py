@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lb_stream.console.address import LOCAL_NAMES, host_name
 from lb_stream.console.api import answer_problem, is_api
-from lb_stream.console.auth.visitor import READ_ONLY, Access
+from lb_stream.console.auth.visitor import BODY_TIMEOUT_S, READ_ONLY, Access
 from lb_stream.console.page import Page, render_page
 from lb_stream.console.routes import build_routes
 from lb_stream.console.rows import Entry
@@ -29,6 +29,8 @@ from lb_stream.console.templates import set_apart, template_environment
 from lb_stream.query import QueryError
 from lb_stream.query.lake import Row
 
+HSTS = "max-age=31536000"
+"""Over TLS: for how long (s) browsers use no plain HTTP for this host name."""
 STATIC = Path(__file__).parent / "static"
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
@@ -72,6 +74,7 @@ def build_console(
     app.state.access = access
     app.state.send = send
     app.state.computations = Computations()
+    app.state.body_timeout_s = BODY_TIMEOUT_S
     return app
 
 
@@ -133,6 +136,8 @@ class HostGuard:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(SECURITY_HEADERS)
+                if scope["scheme"] == "https":
+                    headers["Strict-Transport-Security"] = HSTS
                 is_static = scope["path"].startswith("/static/")
                 headers.setdefault("Cache-Control", "no-cache" if is_static else "no-store")
             await send(message)

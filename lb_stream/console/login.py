@@ -99,5 +99,6 @@ def _local_address(address: str) -> str:
 
 
 def _leaves_machine(request: Request) -> bool:
-    """Return whether the cookie leaves this machine, and so must go through TLS."""
-    return host_name(request.headers.get("host", "")) not in LOCAL_NAMES
+    """Return whether the cookie leaves this machine or goes through TLS; then it needs TLS."""
+    is_local = host_name(request.headers.get("host", "")) in LOCAL_NAMES
+    return not is_local or request.url.scheme == "https"

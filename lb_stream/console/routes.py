@@ -185,6 +185,7 @@ _PROBLEMS = {
     401: "nobody has logged in",
     403: "the role, or the CSRF token, is missing",
     404: "there is no such thing, or the console has no users",
+    408: "the body did not come in time",
     409: "it is too late: the proposal waits no longer, or nothing is left to undo",
     413: "the body is too large",
     415: "the body is not application/json",
@@ -194,7 +195,7 @@ _PROBLEMS = {
     503: "the tables can't be read, Kafka doesn't answer, or too much is computed",
 }
 _READ = (404, 421, 422, 503)
-_SENT = (401, 403, 404, 413, 415, 421, 422)
+_SENT = (401, 403, 404, 408, 413, 415, 421, 422)
 _KNOWN: tuple[Mapping[str, list[str]], ...] = ({"token": []}, {"cookie": []}, {"proxy": []})
 _LOGGED_IN: tuple[Mapping[str, list[str]], ...] = (
     {"token": []},

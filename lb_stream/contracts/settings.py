@@ -21,6 +21,7 @@ from lb_stream.contracts.base import (
     find_pattern_error,
 )
 from lb_stream.contracts.keys import KeyModel, SettingError, key, split_text
+from lb_stream.contracts.servers import ConsoleSettings, LookupSettings, MetricsSettings
 
 SHADOW = "shadow"
 """The section of shadows inside of a cluster's section."""
@@ -585,7 +586,7 @@ class SecuritySettings(KeyModel):
 
 
 class Settings(KeyModel):
-    """All settings of the job, of `lbctl tables maintain`, `lbctl notify`, hooks and telemetry."""
+    """All settings of the job, of `lbctl tables maintain`, `lbctl notify`, servers, telemetry."""
 
     kafka: KafkaSettings = KafkaSettings()
     topics: TopicSettings = TopicSettings()
@@ -595,6 +596,9 @@ class Settings(KeyModel):
     hooks: HookSettings = HookSettings()
     otel: OtelSettings = OtelSettings()
     security: SecuritySettings = SecuritySettings()
+    console: ConsoleSettings = ConsoleSettings()
+    lookup: LookupSettings = LookupSettings()
+    metrics: MetricsSettings = MetricsSettings()
     balancer: dict[str, Any] = key(
         {}, "Settings of every cluster's balancer, under our names or Pulsar's."
     )

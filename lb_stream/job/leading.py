@@ -87,7 +87,7 @@ def _wait_for_turn(settings: Settings, member: Member, warm_up: WarmUp, stop: St
     logger.info(
         "standing by for the pipeline %r as %s", settings.stream.pipeline_id, member.instance
     )
-    page = StandbyPage(settings.stream, member)
+    page = StandbyPage(settings.stream, member, settings.metrics)
     try:
         while not (is_to_lead := member.wait_to_lead(POLL_S)) and not stop():
             warm_up.run_if_due(

@@ -247,6 +247,7 @@ def _start(
         app=lambda: balancer.log.app,
         memories=lambda: share.select(balancer.log.memories),
         telemetry=telemetry,
+        server=settings.metrics,
     )
     monitor.metrics.standbys.set_function(lambda: len(member.others))
     balancer.observer = monitor

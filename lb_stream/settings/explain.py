@@ -36,6 +36,8 @@ READERS = {
     "notify": "lbctl notify",
     "hooks": "lbctl agent",
     "otel": "the job, lbctl agent",
+    "console": "lbctl console",
+    "lookup": "lbctl lookup-server",
 }
 """Section → its reader; the job reads all other sections."""
 

@@ -9,7 +9,13 @@ from importlib.resources import files
 from pathlib import Path
 
 from lb_stream.contracts.keys import SettingError
-from lb_stream.settings.secrets import FROM_FILE, is_secret, is_secret_file, remember_secrets
+from lb_stream.settings.secrets import (
+    FROM_FILE,
+    SERVERS,
+    is_secret,
+    is_secret_file,
+    remember_secrets,
+)
 
 PACKAGE = Path(str(files("lb_stream")))
 
@@ -29,6 +35,8 @@ _CONTINUED = re.compile(r"\\\r?\n[ \t]*")
 
 KEY_FILES = ("ssl_keyfile", "ssl_certfile", "sasl_oauth_token_file")
 """Options of a Kafka client whose value names a file that holds, or may hold, a secret."""
+CERTIFICATES = ("ssl_certfile", "tls_cert")
+"""Settings whose files hold a private key only sometimes."""
 PRIVATE_KEY = b"PRIVATE KEY-----"
 
 
@@ -109,10 +117,17 @@ def find_exposures(
         if is_secret_file(name, value):
             secret = Path(str(value).removeprefix(FROM_FILE))
             yield describe_exposure(secret, f"a secret ({'.'.join(name)})")
-        elif name[:2] == ("kafka", "options") and name[-1] in KEY_FILES:
+        elif _names_key_file(name):
             path = Path(str(value))
-            if name[-1] != "ssl_certfile" or has_private_key(path):
+            if name[-1] not in CERTIFICATES or has_private_key(path):
                 yield describe_exposure(path, f"a secret ({'.'.join(name)})")
+
+
+def _names_key_file(name: tuple[str, ...]) -> bool:
+    """Return whether a setting names a file with a private key or a token."""
+    if name[0] in SERVERS:
+        return name[-1] in ("tls_cert", "tls_key")
+    return name[:2] == ("kafka", "options") and name[-1] in KEY_FILES
 
 
 def has_private_key(path: Path) -> bool:

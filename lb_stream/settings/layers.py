@@ -37,6 +37,9 @@ SECTIONS = (
     "hooks",
     "security",
     "otel",
+    "console",
+    "lookup",
+    "metrics",
     "balancer",
     "cluster",
 )

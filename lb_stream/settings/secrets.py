@@ -59,13 +59,16 @@ PUBLIC_BESIDE_SECRETS = {
 }
 """Section whose values may be keys, or addresses with passwords → its keys that may be shown."""
 
+SERVERS = ("console", "lookup", "metrics", "oidc")
+"""Sections of servers; a secret of theirs may be in a file, too."""
+
 SHORTEST = 4
 """Characters of the shortest secret that is hidden inside of other texts, too.
 
 Shorter ones would be found everywhere; they are hidden only as the value of their own key.
 """
 
-_NAMED = re.compile(r"passw|secret|token|credential|jaas", re.IGNORECASE)
+_NAMED = re.compile(r"passw|passphrase|secret|token|credential|jaas", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")  # s3://key:secret@bucket
 _remembered: set[str] = set()
 
@@ -84,10 +87,12 @@ def is_secret(path: tuple[str, ...]) -> bool:
 def is_secret_file(path: tuple[str, ...], value: object) -> bool:
     """Return whether the value names the file that holds the secret.
 
-    Addresses of targets and hooks may be given in this form, and the key that signs requests.
+    Addresses of targets and hooks may be given in this form, keys, and passphrases of servers.
     """
     return (
-        path[0] in PUBLIC_BESIDE_SECRETS and isinstance(value, str) and value.startswith(FROM_FILE)
+        (path[0] in PUBLIC_BESIDE_SECRETS or (path[0] in SERVERS and is_secret(path)))
+        and isinstance(value, str)
+        and value.startswith(FROM_FILE)
     )
 
 

@@ -94,17 +94,24 @@ def _serve(
     from lb_stream.console.serve import ConsoleServer, lower_priority
     from lb_stream.console.sources.reader import Reader
     from lb_stream.io.local.signals import StopRequest
+    from lb_stream.io.local.tls import ServerTls, describe_plain
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # the page says whether Kafka answers
     lower_priority()
     bootstrap, topics = given.bootstrap, given.settings.topics
     reader = Reader(given.tables, given.settings, bootstrap)
+    server = given.settings.console
+    tls = ServerTls.load("console", server)
     with StopRequest() as stop:
         try:
             follow = (given.client_options(bootstrap), topics.decisions, topics.results)
-            served = ConsoleServer(address, reader, names, follow, access, _sends(given))
+            served = ConsoleServer(
+                address, reader, names, follow, access, _sends(given), server, tls
+            )
         except (OSError, ValueError, OverflowError) as error:
             raise CommandError(f"--address {address}: {error}: give another HOST:PORT", 2) from None
+        if plain := describe_plain("console", address, tls):
+            note(f"warning: {plain}")
         note("Ctrl-C ends it")
         if json:
             emit_json({"url": served.url})

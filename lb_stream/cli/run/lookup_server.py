@@ -80,6 +80,7 @@ def lookup_server(
     given = load_cli_settings(config, broker_conf, set_)
     from lb_stream.io.kafka.signing import check_decisions, job_name
     from lb_stream.io.local.signals import StopRequest
+    from lb_stream.io.local.tls import ServerTls, describe_plain
     from lb_stream.io.lookup.client import Lookup, LookupConfig, LookupFailed
     from lb_stream.io.lookup.server import serve_lookups
     from lb_stream.settings.signing import load_own_name, load_signer
@@ -101,15 +102,20 @@ def lookup_server(
         ownership=check_decisions(security),
         job=job_name(given.stream.pipeline_id),
     )
+    tls = ServerTls.load("lookup", given.settings.lookup)
     with StopRequest() as stop, require_kafka(bootstrap, given):
         try:
             with Lookup(settings) as lookup:
                 try:
-                    server = serve_lookups(address, lookup, find_segments)
+                    server = serve_lookups(
+                        address, lookup, find_segments, given.settings.lookup, tls
+                    )
                 except (OSError, ValueError, OverflowError) as error:
                     raise CommandError(
                         f"--address {address}: {error}: give another HOST:PORT", 2
                     ) from None
+                if plain := describe_plain("lookup", address, tls):
+                    note(f"warning: {plain}")
                 clusters, bundles = lookup.known_clusters()
                 note(
                     f"bundles known: {bundles}; clusters: {', '.join(clusters) or 'none yet'}; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ COOKIE = "lb_session"
 CSRF_HEADER = "X-CSRF-Token"
 NOT_LOGGED_IN = "log in first: a command is recorded with its sender's name"
 MAX_BODY_BYTES = 64 << 10
+BODY_TIMEOUT_S = 10.0
+"""How long a visitor may take to send a form, where no setting says it."""
 MAX_FORM_FIELDS = 50
 FORM_TYPE = "application/x-www-form-urlencoded"
 
@@ -145,11 +148,17 @@ async def read_body(request: Request, media_type: str) -> bytes:
     require_own_site(request)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != media_type:
         raise HTTPException(415, f"expected {media_type}")
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MAX_BODY_BYTES:
-            raise HTTPException(413, f"expected at most {MAX_BODY_BYTES} bytes")
+    body, timeout_s = b"", request.app.state.body_timeout_s
+    try:
+        async with asyncio.timeout(timeout_s):
+            async for part in request.stream():
+                body += part
+                if len(body) > MAX_BODY_BYTES:
+                    raise HTTPException(413, f"expected at most {MAX_BODY_BYTES} bytes")
+    except TimeoutError:
+        raise HTTPException(
+            408, f"expected the whole body within {timeout_s:g} s", {"Connection": "close"}
+        ) from None
     return body
 
 

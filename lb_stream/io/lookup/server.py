@@ -20,8 +20,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from urllib.parse import parse_qs, urlsplit
 
+from lb_stream.contracts.servers import LookupSettings
 from lb_stream.core.model.topics import is_scalable
 from lb_stream.io.local.http_server import HttpAnswer, HttpServer
+from lb_stream.io.local.tls import ServerTls
 from lb_stream.io.lookup.client import Lookup, LookupFailed, LookupResult
 from lb_stream.io.lookup.scalable import FindSegments, UnknownScalable, find_scalable
 
@@ -29,13 +31,19 @@ PATHS = ("/lookup?topic=TOPIC&cluster=CLUSTER", "/health")
 
 
 def serve_lookups(
-    address: str, lookup: Lookup, find_segments: FindSegments | None = None
+    address: str,
+    lookup: Lookup,
+    find_segments: FindSegments | None = None,
+    settings: LookupSettings | None = None,
+    tls: ServerTls | None = None,
 ) -> HttpServer:
     """Answer lookups until stopped. `address`: host:port. Raises OSError if it is not available.
 
     `find_segments` None: scalable topics are refused, their segments are not.
     """
-    return HttpServer(address, lambda path: _answer(lookup, find_segments, path))
+    return HttpServer(
+        address, lambda path: _answer(lookup, find_segments, path), settings, tls, ("/health",)
+    )
 
 
 def _answer(lookup: Lookup, find_segments: FindSegments | None, path: str) -> HttpAnswer:

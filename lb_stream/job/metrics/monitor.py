@@ -22,6 +22,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from lb_stream.contracts.keys import SettingError
+from lb_stream.contracts.servers import MetricsSettings
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import BATCHES
 from lb_stream.io.local.http_server import HttpServer
@@ -96,7 +98,9 @@ class Monitor:
         app: Callable[[], str],
         memories: MemorySource,
         telemetry: Telemetry = NO_TELEMETRY,
+        server: MetricsSettings | None = None,
     ) -> None:
+        self._server_settings = server
         self._settings, self._epoch, self._app = settings, epoch, app
         self._telemetry = telemetry
         self._figures = RoundFigures(tables_of(settings))
@@ -184,7 +188,11 @@ class Monitor:
                 address,
                 dict(zip(PATHS, (self.metrics.registry, self._brokers.registry), strict=True)),
                 self._health.answers,
+                self._server_settings,
             )
+        except SettingError as error:
+            logger.error("no metrics are served: %s. The stream goes on.", error)
+            return
         except (OSError, OverflowError) as error:
             logger.warning(
                 "no metrics are served, as %s can't be had (%s): set stream.metrics_address to a "

@@ -8,6 +8,8 @@ import time
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 
+from lb_stream.contracts.keys import SettingError
+from lb_stream.contracts.servers import MetricsSettings
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.io.leadership.membership import Member
 from lb_stream.io.local.http_server import HttpAnswer, HttpServer
@@ -48,7 +50,9 @@ def standby_metrics(member: Member) -> CollectorRegistry:
 class StandbyPage:
     """Serves a standby's metrics until stopped; serves nothing if the address is taken or empty."""
 
-    def __init__(self, settings: StreamSettings, member: Member) -> None:
+    def __init__(
+        self, settings: StreamSettings, member: Member, server: MetricsSettings | None = None
+    ) -> None:
         self._member = member
         self._server: HttpServer | None = None
         if settings.metrics_address in ("", "0"):
@@ -59,8 +63,10 @@ class StandbyPage:
         }
         try:
             self._server = serve_metrics(
-                settings.metrics_address, {PATHS[0]: standby_metrics(member)}, others
+                settings.metrics_address, {PATHS[0]: standby_metrics(member)}, others, server
             )
+        except SettingError as error:
+            logger.error("no metrics are served: %s", error)
         except (OSError, OverflowError) as error:
             logger.warning(
                 "no metrics are served, as %s can't be had (%s)", settings.metrics_address, error
