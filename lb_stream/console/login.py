@@ -10,8 +10,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lb_stream.console.address import LOCAL_NAMES, host_name
-from lb_stream.console.auth.users import Users
-from lb_stream.console.auth.visitor import COOKIE, access_of, read_form, require_csrf_token
+from lb_stream.console.auth.users import Users, UsersError
+from lb_stream.console.auth.visitor import (
+    COOKIE,
+    access_of,
+    find_address,
+    read_form,
+    require_csrf_token,
+)
 from lb_stream.console.page import Page, render_page
 
 WRONG_LOGIN = "There is no user with this name and password."
@@ -49,17 +55,20 @@ class LoginFailed(Exception):
 
 async def begin_session(request: Request, name: str, password: str) -> str:
     """Check name and password, and return the token of a new session. Raises LoginFailed."""
-    users, access = require_logins(request), access_of(request)
-    wait_s = access.attempts.wait_s(name)
+    users, access, address = require_logins(request), access_of(request), find_address(request)
+    wait_s = access.attempts.wait_s(name, address)
     if wait_s > 0:
         seconds = math.ceil(wait_s)
-        text = f"Too many wrong passwords for this name: try again in {seconds} s."
+        text = f"Too many wrong passwords: try again in {seconds} s."
         raise LoginFailed(429, text)
     is_right = await run_in_threadpool(users.has_password, name, password)
-    access.attempts.record(name, is_right)
+    access.attempts.record(name, is_right, address)
     if not is_right:
         raise LoginFailed(401, WRONG_LOGIN)
-    return access.sessions.begin(name)
+    try:
+        return access.begin_session(name)
+    except UsersError:
+        raise LoginFailed(401, WRONG_LOGIN) from None
 
 
 async def _show_error(

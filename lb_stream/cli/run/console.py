@@ -70,7 +70,8 @@ def console(
         list[str] | None,
         typer.Option(
             metavar="ADDRESS",
-            help="An address from which --user-header is accepted. Default: this machine.",
+            help="A proxy's address, from which --user-header and X-Forwarded-For are accepted. "
+            "Default: this machine.",
         ),
     ] = None,
     config: ConfigFile = None,
@@ -130,8 +131,8 @@ def _access(users: Path | None, header: str | None, proxies: tuple[str, ...]) ->
 
     if users is None and header is not None:
         raise CommandError("--user-header: expected --users FILE, too, which has users' roles", 2)
-    if header is None and proxies:
-        raise CommandError("--proxy: expected --user-header NAME, too", 2)
+    if users is None and proxies:
+        raise CommandError("--proxy: expected --users FILE, too", 2)
     try:
         access = Access.load(users, header, proxies)
     except UsersError as error:

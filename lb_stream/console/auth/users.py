@@ -82,6 +82,14 @@ class Users:
         self._read()
         return self._users.get(name)
 
+    def describe_login(self, name: str) -> str:
+        """Return what the file says of a user's login; its change ends the user's sessions.
+
+        Raises UsersError when the file can't be read any more.
+        """
+        user = self.find(name)
+        return "" if user is None else user.password or "without a password"
+
     def has_password(self, name: str, password: str) -> bool:
         """Return whether a user has this password; False while the file can't be read.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -12,7 +13,8 @@ from urllib.parse import parse_qsl, urlsplit
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from lb_stream.console.auth.sessions import LoginAttempts, Sessions
+from lb_stream.console.auth.attempts import LoginAttempts
+from lb_stream.console.auth.sessions import Session, Sessions
 from lb_stream.console.auth.users import ANONYMOUS, Role, User, Users, UsersError
 
 logger = logging.getLogger(__name__)
@@ -56,6 +58,25 @@ class Access:
     def by_password(self) -> bool:
         """Return whether users log in on a page of the console."""
         return self.users is not None and self.header is None
+
+    def begin_session(self, name: str, groups: frozenset[str] = frozenset()) -> str:
+        """Begin a session of a user, and return its token. Raises UsersError."""
+        login = "" if self.users is None else self.users.describe_login(name)
+        return self.sessions.begin(name, groups, login)
+
+    def find_session(self, token: str) -> Session | None:
+        """Return a session that has not ended.
+
+        It ends when its user gets another password, or is no longer in the file.
+        """
+        session = self.sessions.find(token) if token else None
+        if session is None or self.users is None:
+            return session
+        with suppress(UsersError):  # visitors may do nothing while the file can't be read
+            if self.users.describe_login(session.name) != session.login:
+                self.sessions.end(token)
+                return None
+        return session
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +128,7 @@ class _Identity:
     key: str
     name: str
     by_token: bool = False
+    groups: frozenset[str] = frozenset()
 
 
 def _identify(request: Request, access: Access) -> _Identity:
@@ -117,8 +139,25 @@ def _identify(request: Request, access: Access) -> _Identity:
         return _Identity(f"header {name}", name)
     given = find_token(request)
     token = request.cookies.get(COOKIE, "") if given is None else given
-    name = (access.sessions.find_user(token) or "") if token else ""
-    return _Identity(token, name, given is not None)
+    session = access.find_session(token)
+    if session is None:
+        return _Identity(token, "", given is not None)
+    return _Identity(token, session.name, given is not None, session.groups)
+
+
+def find_address(request: Request) -> str:
+    """Return the address from which a visitor comes.
+
+    A proxy adds it to the header X-Forwarded-For; empty: it is a proxy's that has not said it.
+    """
+    peer = request.client.host if request.client is not None else ""
+    if peer not in access_of(request).proxies:
+        return peer
+    last = ",".join(request.headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()
+    try:
+        return str(ipaddress.ip_address(last))
+    except ValueError:
+        return ""
 
 
 def find_token(request: Request) -> str | None:

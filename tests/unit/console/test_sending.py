@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from lb_stream.console.address import link
+from lb_stream.console.auth.attempts import FREE_ATTEMPTS_OF_ALL
 from lb_stream.console.auth.users import user_lines
 from lb_stream.console.auth.visitor import COOKIE, Access
 from lb_stream.console.command_forms import COMMAND_FORMS
@@ -179,12 +181,52 @@ def test_a_user_who_is_removed_from_the_file_may_send_nothing_at_once(
     site = client(tables, Access.load(path), topic)
     log_in(site, "alice")
     form = form_on(site, "pause")
-    path.write_text("")
-    assert site.post("/send/pause", data=form).status_code == 403
     path.write_text("damaged")
     assert site.post("/send/pause", data=form).status_code == 401
     assert site.get("/").status_code == 200, "everybody still reads"
+    path.write_text("")
+    assert site.post("/send/pause", data=form).status_code == 403
+    path.write_text(user_lines("alice", PASSWORD, "operator", {}))
+    assert site.post("/send/pause", data=form).status_code == 403, "the session has ended"
     assert topic.sent == []
+
+
+def test_another_password_ends_all_sessions_of_its_user_and_another_role_none(
+    tables: Path, tmp_path: Path, topic: Topic
+) -> None:
+    path = tmp_path / "users.toml"
+    alice, root = (user_lines(name, PASSWORD, "operator", {}) for name in ("alice", "root"))
+    path.write_text(alice + root)
+    access = Access.load(path)
+    phone, laptop, other = (client(tables, access, topic) for _ in range(3))
+    for site, name in ((phone, "alice"), (laptop, "alice"), (other, "root")):
+        assert log_in(site, name).status_code == 303
+    path.write_text(alice.replace('"operator"', '"viewer"') + root)
+    assert "Log out" in phone.get("/").text
+    path.write_text(user_lines("alice", "another", "operator", {}) + root)
+    assert ["Log out" in site.get("/").text for site in (phone, laptop, other)] == [
+        False,
+        False,
+        True,
+    ]
+
+
+def test_an_address_that_tries_many_names_waits_and_a_proxy_tells_addresses_apart(
+    tables: Path, users: Path, topic: Topic
+) -> None:
+    access = replace(Access.load(users), proxies=frozenset({"testclient"}))
+    site = client(tables, access, topic)
+    assert log_in(site, "eve").status_code == 303, "without the header no address is counted"
+
+    def status_from(forwarded: str, name: str, password: str) -> int:
+        site.headers["X-Forwarded-For"] = forwarded
+        return log_in(site, name, password).status_code
+
+    for number in range(FREE_ATTEMPTS_OF_ALL):
+        assert status_from("10.0.0.2, 10.0.0.1", f"user-{number}", "wrong") == 401
+    assert status_from("10.0.0.1", "root", PASSWORD) == 429
+    assert status_from("10.0.0.1, 10.0.0.2", "root", PASSWORD) == 303, "the last one counts"
+    assert status_from("10.0.0.1, made up", "root", PASSWORD) == 303
 
 
 # --- a proxy that names its user ---

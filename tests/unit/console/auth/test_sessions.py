@@ -1,15 +1,8 @@
-"""Sessions end, a CSRF token belongs to one of them, and wrong passwords make a name wait."""
+"""Sessions end, and a CSRF token belongs to one of them."""
 
 from __future__ import annotations
 
-from lb_stream.console.auth.sessions import (
-    FREE_ATTEMPTS,
-    MAX_AGE_S,
-    MAX_IDLE_S,
-    MAX_WAIT_S,
-    LoginAttempts,
-    Sessions,
-)
+from lb_stream.console.auth.sessions import MAX_AGE_S, MAX_IDLE_S, Sessions
 
 
 class Clock:
@@ -49,16 +42,3 @@ def test_a_csrf_token_belongs_to_one_session_of_one_process() -> None:
         and not sessions.is_csrf_token(token, "é")
     )
     assert not Sessions().is_csrf_token(token, sessions.csrf_token(token))
-
-
-def test_after_some_wrong_passwords_each_further_one_doubles_the_wait() -> None:
-    clock = Clock()
-    attempts, waits = LoginAttempts(clock), []
-    for _ in range(FREE_ATTEMPTS + 8):
-        attempts.record("alice", succeeded=False)
-        waits.append(attempts.wait_s("alice"))
-        clock.now += waits[-1]
-    assert waits == [*[0.0] * (FREE_ATTEMPTS - 1), 1, 2, 4, 8, 16, 32, *[MAX_WAIT_S] * 3]
-    assert attempts.wait_s("bob") == 0
-    attempts.record("alice", succeeded=True)
-    assert attempts.wait_s("alice") == 0
