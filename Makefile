@@ -14,6 +14,7 @@ SCENARIOS ?= $(firstword $(wildcard ../*/scenarios/public) tests/data/scenarios)
 PULSAR_CLIENT := .make/pulsar-client
 KUBERNETES := .make/kubernetes
 DOCS := .make/docs
+FUZZ := .make/fuzz
 
 hash = $(shell cat $(1) 2>/dev/null | cksum | cut -d' ' -f1)
 UV_STAMP := .make/uv/.requirements-$(call hash,requirements-uv.lock)
@@ -23,6 +24,7 @@ DEV_STAMP := $(VENV)/.dev-$(call hash,requirements-dev.lock)
 PACKAGE_STAMP := $(VENV)/.package-$(call hash,pyproject.toml)
 KUBERNETES_STAMP := $(KUBERNETES)/.requirements-$(call hash,requirements-kubernetes.lock)
 DOCS_STAMP := $(DOCS)/.requirements-$(call hash,requirements-docs.lock)
+FUZZ_STAMP := $(FUZZ)/.requirements-$(call hash,requirements-fuzz.lock)
 PULSAR_STAMP := $(PULSAR_CLIENT)/.requirements-$(call hash,requirements-pulsar.lock)
 JARS_STAMP := $(JARS)/.jars-$(call hash,conf/ivy.xml conf/jars.sha256 conf/checkpoints.scala)
 ARCHIVE_STAMP := $(VENV)/.archive-$(call hash,requirements.lock conf/ivy.xml conf/jars.sha256)
@@ -41,7 +43,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev steps packages java check test test-all test-long test-pulsar test-hostile test-secure test-cluster check-kubernetes check-chart image manifest differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house pictures site seed-checklist release release-check lock clean
+.PHONY: help setup setup-dev steps packages java check test test-all test-long test-pulsar test-hostile test-secure test-cluster fuzz check-kubernetes check-chart image manifest differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house pictures site seed-checklist release release-check lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -70,7 +72,7 @@ test-all: check ## what make test leaves out: all tests with Spark and Kafka, sl
 	$(PYTEST) -q -n 2 --dist loadfile --hypothesis-profile=whole tests/properties $(ARGS)
 	$(PYTEST) -q -n 2 --dist loadgroup -m "(jvm or e2e or slow) and not (loop or long)" $(ARGS)
 
-test-long: setup-dev ## the tests that take too long for every change: hours, one of them a soak with kills (LB_SOAK_MINUTES, else 60)
+test-long: setup-dev $(FUZZ_STAMP) ## the tests that take too long for every change: hours, one of them a soak with kills (LB_SOAK_MINUTES, else 60)
 	LB_SOAK_MINUTES=$(or $(LB_SOAK_MINUTES),60) $(PYTEST) -m long $(ARGS)
 
 test-pulsar: setup-dev ## the whole loop beside a real cluster of Pulsar 5.0.1, which new clusters are installed with, by the scripts in PULSAR_CLUSTER_DIR (an hour and more; needs Maven, Java 21 or newer; PULSAR_VERSION=4.2.4 or 4.0.7: Java 17)
@@ -87,6 +89,9 @@ test-secure: setup-dev ## on a real broker with ACLs: each right taken in turn, 
 
 test-cluster: setup-dev ## a Spark cluster on machines made of namespaces while all of it is killed (needs root's rights); last line JSON
 	$(PYTEST) -q -m long tests/e2e/cluster $(ARGS)
+
+fuzz: setup-dev $(FUZZ_STAMP) ## coverage-guided fuzzing of every parser of outside bytes, a minute each (TARGET=NAME for one, SECONDS=600, ARGS=--list names them); last line JSON
+	nice $(BIN)/python -m tests.fuzz $(TARGET) --seconds $(or $(SECONDS),60) $(ARGS)
 
 check-kubernetes: $(KUBERNETES_STAMP) ## the manifests of conf/deploy against the published schemas of Kubernetes (ARGS="--version 1.34" for an older one)
 	PYTHONPATH=$(KUBERNETES) $(BIN)/python -m kubernetes_validate --strict conf/deploy/*.yaml $(ARGS)
@@ -164,7 +169,7 @@ lock: java $(PACKAGE_STAMP) ## rewrite requirements*.lock from pyproject.toml, a
 	for extra in pulsar kubernetes; do \
 	  sed -n "s/^$$extra = \[\(.*\)\]/\1/p" pyproject.toml | tr -d '"' | $(subst pyproject.toml,-,$(COMPILE)) -o requirements-$$extra.lock || exit; \
 	done
-	for group in uv docs; do $(subst pyproject.toml,,$(COMPILE)) --group $$group -o requirements-$$group.lock || exit; done
+	for group in uv docs fuzz; do $(subst pyproject.toml,,$(COMPILE)) --group $$group -o requirements-$$group.lock || exit; done
 	$(BIN)/python -m lb_stream.kit.fetch_jars --relock
 
 clean: ## remove what set-up and runs have made: .venv, .jars, .lb (the demo's broker and tables), caches
@@ -213,6 +218,11 @@ $(DEV_STAMP): | $(PACKAGE_STAMP)
 	@echo "packages for tests and benchmarks (120 MB to fetch, 400 MB installed)"
 	@$(INSTALL) --require-hashes -r requirements-dev.lock
 	@rm -f $(VENV)/.dev-*; touch $@
+
+$(FUZZ_STAMP): | $(PIP_STAMP)
+	@rm -rf $(FUZZ)
+	@$(INSTALL) -q --require-hashes --no-deps --only-binary :all: --target $(FUZZ) -r requirements-fuzz.lock
+	@touch $@
 
 # Beside the environment, not in it: only test-pulsar has it on its path.
 $(PULSAR_STAMP): | $(PIP_STAMP)

@@ -100,7 +100,10 @@ def find_doubts(
 def _read(report: Report) -> _Report:
     try:
         return _decoder.decode(report.value)
-    except msgspec.DecodeError:  # fields of other types, which the decoder of reports has accepted
+    except (
+        msgspec.DecodeError,
+        ValueError,
+    ):  # fields of other types, which the decoder of reports has accepted
         return _Report()
 
 

@@ -71,6 +71,8 @@ def read_recording(path: Path, broker: str | None = None) -> Recording:
         except ValidationError as error:
             expected = describe_expected(error.errors()[0])
             raise QueryError(f"{path}, line {number}: expected {expected}", 2) from None
+        except (ValueError, RecursionError) as error:
+            raise QueryError(f"{path}, line {number}: expected JSON ({error})", 2) from None
     return Recording(path, reports, runtimes, namespaces, silent)
 
 

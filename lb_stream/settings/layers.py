@@ -75,9 +75,10 @@ Layer = dict[KeyPath, Given]
 
 def read_toml(path: Path) -> Layer:
     """Read a TOML file. Raises SettingError."""
+    text = read_setting_file(path, "--config")
     try:
-        values = tomllib.loads(read_setting_file(path, "--config"))
-    except tomllib.TOMLDecodeError as error:
+        values = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
         raise SettingError("--config", str(path), f"a TOML file ({error})") from None
     remember_secrets((), values)
     return _flatten(values, str(path))
@@ -173,7 +174,7 @@ def _parse_toml_value(text: str) -> object:
     """Parse a value as TOML does; anything else is a text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 

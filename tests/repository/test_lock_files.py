@@ -37,7 +37,7 @@ def requirements(*extras: str) -> list[str]:
 
 
 def test_no_line_names_an_index_or_a_path() -> None:
-    assert LOCKS.keys() == {"", "dev", "base", "uv", "pulsar", "kubernetes", "docs"}
+    assert LOCKS.keys() == {"", "dev", "base", "uv", "pulsar", "kubernetes", "docs", "fuzz"}
     for line in "".join(LOCKS.values()).splitlines():
         assert re.fullmatch(
             r"[a-z0-9-]+==[\w.]+( ; [\w .<>='!]+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?", line
@@ -54,6 +54,7 @@ def test_no_line_names_an_index_or_a_path() -> None:
         ("kubernetes", EXTRAS["kubernetes"]),
         ("uv", GROUPS["uv"]),
         ("docs", GROUPS["docs"]),
+        ("fuzz", GROUPS["fuzz"]),
     ],
 )
 def test_each_range_begins_with_the_locked_version_which_is_the_tested_one(

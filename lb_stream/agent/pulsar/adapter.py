@@ -383,9 +383,10 @@ class PulsarAdapter:
         """Raise BrokerError if the address is not that of a broker with this name."""
         if self._is_verified:
             return
-        active = self._admin.get_json(f"/admin/v2/brokers/{quote(self.pulsar_cluster)}")
+        path = f"/admin/v2/brokers/{quote(self.pulsar_cluster)}"
+        active = self._admin.get_as(path, list[str])
         if self.name not in active:
-            names = ", ".join(sorted(map(str, active))) or "none"
+            names = ", ".join(sorted(active)) or "none"
             raise BrokerError(
                 f"{self._admin.settings.url} knows no active broker {self.name}; active: {names}: "
                 "name it with --broker"

@@ -1,7 +1,7 @@
 """Calls of a Pulsar broker's admin REST API: time-outs, redirects, repeated reads, TLS, tokens.
 
 Every call has one deadline, over all its redirects and repetitions: after a crash, brokers were
-seen to accept connections without an answer for a minute. Uses the standard library only.
+seen to accept connections without an answer for a minute. HTTP is by the standard library alone.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode, urljoin, urlsplit
+
+import msgspec
 
 from lb_stream.agent.adapter import BrokerError
 
@@ -30,6 +32,9 @@ _TRANSIENT = {429, 502, 503, 504}
 """Status codes after which a read is repeated. Pulsar also sends 500 for permanent errors."""
 _STACK = "\nStacktrace:"
 _PORTS = {"http": 80, "https": 443}
+
+Shape = TypeVar("Shape")
+"""A type that an answer's JSON value must have."""
 
 
 class AdminError(BrokerError):
@@ -181,6 +186,21 @@ class AdminClient:
     ) -> Any:
         """Read a JSON value. Raises AdminError for any status but 200, and for what is no JSON."""
         return self.parse(path, self.get(path, query, timeout_s))
+
+    def get_as(self, path: str, shape: type[Shape]) -> Shape:
+        """Read a JSON value of a given shape. Raises AdminError, as `parse_as`."""
+        return self.parse_as(path, self.get(path), shape)
+
+    def parse_as(self, path: str, answer: AdminResponse, shape: type[Shape]) -> Shape:
+        """Return an answer's JSON value, which has a given shape, such as `list[str]`.
+
+        Raises AdminError as `parse` does, and for a value of another shape.
+        """
+        value = self.parse(path, answer)
+        try:
+            return msgspec.convert(value, shape)
+        except msgspec.ValidationError as error:
+            raise UnusableAnswer(f"GET {answer.hops[-1]}{path}: {error}", answer.status) from None
 
     def parse(self, path: str, answer: AdminResponse) -> object:
         """Return the JSON value of an answer to a GET.

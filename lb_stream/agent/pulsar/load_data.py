@@ -80,6 +80,6 @@ def _keep_owned(record: bytes, fields: dict[str, object], owned: Set[str]) -> by
 def _parse_fields(record: bytes) -> dict[str, object]:
     try:
         fields = json.loads(record)
-    except ValueError:
+    except (ValueError, RecursionError):
         fields = None
     return fields if isinstance(fields, dict) else {}

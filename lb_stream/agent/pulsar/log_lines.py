@@ -167,7 +167,7 @@ def _find_json_ms(fields: Mapping[str, object]) -> int | None:
         if isinstance(value, str):
             return _find_ms(value)
         if isinstance(value, float):  # of GELF, in seconds
-            return _require_date(round(value * 1000)) if math.isfinite(value) else None
+            return _require_date(round(value * 1000)) if math.isfinite(value * 1000) else None
     return None
 
 

@@ -60,10 +60,11 @@ class OwnedBundles:
         """
         cluster, broker = quote(self._find_cluster()), quote(self._broker, safe=":")
         path = f"/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces"
-        owned = self._admin.parse(path, self._ask(path, follow=True))
+        answer = self._ask(path, follow=True)
+        owned = self._admin.parse_as(path, answer, dict[str, dict[str, object] | None])
         return {
             bundle
-            for bundle, state in (owned.items() if isinstance(owned, dict) else ())
+            for bundle, state in owned.items()
             if (state or {}).get("is_active", True) and not is_system_bundle(bundle)
         }
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
-from lb_stream.agent.pulsar.admin import AdminClient, AdminError
+from lb_stream.agent.pulsar.admin import AdminClient, AdminError, UnusableAnswer
 from lb_stream.core.model.names import FULL_RANGE_END, BundleRange
 from lb_stream.core.model.topics import topic_hash
 
@@ -92,7 +92,10 @@ class Peers:
         if broker_id := found.get("brokerId"):  # since Pulsar 5.0
             return str(broker_id)
         urls = [str(found.get(name) or "") for name in ("httpUrl", "httpUrlTls")]
-        names = [urlsplit(url).netloc for url in urls if urlsplit(url).netloc]
+        try:
+            names = list(filter(None, (urlsplit(url).netloc for url in urls)))
+        except ValueError:
+            raise UnusableAnswer(f"GET {path}: expected addresses, got {urls}", 200) from None
         return self._broker if self._broker in names else next(iter(names), None)
 
     def _client(self, broker: str) -> AdminClient:

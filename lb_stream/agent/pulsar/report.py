@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Set
+from typing import Any
+
+import msgspec
 
 from lb_stream.agent.adapter import BrokerError, JsonReport
 from lb_stream.agent.pulsar.admin import AdminClient, AdminError
 from lb_stream.core.model.names import is_system_bundle
 
-NAMING = ("lastStats", "bundleStats", "bundles")
+_NAMING: dict[str, Any] = {
+    "lastStats": dict[str, Any] | None,
+    "bundleStats": dict[str, Any] | None,
+    "bundles": list[str] | None,
+}
 """Fields that name bundles: two with their statistics, one with a list of names."""
 
 FindOwned = Callable[[Set[str]], Set[str]]
@@ -61,7 +68,7 @@ class ReportCheck:
         report: without it the balancer may not know the broker. Raises BrokerError for the report
         of another broker.
         """
-        fields = json.loads(report)
+        fields = self._parse(report)
         broker = fields.get(BROKER_ID, self._broker)
         if broker != self._broker:
             raise BrokerError(
@@ -70,7 +77,7 @@ class ReportCheck:
             )
         named = {
             name
-            for field in NAMING
+            for field in _NAMING
             for name in (fields.get(field) or ())
             if not is_system_bundle(name)
         }
@@ -86,6 +93,16 @@ class ReportCheck:
             return None
         self._held_since, self._has_reported = None, True
         return json.dumps(_correct(fields, named - owned, self._taken)).encode()
+
+    def _parse(self, report: bytes) -> JsonReport:
+        """Return the report's fields. Raises BrokerError unless bundles are named as in a report."""
+        try:
+            fields: dict[str, Any] = msgspec.convert(json.loads(report), dict[str, Any])
+            for field, shape in _NAMING.items():
+                msgspec.convert(fields.get(field), shape)
+        except (ValueError, RecursionError) as error:
+            raise BrokerError(f"the report of {self._broker} is none: {error}") from None
+        return fields
 
 
 def _correct(fields: JsonReport, gone: Set[str], taken: Set[str]) -> JsonReport:

@@ -48,7 +48,7 @@ def read_bundles(admin: AdminClient) -> dict[str, BundleTraffic]:
             for bounds, kinds in bundles.items()
         }
         return {name: _add_up(kinds) for name, kinds in named.items() if not is_system_bundle(name)}
-    except (AttributeError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
         text = (
             f"GET {admin.settings.url}{TOPIC_STATS}: expected namespaces, in them bundles, in "
             f"them topics: {type(error).__name__}"

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import ValidationError
-
 from lb_stream.cli.monitor.documented_tables import (
     BrokerRow,
     Four,
@@ -175,7 +173,7 @@ def read_report(value: bytes) -> ModularLoadReport | SimpleLoadReport | None:
         fields = msgspec.json.decode(value)
         kind = find_report_kind(fields) if isinstance(fields, dict) else None
         return REPORT_KINDS[kind].model_validate(fields) if kind in REPORT_KINDS else None
-    except (msgspec.DecodeError, UnicodeDecodeError, ValidationError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None
 
 

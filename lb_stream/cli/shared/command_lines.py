@@ -201,7 +201,7 @@ def _parse_values(fields: Mapping[str, FieldInfo], given: Mapping[str, Any]) -> 
 def _read_json(file: Path) -> Any:
     try:
         return json.loads(sys.stdin.read() if str(file) == "-" else file.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CommandError(f"{file}: {error}", 2) from None
 
 

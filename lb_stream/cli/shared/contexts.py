@@ -71,7 +71,7 @@ def load_contexts() -> Contexts:
         if not os.environ.get(PLACE):  # such as the home of another user: nothing can be kept there
             return Contexts()
         raise CommandError(f"{path}: {error.strerror}", 2) from None
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         raise CommandError(
             f"{path}: expected contexts as lbctl context writes them; correct it or remove it", 2
         ) from None

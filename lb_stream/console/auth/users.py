@@ -114,10 +114,10 @@ class Users:
             if stamp == self._stamp:
                 return
             read = _UsersFile.model_validate(tomllib.loads(self._path.read_text()))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise UsersError(f"{self._path}: {error}") from None
         except ValidationError as error:
             raise UsersError(f"{self._path}: {_describe_first(error)}") from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise UsersError(f"{self._path}: {error}") from None
         self._users, self._stamp = read.users, stamp
 
 

@@ -173,9 +173,17 @@ def require_own_site(request: Request) -> None:
     """Raise HTTPException(403) for a request that a page of another site makes."""
     site = request.headers.get("sec-fetch-site", "same-origin")
     origin = request.headers.get("origin")
-    is_foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+    is_foreign = origin is not None and _host_of(origin) != request.headers.get("host")
     if site not in ("same-origin", "none") or is_foreign:
         raise HTTPException(403, "this form comes from another site: open this console's own page")
+
+
+def _host_of(origin: str) -> str | None:
+    """Return host and port of an origin; None for what is no address."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # such as an IPv6 address whose bracket isn't closed
+        return None
 
 
 async def read_body(request: Request, media_type: str) -> bytes:

@@ -64,7 +64,7 @@ def read_line(text: bytes, broker: str | None = None) -> Report | None:
         return None
     try:
         line = _decoder.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unsendable(f"not a JSON object: {error}") from None
     if line.path is not None:
         return _parse_metadata(line)

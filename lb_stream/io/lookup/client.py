@@ -479,7 +479,7 @@ class Lookup:
                     bundle, unit.state, unit.owner, unit.destination, unit.version, unit.since_ms
                 )
             self._routes.take(cluster, bundle, route)
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             log.warning("a record of %s is no ownership record: %s", record.topic, error)
 
     def _take_result(self, record: SignedRecord) -> None:
@@ -488,7 +488,7 @@ class Lookup:
             return
         try:
             result = msgspec.json.decode(record.value or b"", type=_Result)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             log.warning("a record of %s is no command's result: %s", record.topic, error)
             return
         sent_at, request = self._requests[subject]

@@ -125,7 +125,7 @@ def _argument(text: str) -> tuple[list[str], object]:
         raise ScenarioError("--set", "argument", text, "KEY=VALUE, such as cluster.brokers=24")
     try:
         return path, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return path, value.strip()
 
 

@@ -98,7 +98,7 @@ def read_trace(path: Path) -> Iterator[dict[str, object]]:
                     continue
                 try:
                     entry = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     raise TraceError(f"{path}: line {number} is no JSON") from None
                 if not isinstance(entry, dict):
                     raise TraceError(
