@@ -196,6 +196,9 @@ def works(brokers: int, bundles: int, hot: int) -> Iterator[tuple[str, Work]]:
             }
         )
         memory = config.shedder.memory({})
+        if (observe := traits_of(config.shedder).observe) is not None:
+            # As after the rounds before: the reference's brokers smooth their load themselves.
+            memory = observe(view, config.shedder_config, memory)
         yield (
             name,
             lambda config=config, memory=memory: _sheds(

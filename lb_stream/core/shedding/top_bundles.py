@@ -13,6 +13,7 @@ from lb_stream.core.model.view import Bools, Floats, Ints, Rates, Rows
 
 THROUGHPUT_STEP = 100_000  # bytes/s
 RATE_STEP = 100  # msg/s
+_STEPS = np.array([[THROUGHPUT_STEP], [THROUGHPUT_STEP], [RATE_STEP]])
 CONNECTIONS_STEP = 500
 CACHE_STEP = 100_000  # bytes
 LARGEST = float(2**63)
@@ -24,10 +25,9 @@ def sort_keys(stats: Rates, connections: Ints, cache_bytes: Ints) -> tuple[Float
 
     `connections`: topics, consumers and producers together.
     """
+    in_steps = np.stack((stats.throughput_in, stats.throughput_out, stats.rate)) / _STEPS
     return (
-        rounded(stats.throughput_in / THROUGHPUT_STEP),
-        rounded(stats.throughput_out / THROUGHPUT_STEP),
-        rounded(stats.rate / RATE_STEP),
+        *rounded(in_steps),
         connections // CONNECTIONS_STEP,
         cache_bytes // CACHE_STEP,
     )
@@ -42,9 +42,7 @@ def rounded(values: Floats) -> Floats:
 
 def limited(values: Floats) -> Floats:
     """Clip to the range of the reference's integers; NaN becomes 0."""
-    return np.clip(
-        np.nan_to_num(values, nan=0.0, posinf=LARGEST, neginf=-LARGEST), -LARGEST, LARGEST
-    )
+    return np.where(np.isnan(values), 0.0, np.clip(values, -LARGEST, LARGEST))
 
 
 def highest(keys: Sequence[Floats | Ints], most: int) -> Rows:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -181,11 +182,12 @@ def observe(
 
 def _loads(view: ClusterView, memory: TransferMemory) -> tuple[Ints, BrokerLoads]:
     """Return the remembered number of bundles and figures of each broker of the view."""
-    unknown = (ASSUMED_FULL, 0.0, 0)
-    rows = [memory.brokers.get(name, unknown) for name in view.brokers.names]
-    load, throughput, counts = np.array(rows).reshape(-1, 3).T
-    known = np.array([name in memory.brokers for name in view.brokers.names], np.bool_)
-    return counts.astype(np.int64), BrokerLoads(load.copy(), throughput.copy(), known)
+    found = list(map(memory.brokers.get, view.brokers.names))
+    known = np.array([row is not None for row in found], np.bool_)
+    rows = [row or (ASSUMED_FULL, 0.0, 0) for row in found]
+    figures = np.fromiter(chain.from_iterable(rows), np.float64, 3 * len(rows)).reshape(-1, 3)
+    load, throughput, counts = figures.T.copy()
+    return counts.astype(np.int64), BrokerLoads(load, throughput, known)
 
 
 def _usage(view: ClusterView, config: TransferShedderConfig) -> Floats:
@@ -231,7 +233,7 @@ def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMe
 
     # The loads of the live brokers; in the first round with this shedder, as reported.
     alive = np.flatnonzero(view.brokers.alive)
-    if not all(view.brokers.names[row] in memory.brokers for row in alive.tolist()):
+    if not {view.brokers.names[row] for row in alive.tolist()} <= memory.brokers.keys():
         memory = observe(context.reported, config, memory)
     store = build_load_store(replace(context, memory=memory))
 
@@ -281,22 +283,29 @@ def build_load_store(context: TransferContext) -> LoadStore:
     )
 
 
+SCANS = 8
+"""Brokers whose bundles are looked for one by one; for more of them all bundles are sorted."""
+
+
 class _TopBundles:
-    """Finds the top bundles of brokers. The first call sorts all bundles by broker."""
+    """Finds the top bundles of brokers."""
 
     def __init__(
         self, view: ClusterView, config: TransferShedderConfig, eligible: Bools, movable: Bools
     ) -> None:
         self.view, self.config, self.eligible, self.movable = view, config, eligible, movable
-        self._rows: Rows | None = None
+        self._of_system = view.bundles.rows_of_namespace(SYSTEM_NAMESPACE)
+        self._scans = 0
+        self._sorted: Rows | None = None
         self._starts = np.zeros(1, np.int64)
 
     def find(self, broker: int) -> Top:
         """Return the `top_bundles` heaviest bundles of a broker by their latest figures.
 
-        The first call takes O(bundles), each call O(n log n) for the broker's n bundles.
+        The first SCANS + 1 calls take O(bundles), each call O(n log n) for the broker's n bundles.
         """
         rows = self._rows_of(broker)
+        rows = rows[self._is_reported(rows)]
         bundles = self.view.bundles
         connections = bundles.topics[rows] + bundles.sessions[rows]
         stats = bundles.latest.take(rows)
@@ -312,27 +321,28 @@ class _TopBundles:
         return Top(rows, bundles.latest.take(rows).throughput, self.eligible[rows])
 
     def _rows_of(self, broker: int) -> Rows:
-        """Return the bundles of a broker that it may report."""
-        if self._rows is None:
-            owner = np.where(self._reported(), self.view.bundles.owner, -1)
-            brokers = len(self.view.brokers)
+        """Return the bundles of a broker, in the order of their rows."""
+        owner, brokers = self.view.bundles.owner, len(self.view.brokers)
+        if self._scans < SCANS:
+            self._scans += 1
+            return np.flatnonzero(owner == broker)
+        if self._sorted is None:
             # numpy sorts 16 bits by radix: a million bundles in milliseconds.
-            self._rows = np.argsort(
+            self._sorted = np.argsort(
                 owner.astype(np.int16) if brokers < 2**15 else owner, kind="stable"
             )
             self._starts = np.cumsum(np.bincount(owner + 1, minlength=brokers + 1))
-        return self._rows[self._starts[broker] : self._starts[broker + 1]]
+        return self._sorted[self._starts[broker] : self._starts[broker + 1]]
 
-    def _reported(self) -> Bools:
-        """Return the bundles that a broker may report among its top bundles."""
-        view = self.view
-        reported = self.movable & ~view.bundles.system
-        reported[view.bundles.rows_of_namespace(SYSTEM_NAMESPACE)] = False
-        policies = view.policies
+    def _is_reported(self, rows: Rows) -> Bools:
+        """Return which of these bundles a broker may report among its top bundles."""
+        bundles, policies = self.view.bundles, self.view.policies
+        reported = self.movable[rows] & ~bundles.system[rows]
+        reported &= (rows < self._of_system.start) | (rows >= self._of_system.stop)
         if not self.config.shed_bundles_with_policies and (
             policies.isolation or policies.anti_affinity
         ):
-            codes, namespaces = namespace_codes(view.bundles.names)
+            codes, namespaces = namespace_codes(bundles.names.take(rows))
             bound = [
                 policies.isolation_of(name) is not None or policies.group_of(name) is not None
                 for name in namespaces

@@ -154,7 +154,7 @@ def run_cycle(
 def _find_fresh(store: LoadStore, limits: CycleLimits, cycle: Cycle, now_ms: int) -> Bools | None:
     """Return which brokers' data is fresh enough to count; None: the pass ends (`cycle.skip`)."""
     fresh = now_ms - store.updated_ms <= limits.ttl_ms
-    for row, name in enumerate(store.names):
+    for row, name in enumerate(store.names if cycle.unloaded else ()):
         if name not in cycle.unloaded or not fresh[row]:
             continue
         if store.updated_ms[row] - cycle.unloaded[name] < limits.delay_ms:
@@ -303,8 +303,12 @@ class _Pair:
         """
         offload = (store.load[source] - store.load[destination]) / 2
         target = store.throughput[source] * offload / store.load[source]
-        other = store.top(destination)
-        returns = zip(other.bundles.tolist(), other.throughput, strict=True)
+
+        def find_returns() -> Iterator[tuple[int, float]]:
+            other = store.top(destination)
+            yield from zip(other.bundles.tolist(), other.throughput.tolist(), strict=True)
+
+        returns = find_returns()  # only a swap needs them
         return _Pair(store, limits, source, destination, top, returns, may_take, target)
 
     def relieve(self) -> bool:
