@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import time
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 
+from lb_stream.access.signing_keys import Signer
 from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.decisions import Decision, read_decision
+from lb_stream.io.kafka.signing import SigningProducer
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from tests.support.topics import topics_named
 
@@ -22,11 +24,15 @@ LONGEST_WAIT_S = 60
 class Feed:
     """Writes reports as agents do, reads decisions as agents do."""
 
-    def __init__(self, bootstrap: str, name: str, partitions: int) -> None:
+    def __init__(
+        self, bootstrap: str, name: str, partitions: int, signer: Signer | None = None
+    ) -> None:
+        """`signer`: signs the reports."""
         self.bootstrap, self.name, self._partitions = bootstrap, name, partitions
         self.topics = topics_named(name)
         create_topics(bootstrap, topic_specs(self.topics, reports=partitions))
-        self._producer = KafkaProducer(
+        self._producer = SigningProducer(
+            signer,
             bootstrap_servers=bootstrap,
             enable_idempotence=True,
             compression_type="zstd",

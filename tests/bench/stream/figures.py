@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -117,6 +118,12 @@ FIGURES = {
             "10 brokers, 1 000 bundles, whole job, a report in each batch: a batch with tracing on "
             "÷ off, in turns within one job",
             "≤ 1.02",
+        ),
+        Figure(
+            "signed_vs_open",
+            "a whole batch of signed reports, whose signatures are checked ÷ one of reports "
+            "without signatures",
+            "≤ 1.05",
         ),
         Figure(
             "clusters_1000",
@@ -245,6 +252,20 @@ def rounds(bench: Bench) -> dict[str, Measured]:
                 measured["clusters_1000"] = ratio(took["clusters"], took["round"])
         measured["peak_rss_gib_1m"] = Measured(whole.driver.peak_bytes / GIB)
     return measured
+
+
+def signed(bench: Bench) -> dict[str, Measured]:
+    """The whole job with signed reports beside the one without signatures."""
+    with ExitStack() as stack:
+        sides: dict[str, Callable[[], float]] = {}
+        for name in ("signed", "open"):
+            job = Stepped(
+                bench.place, name, Fleet(bench.size.whole), view_only=False, signed=name == "signed"
+            )
+            stack.enter_context(closing(job))
+            sides[name] = partial(_deciding, job)
+        took = in_turns(bench, sides)
+    return {"signed_vs_open": ratio(took["signed"], took["open"])}
 
 
 def _deciding(job: Stepped) -> float:
@@ -410,6 +431,7 @@ GROUPS: tuple[tuple[frozenset[str], Callable[[Bench], dict[str, Measured]]], ...
         frozenset({"round_vs_from_json", "growth_100k_1m", "clusters_1000", "peak_rss_gib_1m"}),
         rounds,
     ),
+    (frozenset({"signed_vs_open"}), signed),
     (frozenset({"publish_latency_vs_empty_batch"}), latency),
     (frozenset({"batch_cost_growth_1000"}), age),
     (frozenset({"tracing_on_vs_off"}), tracing),

@@ -10,8 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from lb_stream.access.signing_keys import AllowedSigner, Signer
 from lb_stream.contracts.decisions import Decision
-from lb_stream.contracts.settings import KafkaSettings, Settings, StreamSettings
+from lb_stream.contracts.settings import (
+    KafkaSettings,
+    SecuritySettings,
+    Settings,
+    StreamSettings,
+)
 from tests.bench.stream.driver import Batch, Driver, wait_for_boundary
 from tests.bench.stream.feed import Feed, Offsets
 
@@ -44,9 +52,12 @@ class Place:
     folder: Path
     partitions: int
 
-    def settings(self, feed: Feed, trigger_interval_ms: int = 0) -> Settings:
+    def settings(
+        self, feed: Feed, trigger_interval_ms: int = 0, security: SecuritySettings | None = None
+    ) -> Settings:
         """A job on one feed. Its clock stands still: ticks are what the benchmark sends."""
         return Settings(
+            security=security or SecuritySettings(),
             kafka=KafkaSettings(bootstrap_servers=self.bootstrap),
             topics=feed.topics,
             stream=StreamSettings(
@@ -59,6 +70,15 @@ class Place:
             ),
             balancer=BALANCER,
         )
+
+
+def _require_signed_reports(folder: Path) -> tuple[Signer, SecuritySettings]:
+    """A new key that signs for every broker, and the settings of a job that requires it."""
+    private_key = Ed25519PrivateKey.generate()
+    line = AllowedSigner("*/*", private_key.public_key().public_bytes_raw())
+    signers = folder / "signers"
+    signers.write_text(line.format_line() + "\n")
+    return Signer(private_key), SecuritySettings(signers=str(signers), reports="signed")
 
 
 class Reporting(Protocol):
@@ -85,12 +105,20 @@ class Stepped:
     """
 
     def __init__(
-        self, place: Place, name: str, fleet: Reporting, view_only: bool, cores: int = 0
+        self,
+        place: Place,
+        name: str,
+        fleet: Reporting,
+        view_only: bool,
+        cores: int = 0,
+        signed: bool = False,
     ) -> None:
-        """`cores`: of Spark's executors; 0: as many as the job has by itself."""
+        """`cores`: of Spark's executors; 0: as many as the job has by itself. `signed`: all reports
+        are signed, and the job requires that."""
         self.name, self._view_only = f"{name} {fleet}", view_only
         self.fleet = fleet
-        self.feed = Feed(place.bootstrap, name, place.partitions)
+        signer, security = _require_signed_reports(place.folder) if signed else (None, None)
+        self.feed = Feed(place.bootstrap, name, place.partitions, signer)
         self.begin: Offsets = self.feed.ends()
         records = self.fleet.generation()
         self.reports, self.bytes = len(records), sum(len(value) for _, value in records)
@@ -104,7 +132,7 @@ class Stepped:
         )
         self._folder, self._settings = (
             place.folder / name,
-            place.settings(self.feed, self._interval_ms),
+            place.settings(self.feed, self._interval_ms, security),
         )
         self.tables = self._settings.stream.tables
         self.driver = Driver(
