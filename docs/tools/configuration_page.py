@@ -67,7 +67,7 @@ was given and what reads it, and warns of values without effect.
 | page | sections | what reads them |
 |---|---|---|
 | [job](configuration-job.md) | `[kafka]`, `[topics]`, `[stream]`, `[security]`, `[upkeep]`, `[otel]` | job, upkeep, agents |
-| [servers](configuration-servers.md) | `[console]`, `[lookup]`, `[metrics]` | `lbctl console`, `lbctl lookup-server`, job |
+| [servers](configuration-servers.md) | `[console]`, `[oidc]`, `[lookup]`, `[metrics]` | `lbctl console`, `lbctl lookup-server`, job |
 | [balancer](configuration-balancer.md) | `[balancer]`, `[cluster.NAME]`, namespaces | the balancer of every cluster, agents |
 | [strategies](configuration-strategies.md) | `[balancer]`, `[cluster.NAME]` | the chosen strategies; profiles |
 | [notifications and hooks](configuration-notify.md) | `[notify]`, `[hooks]` | `lbctl notify`, `lbctl agent` |
@@ -102,6 +102,7 @@ _SECTIONS = {
     "hooks": "Addresses that agents call before and after a move "
     "([hooks](approval.md#hooks-of-moves)).",
     "console": "The server of the [console](console.md); [its safety](security.md#servers).",
+    "oidc": "Logins of the console by [OpenID Connect](console.md#openid-connect).",
     "lookup": "The server of [lookups](lookups.md).",
     "metrics": "The server of the job's [metrics](metrics.md), at `stream.metrics_address`.",
     "security": "Keys, and which records must be signed ([security](security.md#signed-records)).",
@@ -119,7 +120,7 @@ def pages() -> dict[str, str]:
             "Settings of the job", "kafka", "topics", "stream", "security", "upkeep", "otel"
         ),
         "configuration-servers.md": _sections(
-            "Settings of the servers", "console", "lookup", "metrics"
+            "Settings of the servers", "console", "oidc", "lookup", "metrics"
         ),
         "configuration-balancer.md": _balancer(),
         "configuration-strategies.md": _strategies(),

@@ -1,4 +1,4 @@
-"""The pages that log a user in and out."""
+"""The pages that log a user in and out: by a password, or by an OpenID Connect provider."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lb_stream.console.address import LOCAL_NAMES, host_name
+from lb_stream.console.auth.oidc import LOGIN_S, OidcError, OidcLogins
 from lb_stream.console.auth.users import Users, UsersError
 from lb_stream.console.auth.visitor import (
     COOKIE,
@@ -20,29 +21,35 @@ from lb_stream.console.auth.visitor import (
 )
 from lb_stream.console.page import Page, render_page
 
+OIDC_COOKIE = "lb_login"
+OIDC_PATH, CALLBACK_PATH = "/login/oidc", "/login/oidc/callback"
 WRONG_LOGIN = "There is no user with this name and password."
 
 
 def login_page(request: Request) -> Response:
     """Show the form."""
     require_logins(request)
-    address = _local_address(request.query_params.get("next", "/"))
-    return render_page(Page(request), "login.html", next=address, name="", error="")
+    address = local_address(request.query_params.get("next", "/"))
+    return _render_form(request, address, "", "", 200)
 
 
 async def log_in(request: Request) -> Response:
     """Check name and password, and begin a session."""
     require_logins(request)
     form = await read_form(request)
-    name, address = form.get("name", ""), _local_address(form.get("next", "/"))
+    name, address = form.get("name", ""), local_address(form.get("next", "/"))
     try:
         token = await begin_session(request, name, form.get("password", ""))
     except LoginFailed as error:
         return await _show_error(request, address, name, str(error), error.status)
     answer = RedirectResponse(address, 303)
+    _set_session(request, answer, token)
+    return answer
+
+
+def _set_session(request: Request, answer: Response, token: str) -> None:
     is_secure = _leaves_machine(request)
     answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=is_secure)
-    return answer
 
 
 class LoginFailed(Exception):
@@ -74,11 +81,82 @@ async def begin_session(request: Request, name: str, password: str) -> str:
 async def _show_error(
     request: Request, address: str, name: str, error: str, status: int
 ) -> Response:
-    return await run_in_threadpool(
+    return await run_in_threadpool(_render_form, request, address, name, error, status)
+
+
+def _render_form(request: Request, address: str, name: str, error: str, status: int) -> Response:
+    oidc = access_of(request).oidc
+    return render_page(
+        Page(request),
+        "login.html",
+        status,
+        next=address,
+        name=name,
+        error=error,
+        provider=None if oidc is None else oidc.provider,
+    )
+
+
+# --- by a provider ---
+
+
+async def begin_oidc(request: Request) -> Response:
+    """Send a visitor to the provider."""
+    oidc = _require_oidc(request)
+    address = local_address(request.query_params.get("next", "/"))
+    callback = _console_url(request, oidc) + CALLBACK_PATH
+    try:
+        url, cookie = await run_in_threadpool(oidc.begin, callback, address)
+    except OidcError as error:
+        raise HTTPException(error.status, str(error)) from None
+    answer = RedirectResponse(url, 303)
+    answer.set_cookie(
+        OIDC_COOKIE,
+        cookie,
+        max_age=int(LOGIN_S),
+        path=CALLBACK_PATH,
+        httponly=True,
+        samesite="lax",  # the provider's redirection comes from another site
+        secure=_leaves_machine(request),
+    )
+    return answer
+
+
+async def finish_oidc(request: Request) -> Response:
+    """Begin the session of a visitor whom the provider has sent back."""
+    oidc, access = _require_oidc(request), access_of(request)
+    given, cookie = dict(request.query_params), request.cookies.get(OIDC_COOKIE, "")
+    try:
+        user = await run_in_threadpool(oidc.finish, given, cookie)
+        token = access.begin_session(user.name, user.groups)
+    except OidcError as error:
+        raise HTTPException(error.status, f"{error}.") from None
+    except UsersError:
+        raise HTTPException(503, "The file of users can't be read: tell its owner") from None
+    # The session's cookie goes to requests of this site's own pages alone, so a page leads on.
+    answer = await run_in_threadpool(
         lambda: render_page(
-            Page(request), "login.html", status, next=address, name=name, error=error
+            Page(request), "logged-in.html", next=local_address(user.address), live=False
         )
     )
+    _set_session(request, answer, token)
+    answer.delete_cookie(OIDC_COOKIE, path=CALLBACK_PATH)
+    return answer
+
+
+def _require_oidc(request: Request) -> OidcLogins:
+    """Return the logins by a provider. Raises HTTPException(404) if there are none."""
+    oidc = access_of(request).oidc
+    if oidc is None:
+        raise HTTPException(404, "this console has no provider: oidc.issuer names it")
+    return oidc
+
+
+def _console_url(request: Request, oidc: OidcLogins) -> str:
+    return oidc.console_url or f"{request.url.scheme}://{request.headers.get('host', '')}"
+
+
+# --- logouts ---
 
 
 async def log_out(request: Request) -> Response:
@@ -86,7 +164,17 @@ async def log_out(request: Request) -> Response:
     form = await read_form(request)
     require_csrf_token(request, form.get("csrf_token", ""))
     access_of(request).sessions.end(request.cookies.get(COOKIE, ""))
-    answer = RedirectResponse("/", 303)
+    oidc = access_of(request).oidc
+    end = None
+    if oidc is not None:
+        end = await run_in_threadpool(oidc.logout_url, _console_url(request, oidc) + "/")
+    answer: Response = RedirectResponse("/", 303)
+    if oidc is not None and end is not None:
+        answer = await run_in_threadpool(
+            lambda: render_page(
+                Page(request), "logged-out.html", end=end, provider=oidc.provider, live=False
+            )
+        )
     answer.delete_cookie(COOKIE)
     return answer
 
@@ -101,7 +189,7 @@ def require_logins(request: Request) -> Users:
     return access.users
 
 
-def _local_address(address: str) -> str:
+def local_address(address: str) -> str:
     """Return an address of this console; the overview's for any other address."""
     is_local = address.startswith("/") and not address.startswith(("//", "/\\"))
     return address if is_local and address.isprintable() else "/"

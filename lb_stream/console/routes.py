@@ -354,6 +354,8 @@ def build_routes(takes_commands: bool) -> list[Route]:
             Route("/login", login.login_page),
             Route("/login", login.log_in, methods=["POST"]),
             Route("/logout", login.log_out, methods=["POST"]),
+            Route(login.OIDC_PATH, login.begin_oidc),
+            Route(login.CALLBACK_PATH, login.finish_oidc),
         ]
     return routes
 

@@ -41,6 +41,10 @@ BUNDLE_NAME_PATTERN = r"^[^/\s]+(/[^/\s]+){2,3}$"
 BOOTSTRAP_PATTERN = r"^[^,\s]+:\d+(,[^,\s]+:\d+)*$"
 LISTEN_PATTERN = r"^(0?|[^\s/]+:\d{1,5})$"
 COLLECTOR_PATTERN = r"^(https?://(\[[0-9a-fA-F:.]+\]|[^/\s?#@:\[\]]+)(:\d{1,5})?(/[^\s?#]*)?)?$"
+ISSUER_PATTERN = (
+    r"^(https://[^\s?#@/]+(/[^\s?#]*)?"
+    r"|http://(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?(/[^\s?#]*)?)?$"
+)
 USER_PATTERN = r"^[A-Za-z0-9._@+-]{1,128}$"
 
 PATTERN_DESCRIPTIONS = {
@@ -52,6 +56,7 @@ PATTERN_DESCRIPTIONS = {
     BOOTSTRAP_PATTERN: "host:port, or several with commas between",
     LISTEN_PATTERN: 'host:port, or "" or 0 for nowhere',
     COLLECTOR_PATTERN: "http(s)://HOST[:PORT][/PATH], without user, password and query",
+    ISSUER_PATTERN: "https://HOST[:PORT][/PATH], without user and query",
     USER_PATTERN: "1 to 128 letters, digits, dots, dashes, underscores, @ or +",
 }
 """Pattern of a field → what it asks for. Users are not shown the pattern itself."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lb_stream.contracts.base import ISSUER_PATTERN
 from lb_stream.contracts.keys import KeyModel, key
 
 
@@ -84,3 +85,49 @@ class ConsoleSettings(ServerSettings):
 
     max_connections: int = _limit(2_000)
     idle_timeout_ms: int = _idle(20_000)
+
+
+class OidcSettings(KeyModel):
+    """Logins of the console by an OpenID Connect provider."""
+
+    issuer: str = key(
+        "",
+        "The provider's address, https://…, exactly as its tokens name it. Empty: no provider.",
+        dynamic=False,
+        pattern=ISSUER_PATTERN,
+    )
+    client_id: str = key("", "The console's name at the provider.", dynamic=False)
+    client_secret: str = key(
+        "",
+        "The console's secret at the provider, or file:PATH. Empty: the provider asks for none.",
+        dynamic=False,
+    )
+    scopes: str = key(
+        "openid profile",
+        "What the provider is asked for, with spaces between; openid is among them.",
+        dynamic=False,
+        pattern=r"^(\S+ )*openid( \S+)*$",
+    )
+    name_claim: str = key(
+        "preferred_username",
+        "The claim of the ID token that is the user's name. It must be one that users can't "
+        "change at the provider.",
+        dynamic=False,
+        min_length=1,
+    )
+    groups_claim: str = key(
+        "groups", "The claim of the ID token that lists the user's groups.", dynamic=False
+    )
+    console_url: str = key(
+        "",
+        "The address under which browsers reach the console. Empty: that of each request; behind "
+        "a proxy with TLS it must be given.",
+        dynamic=False,
+        pattern=ISSUER_PATTERN,
+    )
+    ca_file: str = key(
+        "",
+        "PEM file with the authorities of the provider's certificate. Empty: those that browsers "
+        "trust.",
+        dynamic=False,
+    )

@@ -21,7 +21,12 @@ from lb_stream.contracts.base import (
     find_pattern_error,
 )
 from lb_stream.contracts.keys import KeyModel, SettingError, key, split_text
-from lb_stream.contracts.servers import ConsoleSettings, LookupSettings, MetricsSettings
+from lb_stream.contracts.servers import (
+    ConsoleSettings,
+    LookupSettings,
+    MetricsSettings,
+    OidcSettings,
+)
 
 SHADOW = "shadow"
 """The section of shadows inside of a cluster's section."""
@@ -597,6 +602,7 @@ class Settings(KeyModel):
     otel: OtelSettings = OtelSettings()
     security: SecuritySettings = SecuritySettings()
     console: ConsoleSettings = ConsoleSettings()
+    oidc: OidcSettings = OidcSettings()
     lookup: LookupSettings = LookupSettings()
     metrics: MetricsSettings = MetricsSettings()
     balancer: dict[str, Any] = key(

@@ -37,6 +37,7 @@ READERS = {
     "hooks": "lbctl agent",
     "otel": "the job, lbctl agent",
     "console": "lbctl console",
+    "oidc": "lbctl console",
     "lookup": "lbctl lookup-server",
 }
 """Section → its reader; the job reads all other sections."""

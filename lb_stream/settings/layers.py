@@ -38,6 +38,7 @@ SECTIONS = (
     "security",
     "otel",
     "console",
+    "oidc",
     "lookup",
     "metrics",
     "balancer",

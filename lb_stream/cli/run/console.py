@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from lb_stream.console.auth.visitor import Access
     from lb_stream.console.sending import SendCommand
     from lb_stream.contracts.commands import Command
+    from lb_stream.contracts.servers import OidcSettings
 
 STEP_S = 0.2
 
@@ -83,8 +85,10 @@ def console(
     require_extras("lbctl console", "console")
     if context.invoked_subcommand is not None:
         return
+    given = load_cli_settings(config, broker_conf, set_)
     access = _access(users, user_header, tuple(proxy or ()))
-    _serve(address, tuple(name or ()), load_cli_settings(config, broker_conf, set_), access, json)
+    access = _with_provider(access, given.settings.oidc)
+    _serve(address, tuple(name or ()), given, access, json)
 
 
 def _serve(
@@ -142,6 +146,22 @@ def _access(users: Path | None, header: str | None, proxies: tuple[str, ...]) ->
     if users is not None:
         warn_if_exposed(users, "users and hashes of their passwords")
     return access
+
+
+def _with_provider(access: Access, settings: OidcSettings) -> Access:
+    """Return who may see and do what, with the provider that logs users in, if there is one.
+
+    Raises CommandError, SettingError.
+    """
+    if not settings.issuer:
+        return access
+    from lb_stream.console.auth.oidc import OidcLogins
+
+    if access.users is None:
+        raise CommandError("oidc.issuer: expected --users FILE, too, which has users' roles", 2)
+    if access.header is not None:
+        raise CommandError("oidc.issuer: expected no --user-header: a proxy logs users in there", 2)
+    return replace(access, oidc=OidcLogins(settings))
 
 
 def _sends(given: CliSettings) -> SendCommand:

@@ -8,6 +8,7 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.exceptions import HTTPException
@@ -16,6 +17,9 @@ from starlette.requests import Request
 from lb_stream.console.auth.attempts import LoginAttempts
 from lb_stream.console.auth.sessions import Session, Sessions
 from lb_stream.console.auth.users import ANONYMOUS, Role, User, Users, UsersError
+
+if TYPE_CHECKING:
+    from lb_stream.console.auth.oidc import OidcLogins
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +38,7 @@ class Access:
     """How the console identifies its visitors.
 
     `users` None: no visitor may send commands. `header`: the one in which a proxy, at one of the
-    addresses `proxies`, names its user; None: users log in.
+    addresses `proxies`, names its user; None: users log in. `oidc`: the provider that logs users in.
     """
 
     users: Users | None
@@ -42,6 +46,7 @@ class Access:
     proxies: frozenset[str]
     sessions: Sessions
     attempts: LoginAttempts
+    oidc: OidcLogins | None = None
 
     @classmethod
     def load(
