@@ -12,12 +12,17 @@ def commands_table(*groups: str) -> str:
     The empty group: those that only programs send.
     """
     rows = [
-        f"| {_synopsis(model)} | `{model.spec.kind}` | {model.spec.effect} | {model.spec.role} |"
+        f"| {_synopsis(model)} | `{model.spec.kind}` | {model.spec.effect} | {_right(model)} |"
         for model in operations()
         if _group(model) in groups
     ]
-    head = ["| command | on the topic | what it does | role |", "|---|---|---|---|"]
+    head = ["| command | on the topic | what it does | right, role |", "|---|---|---|---|"]
     return "\n".join([*head, *rows])
+
+
+def _right(model: type[Operation]) -> str:
+    """Return the verb that a command needs, and the first built-in role that has it."""
+    return f"`{model.spec.verb}`, {model.spec.role}"
 
 
 def _group(model: type[Operation]) -> str:

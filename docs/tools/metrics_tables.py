@@ -66,6 +66,9 @@ LOOK_INTO = {
     ),
     "lb_stream_refusals_total": "a hot broker, and one rule that always refuses",
     "lb_stream_shadow_rounds_total": "`skipped` or `failed` grow",
+    "lb_stream_refused_commands_total": (
+        "`not_allowed` or `unsigned` grows: who sends commands without the right, or in another's name?"
+    ),
     "lb_stream_rejected_records_total": "above 0: table `rejected_reports` names field and value",
     "lb_stream_broker_alive": "0",
     "lb_stream_broker_throughput_bytes_per_second": "one broker stays far above the others",

@@ -22,6 +22,8 @@ from docs.tools.metrics_tables import (
 from lb_stream.access.roles import ROLES, resource_names
 from lb_stream.contracts.settings import Settings, UpkeepSettings
 from lb_stream.contracts.tables import TABLES
+from lb_stream.contracts.verbs import VERBS, find_role
+from lb_stream.core.commands.base import operations
 
 DOCS = Path(__file__).resolve().parents[1]
 HOURS_A_DAY = 24
@@ -45,9 +47,9 @@ def rights_table() -> str:
     """Return the rights of each role as a table."""
     names = resource_names(Settings())
     rows = [
-        f"| {role} | `{names[resource]}` | {', '.join(operations)} |"
+        f"| {role} | `{names[resource]}` | {', '.join(allowed)} |"
         for role, rights in ROLES.items()
-        for resource, operations in rights.items()
+        for resource, allowed in rights.items()
     ]
     return "\n".join(["| role | resource | rights |", "|---|---|---|", *rows])
 
@@ -58,16 +60,26 @@ def rights_commands() -> str:
     lines = []
     for role, rights in ROLES.items():
         alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-        for resource, operations in rights.items():
+        for resource, allowed in rights.items():
             flag = _FLAGS.get(resource, "--topic")
-            alike.setdefault((flag, operations), []).append(names[resource])
-        for (flag, operations), resources in alike.items():
+            alike.setdefault((flag, allowed), []).append(names[resource])
+        for (flag, allowed), resources in alike.items():
             lines.append(
                 f"kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:lb-{role}"
-                + "".join(f" --operation {operation}" for operation in operations)
+                + "".join(f" --operation {operation}" for operation in allowed)
                 + "".join(f" {flag} {resource}" for resource in resources)
             )
     return "\n".join(["```", *lines, "```"])
+
+
+def verbs_table() -> str:
+    """Return the verbs of commands: what each allows, of which commands, by which role."""
+    rows = []
+    for verb, text in VERBS.items():
+        kinds = [f"`{model.spec.kind}`" for model in operations() if model.spec.verb == verb]
+        rows.append(f"| `{verb}` | {text} | {', '.join(kinds)} | {find_role(verb)} |")
+    head = ["| verb | what it allows | commands | first role that has it |", "|---|---|---|---|"]
+    return "\n".join([*head, *rows])
 
 
 def tables_table() -> str:
@@ -96,7 +108,11 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
         "rollouts": partial(commands_table, "rollout"),
         "programs": partial(commands_table, ""),
     },
-    "security.md": {"rights": rights_table, "commands": rights_commands},
+    "security.md": {
+        "rights": rights_table,
+        "commands": rights_commands,
+        "verbs": verbs_table,
+    },
     "tables.md": {"tables": tables_table},
     "metrics.md": {
         "stream": stream_metrics_table,

@@ -34,6 +34,7 @@ _PLACES: dict[str, dict[str, tuple[str, ...]]] = {
         "kit.jars_command": ("jars",),
         "cli.operate.context": ("context",),
         "cli.operate.keys": ("keys",),
+        "cli.operate.access": ("access",),
     },
     "Look": {
         "cli.inspect.status": ("status",),

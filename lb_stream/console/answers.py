@@ -9,7 +9,6 @@ from typing import Generic, TypeVar
 
 from pydantic import BaseModel, Field
 
-from lb_stream.console.auth.users import Role
 from lb_stream.console.rows import (
     Answer,
     BrokerDetail,
@@ -29,6 +28,7 @@ from lb_stream.console.rows import (
     RefusalRow,
     RolloutEvent,
 )
+from lb_stream.contracts.verbs import BuiltInRole
 from lb_stream.query.checks import Check
 from lb_stream.query.exact_plan import ExactPlan
 from lb_stream.query.health import ClusterFacts, Finding, State
@@ -509,7 +509,7 @@ class FormAnswer(Answer):
 
     title: str
     sentence: str
-    role: Role
+    role: BuiltInRole
     destinations: list[str]
     about: Subjects
 
@@ -539,8 +539,8 @@ class SessionAnswer(Answer):
     """
 
     name: str
-    role: Role
-    clusters: dict[str, Role]
+    role: BuiltInRole
+    clusters: dict[str, BuiltInRole]
     csrf_token: str
     token: str | None = None
 
@@ -548,7 +548,7 @@ class SessionAnswer(Answer):
 class Problem(BaseModel):
     """Why a request failed (RFC 9457). `field`, `value`, `expected`: of a wrong field.
 
-    `role`: the one that is missing.
+    `right`: the one that is missing; `role`: the first built-in role that has it.
     """
 
     type: str = "about:blank"
@@ -558,4 +558,5 @@ class Problem(BaseModel):
     field: str | None = None
     value: str | None = None
     expected: str | None = None
-    role: Role | None = None
+    right: str | None = None
+    role: BuiltInRole | None = None

@@ -39,9 +39,10 @@ from lb_stream.console.queries import (
     build_invalid_field,
     parse_query,
 )
-from lb_stream.console.sending import MissingRole
+from lb_stream.console.sending import MissingRight
 from lb_stream.console.sources.live import Hub, Listener
 from lb_stream.contracts.openapi import JSON
+from lb_stream.contracts.verbs import find_role
 
 PROBLEM = "application/problem+json"
 KEEP_ALIVE_S = 15.0
@@ -85,8 +86,8 @@ def is_api(request: Request) -> bool:
 def answer_problem(error: HTTPException) -> Response:
     """Return the answer that says why a request failed."""
     status, more = error.status_code, dict[str, Any]()
-    if isinstance(error, MissingRole):
-        more["role"] = error.role
+    if isinstance(error, MissingRight):
+        more = {"right": error.right.describe(), "role": find_role(error.right.verb)}
     if isinstance(error, InvalidField):
         status = 422
         if error.name:
@@ -166,7 +167,8 @@ async def log_in(request: Request) -> Response:
         raise HTTPException(error.status, str(error)) from None
     access = access_of(request)
     user = (access.users and access.users.find(body.name)) or ANONYMOUS
-    visitor = Visitor(body.name, user, access.sessions.csrf_token(token))
+    csrf_token, rights = access.sessions.csrf_token(token), access.find_rights()
+    visitor = Visitor(body.name, user, csrf_token, rights=rights)
     return _json(_describe_session(visitor, token), 201)
 
 
@@ -181,8 +183,8 @@ async def log_out(request: Request) -> Response:
 def _describe_session(visitor: Visitor, token: str | None = None) -> SessionAnswer:
     return SessionAnswer(
         name=visitor.name,
-        role=visitor.user.role,
-        clusters=visitor.user.clusters,
+        role=visitor.role_in(),
+        clusters={cluster: visitor.role_in(cluster) for cluster in visitor.user.clusters},
         csrf_token=visitor.csrf_token,
         token=token,
     )

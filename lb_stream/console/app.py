@@ -56,7 +56,7 @@ def build_console(
     `names`: the host names that it answers to; a foreign page may give it another one. `access`
     says who may send commands, `send` puts them on the topic.
     """
-    takes_commands = access.users is not None and send is not None
+    takes_commands = access.takes_commands and send is not None
     app = Starlette(
         routes=[
             *build_routes(takes_commands),

@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 
 from lb_stream.console.address import link
-from lb_stream.console.auth.users import Role
 from lb_stream.console.auth.visitor import Visitor
 from lb_stream.console.queries import MAX_ID_CHARACTERS, ClusterName, ClusterQuery, Name, Text
 from lb_stream.contracts.commands import LONGEST_PIN_MS, LONGEST_WHY
+from lb_stream.contracts.verbs import ALL, BuiltInRole, RequiredRight, Verb, find_role
 from lb_stream.core.commands.base import (
     HOUR_MS,
     BadForm,
@@ -56,17 +56,37 @@ class CommandForm:
 
     `on`: fields that the address gives, such as the broker; `asks`: fields that users fill in;
     `inputs`: those of `asks` that users type; `fields`: fields with a fixed value. `sentence` says
-    what the command does, with the fields of `on`. `model` None: undo sends other commands.
+    what the command does, with the fields of `on`. `model` and `verb` None: undo sends other
+    commands.
     """
 
     title: str
     sentence: str
-    role: Role
+    verb: Verb | None
     on: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()
     inputs: tuple[TextInput, ...] = ()
     model: type[Operation] | None = None
     fields: Mapping[str, object] | None = None
+
+    @property
+    def role(self) -> BuiltInRole:
+        """The first built-in role that may send the form."""
+        return "operator" if self.verb is None else find_role(self.verb)
+
+    def required_rights(self, on: Mapping[str, str]) -> tuple[RequiredRight, ...]:
+        """Return the rights that the form requires, about what `on` names; none for undo."""
+        if self.verb is None:
+            return ()
+        namespace = on.get("bundle", "").rpartition("/")[0] or ALL
+        broker = on.get("broker") or on.get("destination") or ALL
+        return (RequiredRight(self.verb, broker, namespace),)
+
+    def is_offered(self, visitor: Visitor, cluster: str, on: Mapping[str, str]) -> bool:
+        """Return whether a visitor may send the form, about what `on` names."""
+        return visitor.has_verb(cluster, self.verb) and visitor.may(
+            cluster, self.required_rights(on)
+        )
 
 
 def _build_form(model: type[Operation], button: Button) -> CommandForm:
@@ -74,7 +94,7 @@ def _build_form(model: type[Operation], button: Button) -> CommandForm:
     return CommandForm(
         button.title,
         button.sentence,
-        model.spec.role,
+        model.spec.verb,
         button.on,
         button.asks,
         tuple(_build_input(model, name) for name in typed),
@@ -111,7 +131,7 @@ COMMAND_FORMS: dict[str, CommandForm] = {
     button.name: _build_form(model, button)
     for model in operations()
     for button in model.spec.buttons
-} | {"undo": CommandForm("Undo", "Undo {id}.", "operator", ("id",), ("hours",))}
+} | {"undo": CommandForm("Undo", "Undo {id}.", None, ("id",), ("hours",))}
 """The forms by the names in their addresses."""
 
 MODE_FORMS = {"observe": "dry-run", "approve": "ask-first", "act": "publish"}
@@ -125,7 +145,7 @@ def list_offered_commands(
     return [
         (COMMAND_FORMS[name].title, link(f"send/{name}", cluster=cluster, **on))
         for name in names
-        if visitor.may(COMMAND_FORMS[name].role, cluster)
+        if COMMAND_FORMS[name].is_offered(visitor, cluster, on)
     ]
 
 

@@ -38,7 +38,7 @@ def list_remedies(visitor: Visitor, remedies: tuple[Remedy, ...]) -> list[tuple[
     found = []
     for remedy in remedies:
         form = COMMAND_FORMS[remedy.form]
-        if visitor.may(form.role, remedy.cluster):
+        if form.is_offered(visitor, remedy.cluster, remedy.on):
             about = f" {' '.join(remedy.on.values())}" if forms.count(remedy.form) > 1 else ""
             address = link(f"send/{remedy.form}", cluster=remedy.cluster, **remedy.on)
             found.append((form.title + about, address))

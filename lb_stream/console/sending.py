@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import cast
 
@@ -15,7 +15,6 @@ from starlette.responses import RedirectResponse, Response
 
 from lb_stream.access.refusals import AccessRefusal
 from lb_stream.console import address
-from lb_stream.console.auth.users import Role
 from lb_stream.console.auth.visitor import (
     NOT_LOGGED_IN,
     Visitor,
@@ -42,7 +41,8 @@ from lb_stream.console.queries import (
     parse_query,
 )
 from lb_stream.contracts.commands import Command
-from lb_stream.core.commands.base import BadForm
+from lb_stream.contracts.verbs import RequiredRight, find_role
+from lb_stream.core.commands.base import BadForm, Operation
 from lb_stream.io.kafka.commands import InvalidCommand, build_command
 from lb_stream.query.lake import Row
 from lb_stream.query.past.undo import Undo, plan_undo
@@ -69,7 +69,9 @@ def show_form(name: str, page: Page, query: ClusterQuery) -> Shown:
     form, cluster = COMMAND_FORMS[name], query.cluster
     on = {field: str(getattr(query, field)) for field in form.on}
     page.require_cluster_facts(cluster)
-    _require_role(find_visitor(page.request), form, cluster)
+    about_rights = on | {"destination": str(getattr(query, "destination", ""))}
+    _require_verb(find_visitor(page.request), form, cluster)
+    _require_rights(find_visitor(page.request), cluster, form.required_rights(about_rights))
     destinations: tuple[str, ...] = ()
     if "destination" in form.asks:
         destinations = page.ask(
@@ -184,7 +186,7 @@ def send_commands(
     form, cluster, command_id = COMMAND_FORMS[name], given["cluster"], given["command_id"]
     page = Page(request)
     page.require_cluster_facts(cluster)
-    _require_role(visitor, form, cluster)
+    _require_verb(visitor, form, cluster)
     # what to send: undo may take several commands, whose ids are numbered
     try:
         several = _parse_commands(page, cluster, name, given)
@@ -201,6 +203,8 @@ def send_commands(
         raise InvalidField(error.field, error.value, error.expected, str(error)) from None
     if not commands:
         raise HTTPException(409, "nothing is left to undo")
+    for command in commands:
+        _require_rights(visitor, cluster, cast("Operation", command).required_rights())
     # a round carries commands out in the order in which the topic has them
     send_command: SendCommand = request.app.state.send
     try:
@@ -252,20 +256,32 @@ def _require_form(request: Request) -> tuple[str, CommandForm]:
     return name, COMMAND_FORMS[name]
 
 
-def _require_role(visitor: Visitor, form: CommandForm, cluster: str) -> None:
-    """Raise HTTPException unless the visitor may send a form's command to a cluster."""
+def _require_verb(visitor: Visitor, form: CommandForm, cluster: str) -> None:
+    """Raise HTTPException unless the visitor may send a form's command about something."""
     if not visitor.name:
         raise HTTPException(401, NOT_LOGGED_IN, {"WWW-Authenticate": "Bearer"})
-    if not visitor.may(form.role, cluster):
-        raise MissingRole(visitor.name, form.role, cluster)
+    if not visitor.has_verb(cluster, form.verb):
+        if form.verb is None:
+            raise HTTPException(403, f"{visitor.name} may send no commands in {cluster}")
+        raise MissingRight(visitor, RequiredRight(form.verb), cluster)
 
 
-class MissingRole(HTTPException):
-    """A visitor lacks the role that a command requires."""
+def _require_rights(visitor: Visitor, cluster: str, rights: Iterable[RequiredRight]) -> None:
+    """Raise MissingRight unless the visitor has these rights in a cluster."""
+    if (missing := visitor.find_missing(cluster, rights)) is not None:
+        raise MissingRight(visitor, missing, cluster)
 
-    def __init__(self, name: str, role: Role, cluster: str) -> None:
-        super().__init__(403, f"{name} may not do this in {cluster}: it requires the role {role}")
-        self.role = role
+
+class MissingRight(HTTPException):
+    """A visitor lacks a right that a command requires."""
+
+    def __init__(self, visitor: Visitor, right: RequiredRight, cluster: str) -> None:
+        super().__init__(
+            403,
+            f"{visitor.name} may not do this in {cluster}: it requires the right "
+            f"{right.describe()}, which the role {find_role(right.verb)} has",
+        )
+        self.right = right
 
 
 def _require_field(given: Mapping[str, str], name: str) -> str:

@@ -557,6 +557,13 @@ class SecuritySettings(KeyModel):
     passphrase: str = key(
         "", "The key's passphrase, or file:PATH. Empty: the key has none.", dynamic=False
     )
+    rights: str = key(
+        "",
+        "File of the rights of users, keys and groups (TOML; docs/security.md). Commands that it "
+        "does not allow are refused. It is read anew when it changes. Empty: whoever may send "
+        "commands may send all.",
+        dynamic=False,
+    )
     commands: Signed = key(
         "open",
         "Commands and the jobs' own records. open: signatures do not matter. warn: records "

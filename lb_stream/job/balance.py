@@ -29,6 +29,7 @@ from lb_stream.io.messages.logs import set_up
 from lb_stream.io.messages.shown import shown
 from lb_stream.io.telemetry.opening import require_telemetry
 from lb_stream.settings.load import load
+from lb_stream.settings.rights import has_unproven_names, load_rights
 from lb_stream.settings.secrets import hide
 from lb_stream.settings.signing import list_unsigned, require_job_key
 
@@ -148,6 +149,12 @@ def balance(options: argparse.Namespace, stop: StopRequest) -> None:
             "%s are not signed: whoever may write to the topics speaks for any broker and user "
             "(docs/security.md)",
             " and ".join(unsigned),
+        )
+    load_rights(settings.security)
+    if has_unproven_names(settings):
+        logging.getLogger("balance").warning(
+            "security.rights counts in the name that a command's sender gives: "
+            "security.commands = signed proves it (docs/security.md)"
         )
     if options.standby:
         require_ticks(settings)

@@ -35,6 +35,7 @@ from lb_stream.io.telemetry.opening import open_telemetry
 from lb_stream.io.telemetry.port import NO_TELEMETRY, Telemetry
 from lb_stream.job.metrics.monitor import Monitor
 from lb_stream.job.running import Running, SharedCheckpoint, WatchedBatches
+from lb_stream.settings.rights import load_rights
 from lb_stream.settings.signing import SignersFile
 from lb_stream.store import checkpoint_of, tables_of
 from lb_stream.stream.batch import Balancer
@@ -158,6 +159,7 @@ def _prepare(
             epoch=epoch,
             poison_records=guard,
             signers=SignersFile(settings.security) if settings.security.checks_records else None,
+            rights=load_rights(settings.security),
         ),
         starting,
         guard,

@@ -55,7 +55,7 @@ PUBLIC_BESIDE_SECRETS = {
         }
     ),
     "hooks": frozenset({"timeout_ms", "unanswered"}),
-    "security": frozenset({"signers", "commands", "reports", "decisions", "window_ms"}),
+    "security": frozenset({"signers", "rights", "commands", "reports", "decisions", "window_ms"}),
 }
 """Section whose values may be keys, or addresses with passwords → its keys that may be shown."""
 

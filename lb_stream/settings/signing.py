@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import logging
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +11,10 @@ from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import SecuritySettings, Settings
 from lb_stream.settings.files import read_secret, read_setting_file
 from lb_stream.settings.secrets import FROM_FILE, remember_secrets
+from lb_stream.settings.watched_file import WatchedFile
 
 if TYPE_CHECKING:
     from lb_stream.access.signing_keys import Keyring, Signer
-
-logger = logging.getLogger(__name__)
 
 
 def load_signer(security: SecuritySettings) -> Signer | None:
@@ -104,48 +102,23 @@ class SignersFile:
             )
         self._security = security
         self._path = Path(security.signers)
-        self._stamp = self._bad_stamp = (0, 0)  # time and size of the last good, and bad, file
-        self._text = ""
-        self._keyring: Keyring | None = None
-        self._read()
+        self._file = WatchedFile(self._path, self._read, kept="the keys")
 
     def text(self) -> str:
         """Return the file as it is now, or as it was when it could last be read."""
-        self._refresh()
-        return self._text
+        return self._file.content()[0]
 
     def keyring(self) -> Keyring:
         """Return the keys of the file as it is now."""
-        self._refresh()
-        assert self._keyring is not None
-        return self._keyring
+        return self._file.content()[1]
 
-    def _refresh(self) -> None:
-        stamp = self._find_stamp()
-        if stamp in (self._stamp, self._bad_stamp):
-            return
-        try:
-            self._read()
-        except SettingError as error:
-            logger.error("%s; the keys that were read last still count", error)
-            self._bad_stamp = stamp
-
-    def _find_stamp(self) -> tuple[int, int]:
-        try:
-            stat = self._path.stat()
-        except OSError:
-            return 0, 1  # the reading says why
-        return stat.st_mtime_ns, stat.st_size
-
-    def _read(self) -> None:
+    def _read(self) -> tuple[str, Keyring]:
         from lb_stream.access.signing_keys import KeyFileError, Keyring, parse_signers
 
-        stamp = self._find_stamp()
         text = read_setting_file(self._path, "security.signers")
         try:
             signers = parse_signers(text, str(self._path))
         except KeyFileError as error:
             expected = f"lines of OpenSSH's allowed_signers ({error})"
             raise SettingError("security.signers", str(self._path), expected) from None
-        self._text, self._stamp, self._bad_stamp = text, stamp, (0, 0)
-        self._keyring = Keyring(tuple(signers), self._security.window_ms)
+        return text, Keyring(tuple(signers), self._security.window_ms)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from lb_stream.contracts.settings import SecuritySettings, Settings
+from lb_stream.settings.rights import RightsFile
 from lb_stream.settings.signing import SignersFile
 from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.context import BatchContext
@@ -37,8 +38,8 @@ from lb_stream.stream.shards.directory import (
     delete_directories,
     read_asked,
     read_directory,
+    write_access_file,
     write_directory,
-    write_signers,
 )
 from lb_stream.stream.shards.memory_files import distribute_memories
 from lb_stream.stream.shards.share import Share
@@ -62,8 +63,9 @@ class Balancer:
     """The function that Spark calls for each batch (`foreachBatch`).
 
     A restarted job reads all of its state from the log and the checkpoint. `signers`: the keys that
-    may sign; None: signatures do not matter. `_next_directory`: the
-    last directory that this job has written, with the batch that it is for; -1: none.
+    may sign; None: signatures do not matter. `rights`: who may send which commands; None: everyone
+    may send all. `_next_directory`: the last directory that this job has written, with the batch
+    that it is for; -1: none.
     """
 
     settings: Settings
@@ -75,6 +77,7 @@ class Balancer:
     observer: BatchObserver = field(default_factory=NoObserver)
     poison_records: PoisonRecords = field(default_factory=NoPoisonRecords)
     signers: SignersFile | None = None
+    rights: RightsFile | None = None
     _listening: ListeningTime = field(default_factory=ListeningTime)
     _next_directory: tuple[int, Mapping[str, ShardMap]] = field(default=(-1, {}), init=False)
 
@@ -89,7 +92,9 @@ class Balancer:
         # First, so that a batch that runs again after a restart sees the same backlog.
         self.backlog.record_batch(batch_id)
         if self.signers is not None:
-            write_signers(self._checkpoint, batch_id, self.signers.text())
+            write_access_file(self._checkpoint, batch_id, "signers", self.signers.text())
+        if self.rights is not None:
+            write_access_file(self._checkpoint, batch_id, "rights", self.rights.text())
         directory = self._read_directory(batch_id)
         logged, clusters = self._decide_once(shards, batch_id, directory)
         self.outbox.publish(logged)

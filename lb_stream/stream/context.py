@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from lb_stream.access.rights import Rights
 from lb_stream.contracts.settings import Settings
 from lb_stream.store import checkpoint_of
 from lb_stream.stream.records import RecordRejected
@@ -23,7 +24,7 @@ class DecodeConfig:
     `allowed`: regular expression of the clusters that are served. `first`: this is the batch's
     first task, which also emits rows for clusters without records. `share`: this pipeline's
     clusters; all others belong to other pipelines. `signatures`: checks records' signatures;
-    None: they do not matter.
+    None: they do not matter. `rights`: who may send which commands; None: everyone may send all.
     """
 
     default_cluster: str
@@ -34,6 +35,7 @@ class DecodeConfig:
     first: bool = True
     share: Share = EVERY_CLUSTER
     signatures: SignatureCheck | None = None
+    rights: Rights | None = None
 
     @property
     def unknown_records_cluster(self) -> str:

@@ -11,13 +11,16 @@ import gc
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from typing import cast
 
 import pyarrow as pa
 
+from lb_stream.access.rights import Principal, Rights
 from lb_stream.access.signatures import Signature
 from lb_stream.contracts.base import CLUSTER_PATTERN, LONGEST_BROKER
 from lb_stream.core.averages.acknowledgements import strip_unexpected_bundle
-from lb_stream.core.commands.responder import UNSIGNED
+from lb_stream.core.commands.base import Operation, named
+from lb_stream.core.commands.responder import NOT_ALLOWED, UNSIGNED
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.partition_records import (
     LONGEST_SHOWN,
@@ -208,7 +211,25 @@ def _read_command(
     if command is not None:
         payload = _build_payload(command.model_dump(mode="json"), None, key_id)
         for name in clusters:
+            if config.rights is not None:
+                payload = _check_rights(config.rights, cast("Operation", command), name, key_id)
             records.add_event(name, "command", "", payload, position)
+
+
+def _check_rights(rights: Rights, command: Operation, cluster: str, key_id: str | None) -> str:
+    """Return the payload of a command in a cluster, as one that is refused without its rights."""
+    required = command.required_rights()
+    missing = rights.find_missing(Principal(command.by, key_id), cluster, required)
+    if missing is None:
+        right = named(right.describe() for right in required)
+        return _build_payload(command.model_dump(mode="json"), None, key_id, right)
+    expected = (
+        f"a sender with the right {missing.describe()} in {cluster}, which an administrator grants "
+        "in security.rights"
+    )
+    rejected = describe_rejection(RecordRejected("by", command.by, expected))
+    sender = {"id": command.id, "kind": command.kind, "by": command.by}
+    return _build_payload(sender, rejected | {"rule": NOT_ALLOWED}, key_id, missing.describe())
 
 
 def _build_payload(

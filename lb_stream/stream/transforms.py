@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from lb_stream.access.rights import Rights, parse_rights
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.columns.rounds import ROUND_SCHEMA
 from lb_stream.contracts.settings import SecuritySettings, Settings
@@ -21,7 +22,7 @@ from lb_stream.stream.decide import decide_clusters
 from lb_stream.stream.decode import decode
 from lb_stream.stream.shard_blocks import BLOCK_DDL
 from lb_stream.stream.shards.block_files import BlockWriter, sample_file
-from lb_stream.stream.shards.directory import read_directory, read_signers
+from lb_stream.stream.shards.directory import read_access_file, read_directory
 from lb_stream.stream.shards.share import Share
 from lb_stream.stream.signed_records import SignatureCheck
 from lb_stream.stream.task.current_task import current_task
@@ -55,6 +56,7 @@ def to_blocks(settings: Settings, epoch: int) -> Transform:
             first=task.partition == 0,
             share=share,
             signatures=_check_signatures(security, checkpoint, task.batch_id),
+            rights=_find_rights(security, checkpoint, task.batch_id),
         )
         yield from decode(batches, config, samples.put)
         # Samples are read only after all tasks of this stage.
@@ -72,9 +74,16 @@ def _check_signatures(
     # The library takes 40 ms to import, in every worker.
     from lb_stream.access.signing_keys import Keyring, parse_signers
 
-    signers = parse_signers(read_signers(checkpoint, batch_id))
+    signers = parse_signers(read_access_file(checkpoint, batch_id, "signers"))
     keyring = Keyring(tuple(signers), security.window_ms)
     return SignatureCheck(keyring, security.commands, security.reports)
+
+
+def _find_rights(security: SecuritySettings, checkpoint: Store, batch_id: int) -> Rights | None:
+    """Return who may send which commands of a batch; None: everyone may send all."""
+    if not security.rights:
+        return None
+    return parse_rights(read_access_file(checkpoint, batch_id, "rights"), security.rights)
 
 
 def to_shards(settings: Settings, epoch: int) -> Transform:

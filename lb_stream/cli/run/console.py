@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lb_stream.console.sending import SendCommand
     from lb_stream.contracts.commands import Command
     from lb_stream.contracts.servers import OidcSettings
+    from lb_stream.settings.rights import RightsFile
 
 STEP_S = 0.2
 
@@ -68,6 +69,14 @@ def console(
             "login then.",
         ),
     ] = None,
+    group_header: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The header in which the proxy names its user's groups, with commas between, for "
+            "grants of security.rights.",
+        ),
+    ] = None,
     proxy: Annotated[
         list[str] | None,
         typer.Option(
@@ -85,8 +94,11 @@ def console(
     require_extras("lbctl console", "console")
     if context.invoked_subcommand is not None:
         return
+    from lb_stream.settings.rights import load_rights
+
     given = load_cli_settings(config, broker_conf, set_)
-    access = _access(users, user_header, tuple(proxy or ()))
+    rights = load_rights(given.settings.security)
+    access = _access(users, user_header, tuple(proxy or ()), group_header, rights)
     access = _with_provider(access, given.settings.oidc)
     _serve(address, tuple(name or ()), given, access, json)
 
@@ -128,23 +140,34 @@ def _serve(
         served.stop()
 
 
-def _access(users: Path | None, header: str | None, proxies: tuple[str, ...]) -> Access:
+def _access(
+    users: Path | None,
+    header: str | None,
+    proxies: tuple[str, ...],
+    group_header: str | None,
+    rights: RightsFile | None,
+) -> Access:
     """Return who may see and do what. Raises CommandError."""
     from lb_stream.console.auth.users import UsersError
     from lb_stream.console.auth.visitor import Access
 
-    if users is None and header is not None:
-        raise CommandError("--user-header: expected --users FILE, too, which has users' roles", 2)
-    if users is None and proxies:
-        raise CommandError("--proxy: expected --users FILE, too", 2)
+    if users is None and rights is None and (header is not None or proxies):
+        option = "--proxy" if header is None else "--user-header"
+        raise CommandError(
+            f"{option}: expected --users FILE or security.rights, too, which say who may do what", 2
+        )
+    if group_header is not None and (header is None or rights is None):
+        raise CommandError("--group-header: expected --user-header and security.rights, too", 2)
     try:
-        access = Access.load(users, header, proxies)
+        access = Access.load(users, header, proxies, group_header, rights)
     except UsersError as error:
         raise CommandError(f"--users: {error}", 2) from None
     except ValueError as error:
         raise CommandError(f"--proxy: {error}", 2) from None
     if users is not None:
         warn_if_exposed(users, "users and hashes of their passwords")
+    if rights is not None and access.users is not None and access.users.have_roles:
+        note(f"warning: the roles in {users} do not count: security.rights says who may do what")
     return access
 
 

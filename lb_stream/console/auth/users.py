@@ -7,18 +7,18 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated
 
 from argon2 import PasswordHasher
 from argon2.exceptions import Argon2Error, InvalidHashError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
+from lb_stream.access.rights import EXCEPT, Grant, Rights
 from lb_stream.contracts.base import USER_PATTERN, describe_expected
+from lb_stream.contracts.verbs import ALL, BUILT_IN_ROLES, BuiltInRole
+from lb_stream.settings.watched_file import WatchedFile
 
-Role = Literal["viewer", "operator", "admin"]
-ROLES: tuple[Role, ...] = get_args(Role)
-"""Each role may do what the roles before it may."""
 MAX_CONCURRENT_CHECKS = 2
 """Passwords that are checked at the same time. By design, each takes 64 MiB and 0.1 s."""
 
@@ -35,8 +35,8 @@ class User(BaseModel):
     password: str | None = Field(
         None, description="an Argon2 hash: `lbctl console user NAME` makes one"
     )
-    role: Role = "viewer"
-    clusters: dict[str, Role] = Field({}, description="cluster → another role there")
+    role: BuiltInRole = "viewer"
+    clusters: dict[str, BuiltInRole] = Field({}, description="cluster → another role there")
 
     @field_validator("password")
     @classmethod
@@ -49,9 +49,16 @@ class User(BaseModel):
             )
         return value
 
-    def may(self, role: Role, cluster: str) -> bool:
-        """Return whether the user has this role, or a higher one, in a cluster."""
-        return ROLES.index(self.clusters.get(cluster, self.role)) >= ROLES.index(role)
+    def grants(self, name: str, source: str) -> list[Grant]:
+        """Return what the user's role, and those in single clusters, grant."""
+        place = f"{source}, user {name}"
+        everywhere = (ALL, *(EXCEPT + cluster for cluster in self.clusters))
+        roles = [(self.role, everywhere)]
+        roles += [(role, (cluster,)) for cluster, role in self.clusters.items()]
+        return [
+            Grant((name,), BUILT_IN_ROLES[role], role, clusters, place=place)
+            for role, clusters in roles
+        ]
 
 
 class _UsersFile(BaseModel):
@@ -73,14 +80,20 @@ class Users:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._checks = threading.Semaphore(MAX_CONCURRENT_CHECKS)
-        self._stamp: tuple[int, int] | None = None  # time and size of the file that was read
-        self._users: dict[str, User] = {}
-        self._read()
+        self._file = WatchedFile(path, self._read)
 
     def find(self, name: str) -> User | None:
         """Return a user. Raises UsersError when the file can't be read any more."""
-        self._read()
-        return self._users.get(name)
+        return self._file.content()[0].get(name)
+
+    def rights(self) -> Rights:
+        """Return what the users' roles grant. Raises UsersError."""
+        return self._file.content()[1]
+
+    @property
+    def have_roles(self) -> bool:
+        """Whether a user has a role that grants something. Raises UsersError."""
+        return any(grant.verbs for grant in self.rights().grants)
 
     def describe_login(self, name: str) -> str:
         """Return what the file says of a user's login; its change ends the user's sessions.
@@ -107,18 +120,16 @@ class Users:
                 return False
         return matches and known_hash is not None
 
-    def _read(self) -> None:
+    def _read(self) -> tuple[dict[str, User], Rights]:
         try:
-            stat = self._path.stat()
-            stamp = (stat.st_mtime_ns, stat.st_size)
-            if stamp == self._stamp:
-                return
             read = _UsersFile.model_validate(tomllib.loads(self._path.read_text()))
         except ValidationError as error:
             raise UsersError(f"{self._path}: {_describe_first(error)}") from None
         except (OSError, ValueError, RecursionError) as error:
             raise UsersError(f"{self._path}: {error}") from None
-        self._users, self._stamp = read.users, stamp
+        source = str(self._path)
+        grants = [grant for name, user in read.users.items() for grant in user.grants(name, source)]
+        return read.users, Rights(tuple(grants), source)
 
 
 def _describe_first(error: ValidationError) -> str:

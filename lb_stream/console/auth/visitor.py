@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,12 @@ from urllib.parse import parse_qsl, urlsplit
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from lb_stream.access.rights import Principal, Rights
 from lb_stream.console.auth.attempts import LoginAttempts
 from lb_stream.console.auth.sessions import Session, Sessions
-from lb_stream.console.auth.users import ANONYMOUS, Role, User, Users, UsersError
+from lb_stream.console.auth.users import ANONYMOUS, User, Users, UsersError
+from lb_stream.contracts.verbs import ALL, BUILT_IN_ROLES, BuiltInRole, RequiredRight, Verb
+from lb_stream.settings.rights import RightsFile
 
 if TYPE_CHECKING:
     from lb_stream.console.auth.oidc import OidcLogins
@@ -31,14 +35,17 @@ BODY_TIMEOUT_S = 10.0
 """How long a visitor may take to send a form, where no setting says it."""
 MAX_FORM_FIELDS = 50
 FORM_TYPE = "application/x-www-form-urlencoded"
+NO_RIGHTS = Rights()
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """How the console identifies its visitors.
 
-    `users` None: no visitor may send commands. `header`: the one in which a proxy, at one of the
-    addresses `proxies`, names its user; None: users log in. `oidc`: the provider that logs users in.
+    `users`: who may log in; without `rights` their roles say what they may do. `header`: the one in
+    which a proxy, at one of the addresses `proxies`, names its user; None: users log in.
+    `group_header`: the one in which it names the user's groups. `rights`: the file that says who
+    may do what. `oidc`: the provider that logs users in.
     """
 
     users: Users | None
@@ -46,18 +53,36 @@ class Access:
     proxies: frozenset[str]
     sessions: Sessions
     attempts: LoginAttempts
+    group_header: str | None = None
+    rights: RightsFile | None = None
     oidc: OidcLogins | None = None
 
     @classmethod
     def load(
-        cls, users: Path | None, header: str | None = None, proxies: tuple[str, ...] = ()
+        cls,
+        users: Path | None,
+        header: str | None = None,
+        proxies: tuple[str, ...] = (),
+        group_header: str | None = None,
+        rights: RightsFile | None = None,
     ) -> Access:
         """Read the file of users. Raises UsersError; ValueError for a proxy that is no address."""
         addresses = frozenset(
             str(ipaddress.ip_address(proxy)) for proxy in proxies or ("127.0.0.1", "::1")
         )
         read = None if users is None else Users(users)
-        return cls(read, header, addresses, Sessions(), LoginAttempts())
+        return cls(read, header, addresses, Sessions(), LoginAttempts(), group_header, rights)
+
+    @property
+    def takes_commands(self) -> bool:
+        """Return whether visitors can be known who may send commands."""
+        return self.users is not None or (self.rights is not None and self.header is not None)
+
+    def find_rights(self) -> Rights:
+        """Return who may do what. Raises UsersError when the file of users can't be read."""
+        if self.rights is not None:
+            return self.rights.rights()
+        return NO_RIGHTS if self.users is None else self.users.rights()
 
     @property
     def by_password(self) -> bool:
@@ -86,15 +111,42 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who requests a page. `name` empty: not logged in. `csrf_token`: what the forms must send."""
+    """Who requests a page. `name` empty: not logged in. `csrf_token`: what the forms must send.
+
+    `groups`: those that a login names for the user. `rights`: of all visitors.
+    """
 
     name: str
     user: User
     csrf_token: str
+    groups: frozenset[str] = frozenset()
+    rights: Rights = NO_RIGHTS
 
-    def may(self, role: Role, cluster: str) -> bool:
-        """Return whether the visitor has this role, or a higher one, in a cluster."""
-        return bool(self.name) and self.user.may(role, cluster)
+    @property
+    def principal(self) -> Principal:
+        """The visitor, as grants name visitors."""
+        return Principal(self.name, groups=self.groups)
+
+    def find_missing(self, cluster: str, rights: Iterable[RequiredRight]) -> RequiredRight | None:
+        """Return the first of these rights that the visitor lacks; None: the visitor has all."""
+        return self.rights.find_missing(self.principal, cluster, rights)
+
+    def may(self, cluster: str, rights: Iterable[RequiredRight]) -> bool:
+        """Return whether the visitor has logged in, and has these rights in a cluster."""
+        return bool(self.name) and self.find_missing(cluster, rights) is None
+
+    def has_verb(self, cluster: str, verb: Verb | None) -> bool:
+        """Return whether the visitor has a verb on something in a cluster; None: any verb."""
+        grants = self.rights.grants_to(self.principal, cluster)
+        return any(verb in grant.verbs or (verb is None and grant.verbs) for grant in grants)
+
+    def role_in(self, cluster: str = ALL) -> BuiltInRole:
+        """Return the highest role whose verbs the visitor has on all of a cluster."""
+        found: BuiltInRole = "viewer"
+        for role, verbs in BUILT_IN_ROLES.items():
+            if self.find_missing(cluster, map(RequiredRight, verbs)) is None:
+                found = role
+        return found
 
 
 READ_ONLY = Access.load(None)
@@ -112,15 +164,16 @@ def find_visitor(request: Request) -> Visitor:
     access = access_of(request)
     identity = _identify(request, access)
     anonymous = Visitor("", ANONYMOUS, "")
-    if access.users is None or not identity.name:
+    if not identity.name:
         return anonymous
     try:
-        user = access.users.find(identity.name)
+        user = None if access.users is None else access.users.find(identity.name)
+        rights = access.find_rights()
     except UsersError as error:
         logger.warning("no visitor may send commands: %s", error)
         return anonymous
     csrf_token = access.sessions.csrf_token(identity.key)
-    return Visitor(identity.name, user or ANONYMOUS, csrf_token)
+    return Visitor(identity.name, user or ANONYMOUS, csrf_token, identity.groups, rights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +191,10 @@ class _Identity:
 
 def _identify(request: Request, access: Access) -> _Identity:
     if access.header is not None:
-        peer = request.client.host if request.client is not None else ""
-        values = request.headers.getlist(access.header)
-        name = values[0].strip() if peer in access.proxies and len(values) == 1 else ""
-        return _Identity(f"header {name}", name)
+        name = _read_header(request, access, access.header)
+        groups = _read_header(request, access, access.group_header or "")
+        named = frozenset(group.strip() for group in groups.split(",")) - {""}
+        return _Identity(f"header {name}", name, groups=named)
     given = find_token(request)
     token = request.cookies.get(COOKIE, "") if given is None else given
     session = access.find_session(token)
@@ -163,6 +216,13 @@ def find_address(request: Request) -> str:
         return str(ipaddress.ip_address(last))
     except ValueError:
         return ""
+
+
+def _read_header(request: Request, access: Access, name: str) -> str:
+    """Return the text of a header that a proxy has sent; empty for any other sender's."""
+    peer = request.client.host if request.client is not None else ""
+    values = request.headers.getlist(name) if name else []
+    return values[0].strip() if peer in access.proxies and len(values) == 1 else ""
 
 
 def find_token(request: Request) -> str | None:

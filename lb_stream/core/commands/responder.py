@@ -129,6 +129,8 @@ _REMEMBERED = ("id", "at_ms", "outcome", "text", "rule", "decision_ids")
 
 UNSIGNED = "unsigned"
 """Rule of commands that are not signed by their sender."""
+NOT_ALLOWED = "not_allowed"
+"""Rule of commands that their sender has no right to send."""
 
 
 def _describe_rejected(wrong: Mapping[str, str]) -> str:
@@ -156,12 +158,11 @@ class CommandResponder:
         """
         for received in commands:
             head = received.head
-            if received.rejected is not None and received.rejected.get("rule") == UNSIGNED:
+            rule = None if received.rejected is None else received.rejected.get("rule")
+            if received.rejected is not None and rule in (UNSIGNED, NOT_ALLOWED):
                 # Nothing is remembered of it: anybody could fill the memory, or take an id.
                 text = _describe_rejected(received.rejected)
-                self.answers.append(
-                    CommandAnswer(**head, outcome="refused", text=text, rule=UNSIGNED)
-                )
+                self.answers.append(CommandAnswer(**head, outcome="refused", text=text, rule=rule))
                 continue
             if (before := self._remembered(head["id"])) is not None:
                 self._again(received, before)

@@ -243,6 +243,9 @@ class Metrics:
         )
         self.outcomes = counter("outcomes", "decisions that have an outcome", "kind", "outcome")
         self.refusals = counter("refusals", "refusals of rules", "rule")
+        self.refused_commands = counter(
+            "refused_commands", "commands that were refused, by the rule that refused them", "rule"
+        )
         self.rejected = counter("rejected_records", "records that were rejected")
         self.round_errors = counter(
             "round_errors", "rounds that failed, in which nothing was decided"
@@ -324,6 +327,7 @@ class Metrics:
             self._count_decisions(cluster, decisions)
             self._count_outcomes(cluster, logged.entries("outcomes")[at])
             self._count_refusals(cluster, refusals)
+            self._count_refused_commands(cluster, logged.entries("results")[at])
             self.round_errors.labels(cluster).inc(row["error"] is not None)
             self._count_shadows(cluster, logged.entries("shadows")[at])
             totals["rounds"] += 1
@@ -438,6 +442,12 @@ class Metrics:
                 decision["kind"] for decision in entry.get("decisions", ())
             ).items():
                 self.shadow_decisions.labels(cluster, policy, kind).inc(count)
+
+    def _count_refused_commands(self, cluster: str, results: list[dict[str, Any]]) -> None:
+        """Count each refused command once, also if it was sent again."""
+        for result in results:
+            if result["outcome"] == "refused" and not result["repeated"]:
+                self.refused_commands.labels(cluster, result["rule"]).inc()
 
     def _count_refusals(self, cluster: str, refusals: list[dict[str, Any]]) -> None:
         for refusal in refusals:

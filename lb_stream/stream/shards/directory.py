@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -121,22 +121,25 @@ def read_directory(checkpoint: Store, batch_id: int, epoch: int) -> dict[str, Sh
         return _read(checkpoint, f"{FOLDER}/{max(earlier).name}")
 
 
-def write_signers(checkpoint: Store, batch_id: int, text: str) -> None:
-    """Write the file of signers that counts in a batch, unless the batch has one.
+AccessFile = Literal["signers", "rights"]
+"""A file of `[security]` that counts in a batch. A record that was taken once is taken again."""
 
-    The first one counts for every job that runs the batch: a record that was taken once is taken
-    again.
+
+def write_access_file(checkpoint: Store, batch_id: int, name: AccessFile, text: str) -> None:
+    """Write such a file as it counts in a batch, unless the batch has one.
+
+    The first one counts for every job that runs the batch.
     """
-    checkpoint.put_if_absent(_signers_path(batch_id), text.encode())
+    checkpoint.put_if_absent(_access_path(batch_id, name), text.encode())
 
 
-def read_signers(checkpoint: Store, batch_id: int) -> str:
-    """Return the file of signers that counts in a batch. Raises FileNotFoundError."""
-    return str(checkpoint.get(_signers_path(batch_id)).to_pybytes(), "utf-8")
+def read_access_file(checkpoint: Store, batch_id: int, name: AccessFile) -> str:
+    """Return such a file as it counts in a batch. Raises FileNotFoundError."""
+    return str(checkpoint.get(_access_path(batch_id, name)).to_pybytes(), "utf-8")
 
 
-def _signers_path(batch_id: int) -> str:
-    return f"{FOLDER}/{batch_id}.signers"
+def _access_path(batch_id: int, name: AccessFile) -> str:
+    return f"{FOLDER}/{batch_id}.{name}"
 
 
 def _path(batch_id: int, epoch: int) -> str:
@@ -159,8 +162,8 @@ def delete_directories(checkpoint: Store, oldest_batch: int) -> set[str]:
     Returns the block files that the remaining directories name.
     """
     for entry in checkpoint.list(FOLDER):
-        batch = entry.name.removesuffix(".signers")
-        if batch != entry.name and batch.isdecimal() and int(batch) < oldest_batch:
+        batch, _, name = entry.name.partition(".")
+        if name in get_args(AccessFile) and batch.isdecimal() and int(batch) < oldest_batch:
             checkpoint.delete(f"{FOLDER}/{entry.name}")
     used: set[str] = set()
     for file in _list_directories(checkpoint):

@@ -79,7 +79,7 @@ def site(tables: Path, users: Path, topic: Topic) -> TestClient:
 def begin(site: TestClient, name: str) -> str:
     """Begin a session, whose token all later requests have; return the token."""
     app: Any = site.app
-    token: str = app.state.access.sessions.begin(name)
+    token: str = app.state.access.begin_session(name)
     site.headers["Authorization"] = f"Bearer {token}"
     return token
 

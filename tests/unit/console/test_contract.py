@@ -57,7 +57,7 @@ class Running:
 
     def log_in(self, name: str) -> dict[str, str]:
         """Begin a session, and return the headers of its requests."""
-        return {"Authorization": f"Bearer {self.access.sessions.begin(name)}"}
+        return {"Authorization": f"Bearer {self.access.begin_session(name)}"}
 
 
 @pytest.fixture(scope="module")

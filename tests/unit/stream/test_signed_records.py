@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from lb_stream.access.rights import parse_rights
 from lb_stream.access.signatures import (
     KEY_HEADER,
     SIGNATURE_HEADER,
@@ -186,6 +187,21 @@ def test_a_command_that_counts_without_a_right_signature_has_no_key() -> None:
     block = read(rows, config(commands="warn"))
     taken = [json.loads(row["payload"]) for row in block["events"] if row["kind"] == "command"]
     assert [row["key_id"] for row in taken] == [None, None, SIGNERS["alice"].key_id]
+
+
+@pytest.mark.parametrize("required", ["signed", "warn", "open"])
+def test_a_right_of_a_key_counts_for_what_that_key_has_signed(required: Requirement) -> None:
+    grant = f'[[grants]]\nto = ["key:{SIGNERS["alice"].key_id}"]\nrole = "operator"'
+    settings = replace(config(commands=required), rights=parse_rights(grant))
+    rows = [
+        signed(signer, b"eu", command("alice"), at, topic="commands")
+        for at, signer in enumerate(("alice", None))
+    ]
+    block = read(rows, settings)
+    answers = [json.loads(row["payload"]) for row in block["events"] if row["kind"] == "command"]
+    rules = [(row["rejected"] or {}).get("rule") for row in answers]
+    not_signed = "unsigned" if required == "signed" else "not_allowed"
+    assert rules == ["not_allowed" if required == "open" else None, not_signed]
 
 
 def test_with_warn_a_record_counts_and_its_sender_is_listed_once() -> None:

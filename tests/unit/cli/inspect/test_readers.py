@@ -17,7 +17,10 @@ from tests.support.plan_tables import SMALL, write
 from tests.support.wordings import check_wording
 from tests.unit.console.site import BROKER, NOW, add_rollout, fleet
 
+_RIGHTS = "--set security.rights=rights.toml"
 ROWS: dict[str, str] = {
+    f"access list {_RIGHTS}": "place",
+    "access verbs": "verb",
     "brokers": "broker",
     "brokers list": "broker",
     "clusters list": "cluster",
@@ -50,6 +53,7 @@ ROWS: dict[str, str] = {
 }
 """Readers whose answer is rows, with their arguments → the column with a row's name or id."""
 OBJECTS = (
+    f"access can-i pause --cluster eu-1 --as alice {_RIGHTS}",
     "compare --with-log leader.log",
     "config explain",
     "config show",
@@ -88,6 +92,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(made / "plan", SMALL)
     (made / "lb.toml").write_text("")
     (made / "signers").write_text(SIGNER)
+    (made / "rights.toml").write_text('[[grants]]\nto = ["alice"]\nrole = "operator"\n')
     assert lbctl("context", "set", "eu-1", "--config", "lb.toml", cwd=made).code == 0
     return made
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.console.auth.users import ANONYMOUS, Users, UsersError, user_lines
+from lb_stream.access.rights import Principal
+from lb_stream.console.auth.users import Users, UsersError, user_lines
+from lb_stream.contracts.verbs import RequiredRight
 
 
 def written(path: Path, *lines: str) -> Path:
@@ -29,13 +31,31 @@ def test_the_printed_lines_are_a_user_who_logs_in_with_the_password(tmp_path: Pa
         "nobody", "nobody's"
     ), "who has no password has none that fits"
     alice = users.find("alice")
-    assert alice is not None
-    assert (
-        alice.may("admin", "eu-1"),
-        alice.may("admin", "us-1"),
-        alice.may("operator", "us-1"),
-    ) == (True, False, True)
-    assert ANONYMOUS.may("viewer", "eu-1") and not ANONYMOUS.may("operator", "eu-1")
+    assert alice is not None and alice.clusters == {"eu-1": "admin"}
+
+
+def test_a_role_in_one_cluster_counts_there_instead_of_the_users_other_role(
+    tmp_path: Path,
+) -> None:
+    lines = (
+        user_lines("alice", None, "operator", {"eu-1": "admin"}),
+        user_lines("bob", None, "admin", {"eu-1": "viewer"}),
+    )
+    rights = Users(written(tmp_path / "users.toml", *lines)).rights()
+    found = {
+        (name, cluster, verb): rights.find_missing(Principal(name), cluster, [RequiredRight(verb)])
+        is None
+        for name in ("alice", "bob", "nobody")
+        for cluster in ("eu-1", "us-1")
+        for verb in ("settings", "pause")
+    }
+    assert [place for place, is_granted in found.items() if is_granted] == [
+        ("alice", "eu-1", "settings"),
+        ("alice", "eu-1", "pause"),
+        ("alice", "us-1", "pause"),
+        ("bob", "us-1", "settings"),
+        ("bob", "us-1", "pause"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def progress_of(batch_id: int, records: int) -> dict[str, Any]:
 def rounds(*rows: Mapping[str, Any]) -> Logged:
     """A logged batch with number 3."""
     nothing = {"cluster": "eu", "now_ms": 5_000, "memory": "{}", "error": None, "files": "{}"}
-    nothing |= dict.fromkeys(("decisions", "outcomes", "refusals", "shadows"), "[]")
+    nothing |= dict.fromkeys(("decisions", "outcomes", "refusals", "shadows", "results"), "[]")
     schema = pa.schema(
         [(name, pa.int64() if name == "now_ms" else pa.string()) for name in nothing]
     )
@@ -291,12 +291,22 @@ def test_decisions_and_refusals_are_counted_by_cluster_and_under_pulsars_names(
         refusal(Refuses.HIT_COUNT, None),
         refusal(Refuses.RECENTLY_UNLOADED, "b1", ["x", "y"]),
     ]
+    results = [
+        {"outcome": outcome, "rule": rule, "repeated": repeated}
+        for outcome, rule, repeated in (
+            ("refused", "not_allowed", False),
+            ("refused", "not_allowed", False),
+            ("refused", "not_drained", False),
+            ("refused", "not_drained", True),
+            ("done", None, False),
+        )
+    ]
     run(
         monitor,
         query,
         0,
         rounds(
-            written(decisions=decisions, refusals=refusals),
+            written(decisions=decisions, refusals=refusals, results=results),
             {"cluster": "us", "error": "ValueError: no"},
         ),
     )
@@ -315,6 +325,8 @@ def test_decisions_and_refusals_are_counted_by_cluster_and_under_pulsars_names(
         == 1
     )
     assert found[("lb_stream_refusals_total", "eu", "recently_unloaded")] == 2
+    assert found[("lb_stream_refused_commands_total", "eu", "not_allowed")] == 2
+    assert found[("lb_stream_refused_commands_total", "eu", "not_drained")] == 1
     assert found[("lb_stream_round_errors_total", "eu")] == 0
     assert found[("lb_stream_round_errors_total", "us")] == 1
     assert found[("pulsar_lb_unload_bundle_total", "eu", "bundleUnloading")] == 3, (

@@ -1,0 +1,146 @@
+"""Commands whose sender lacks a right: refused where they are decoded, and in the round."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lb_stream.access.rights import parse_rights
+from lb_stream.contracts.keys import SettingError
+from lb_stream.contracts.settings import SecuritySettings
+from lb_stream.core.commands.responder import CommandResponder, Received
+from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.settings.rights import RightsFile
+from lb_stream.store import Store
+from lb_stream.stream.context import DecodeConfig
+from lb_stream.stream.shards.directory import (
+    ShardMap,
+    delete_directories,
+    read_access_file,
+    write_access_file,
+)
+from tests.support.decoding import decoded, record, rejections
+
+GRANT = """
+[[grants]]
+to = ["alice"]
+verbs = ["drain", "pin"]
+clusters = ["eu"]
+brokers = ["b-1", "b-2"]
+"""
+CONFIG = DecodeConfig(
+    default_cluster="home",
+    commands_topic="commands",
+    known={"eu": ShardMap(), "us": ShardMap()},
+    rights=parse_rights(GRANT),
+)
+
+
+def payloads(key: bytes, *commands: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Cluster → the payloads of the commands that it gets."""
+    rows = [
+        record(key, json.dumps({"id": f"c{at}", **command}).encode(), at, topic="commands")
+        for at, command in enumerate(commands)
+    ]
+    return {
+        cluster: [
+            json.loads(event["payload"]) for event in block["events"] if event["kind"] == "command"
+        ]
+        for (cluster, _), block in decoded(rows, CONFIG).items()
+    }
+
+
+def drain(by: str, broker: str = "b-1:8080") -> dict[str, Any]:
+    return {"kind": "drain-broker", "by": by, "broker": broker}
+
+
+def test_a_command_counts_where_its_sender_has_the_right() -> None:
+    taken, refused, pause = payloads(
+        b"eu", drain("alice"), drain("alice", "b-3:8080"), {"kind": "pause-cluster", "by": "alice"}
+    )["eu"]
+    assert (taken["rejected"], taken["right"]) == (None, "drain b-1:8080")
+    assert refused == {
+        "record": {"id": "c1", "kind": "drain-broker", "by": "alice"},
+        "rejected": {
+            "field": "by",
+            "value": "alice",
+            "expected": refused["rejected"]["expected"],
+            "rule": "not_allowed",
+        },
+        "key_id": None,
+        "right": "drain b-3:8080",
+    }
+    assert "drain b-3:8080 in eu" in refused["rejected"]["expected"]
+    assert (pause["rejected"]["rule"], pause["right"]) == ("not_allowed", "pause")
+
+
+def test_a_command_to_all_clusters_counts_in_those_where_its_sender_has_the_right() -> None:
+    found = payloads(b"", drain("alice"))
+    assert {cluster: rows[0]["rejected"] is None for cluster, rows in found.items()} == {
+        "eu": True,
+        "us": False,
+    }
+
+
+def test_a_refused_command_is_no_rejected_record_and_one_to_no_cluster_is_answered() -> None:
+    row = record(b"eu", json.dumps(drain("bob") | {"id": "x"}).encode(), 0, topic="commands")
+    assert rejections(decoded([row], CONFIG)["eu", 0]) == []
+    (answered,) = payloads(b"nowhere", drain("alice"))["eu"]
+    assert answered["rejected"]["rule"] == "not_allowed"
+
+
+def test_a_round_refuses_it_and_remembers_nothing_of_it() -> None:
+    content = payloads(b"eu", drain("bob"))["eu"][0]
+    received = Received(1_000, **content)
+    responder = CommandResponder(OperatorState())
+    assert list(responder.new([received, Received(**received.to_dict())])) == []
+    assert [(answer.outcome, answer.rule, answer.repeated) for answer in responder.answers] == [
+        ("refused", "not_allowed", False)
+    ] * 2
+    assert responder.operator_state == OperatorState()
+
+
+def test_without_a_file_of_rights_everyone_may_send_all() -> None:
+    row = record(b"us", json.dumps(drain("bob") | {"id": "x"}).encode(), 0, topic="commands")
+    (event,) = decoded([row], replace(CONFIG, rights=None))["us", 0]["events"]
+    assert json.loads(event["payload"])["rejected"] is None
+
+
+# --- the file ---
+
+
+def test_a_batch_keeps_the_first_file_that_it_got_until_the_batch_is_old(tmp_path: Path) -> None:
+    checkpoint = Store.at(tmp_path)
+    for batch in (1, 2):
+        write_access_file(checkpoint, batch, "rights", GRANT)
+        write_access_file(checkpoint, batch, "signers", "")
+        write_access_file(checkpoint, batch, "rights", "")
+    assert read_access_file(checkpoint, 1, "rights") == GRANT
+    delete_directories(checkpoint, 2)
+    with pytest.raises(FileNotFoundError):
+        read_access_file(checkpoint, 1, "rights")
+    assert read_access_file(checkpoint, 2, "rights") == GRANT
+
+
+def test_a_changed_file_counts_and_one_that_cannot_be_read_does_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "rights.toml"
+    path.write_text(GRANT)
+    file = RightsFile(SecuritySettings(rights=str(path)))
+    for number, text in enumerate(("", "[[grants]]", GRANT)):
+        path.write_text(text)
+        os.utime(path, ns=(number, number))
+        assert file.rights() is file.rights()
+        assert (file.text(), len(file.rights().grants)) == (("", 0) if number < 2 else (GRANT, 1))
+    path.unlink()
+    assert len(file.rights().grants) == 1
+    assert len(caplog.messages) == 2 and all("still count" in line for line in caplog.messages)
+    with pytest.raises(SettingError) as error:
+        RightsFile(SecuritySettings(rights=str(path)))
+    assert error.value.key == "security.rights"
