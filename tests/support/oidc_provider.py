@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -24,6 +25,12 @@ Claims = dict[str, Any]
 
 def make_key(kid: str) -> RSAKey:
     return RSAKey.generate_key(2048, {"kid": kid, "use": "sig", "alg": "RS256"})
+
+
+@cache
+def _first_key() -> RSAKey:
+    """The key of each provider at first; to make one takes longer than a login."""
+    return make_key("first")
 
 
 @dataclass
@@ -136,7 +143,7 @@ def oidc_provider() -> Iterator[Provider]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    provider = Provider(f"http://127.0.0.1:{server.server_address[1]}", make_key("first"))
+    provider = Provider(f"http://127.0.0.1:{server.server_address[1]}", _first_key())
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     yield provider

@@ -290,6 +290,7 @@ def test_a_login_counts_once_and_in_the_browser_that_began_it(
     site.cookies.delete(COOKIE)
     for again in (address, begin(victim, provider)):
         assert finish(site, again).status_code == 403
+    assert provider.asked.count("/token") == 1, "no other code was sent to the provider"
     assert not is_logged_in(site) and not is_logged_in(victim)
 
 
