@@ -24,6 +24,8 @@ GROUP = "group:"
 """What comes before a group's name in a grant's `to`."""
 EXCEPT = "!"
 """What comes before the pattern of clusters that a grant excepts."""
+LONGEST_SHOWN = 200
+"""Characters of a wrong value that an error repeats."""
 _KEY_ID = re.compile(r"[0-9a-f]{16}")
 _GRANT = re.compile(r"\s*\[\[\s*(?:grants|\"grants\"|'grants')\s*\]\]")
 
@@ -250,7 +252,7 @@ def parse_rights(text: str, source: str = "rights") -> Rights:
     """
     try:
         content = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of a number with too many digits
         raise RightsError(f"{source}: {error}") from None
     places = _find_places(text, source, content.get("grants"))
     try:
@@ -274,7 +276,7 @@ def _build_grant(given: _GivenGrant, roles: Mapping[str, frozenset[Verb]], place
     """Return a grant with the verbs of its role. Raises RightsError."""
     if given.role is not None and given.role not in roles:
         expected = f"one of {', '.join(roles)}"
-        raise RightsError(f"{place}: role = {given.role}: expected {expected}")
+        raise RightsError(f"{place}: role = {given.role[:LONGEST_SHOWN]}: expected {expected}")
     own = frozenset(cast("list[Verb]", given.verbs or []))
     return Grant(
         tuple(given.to),
@@ -303,7 +305,8 @@ def _describe_first(error: ValidationError, source: str, places: Sequence[str]) 
     if len(path) > 1 and path[0] == "grants" and isinstance(path[1], int):
         place, path = places[path[1]], path[2:]
     name = ".".join(map(str, path)) or "grant"
-    shown = f" = {first['input']}" if isinstance(first["input"], str | int | float) else ""
+    value = first["input"]
+    shown = f" = {str(value)[:LONGEST_SHOWN]}" if isinstance(value, str | int | float) else ""
     message = first["msg"]
     if first["type"] == "extra_forbidden":
         return f"{place}: {name}: there is no such field"

@@ -8,7 +8,7 @@ from lb_stream.access.rights import Rights, RightsError, parse_rights
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import SecuritySettings, Settings
 from lb_stream.settings.files import read_setting_file
-from lb_stream.settings.signing import list_unsigned
+from lb_stream.settings.signing import has_remote_kafka
 from lb_stream.settings.watched_file import WatchedFile
 
 KEY = "security.rights"
@@ -51,4 +51,5 @@ def load_rights(security: SecuritySettings) -> RightsFile | None:
 
 def has_unproven_names(settings: Settings) -> bool:
     """Return whether rights count in names that senders on other machines need not prove."""
-    return bool(settings.security.rights) and "commands" in list_unsigned(settings)
+    security = settings.security
+    return bool(security.rights) and security.commands != "signed" and has_remote_kafka(settings)

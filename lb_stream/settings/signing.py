@@ -70,13 +70,18 @@ def require_job_key(settings: Settings) -> None:
 
 def list_unsigned(settings: Settings) -> list[str]:
     """Return what may come unsigned from other machines: commands, reports, decisions."""
-    hosts = [server.rpartition(":")[0] for server in settings.kafka.bootstrap_servers.split(",")]
-    if all(is_loopback(host) for host in hosts):
+    if not has_remote_kafka(settings):
         return []
     security = settings.security
     return [
         name for name in ("commands", "reports", "decisions") if getattr(security, name) == "open"
     ]
+
+
+def has_remote_kafka(settings: Settings) -> bool:
+    """Return whether Kafka listens where other machines reach it."""
+    hosts = [server.rpartition(":")[0] for server in settings.kafka.bootstrap_servers.split(",")]
+    return not all(is_loopback(host) for host in hosts)
 
 
 def is_loopback(host: str) -> bool:

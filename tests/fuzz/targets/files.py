@@ -7,6 +7,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from lb_stream.access.rights import Principal, RightsError, parse_rights
 from lb_stream.access.signing_keys import KeyFileError, Signer, change_signers, parse_signers
 from lb_stream.agent.pulsar.leader_log import read_leader_log
 from lb_stream.assess.recording import read_recording
@@ -15,6 +16,7 @@ from lb_stream.cli.shared.output import CommandError
 from lb_stream.console.auth.users import Users, UsersError
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.spans import parse_span
+from lb_stream.contracts.verbs import VERBS, RequiredRight
 from lb_stream.core.config.broker_capacities import parse_rule
 from lb_stream.core.model.releases import parse_version
 from lb_stream.operations.split import parse_numbers
@@ -60,6 +62,35 @@ def signers_file(data: bytes) -> bool:
         (again,) = parse_signers(signer.format_line())
         assert again == signer, (again, signer)
     assert parse_signers(change_signers(text, lambda signer: signer)) == signers
+    return True
+
+
+@target(
+    "access.rights",
+    words=(
+        "[[grants]]\n",
+        'to = ["alice", "group:on-call", "key:3f1c22a09b7d4e10"]\n',
+        'role = "operator"\n',
+        'verbs = ["move"]\n',
+        'clusters = ["eu-*", "!eu-9"]\n',
+        'brokers = ["broker-1*"]\n',
+        'namespaces = ["shop/*"]\n',
+        "[roles.own]\n",
+    ),
+)
+def rights_file(data: bytes) -> bool:
+    """A file of rights: each of its grants gives what it says to whom it names, and no more."""
+    try:
+        rights = parse_rights(data.decode(errors="replace"))
+    except RightsError as error:
+        require_message(error)
+        return False
+    for grant in rights.grants:
+        assert grant.place and grant.describe()
+        for verb in VERBS:
+            right = RequiredRight(verb, grant.brokers[0], grant.namespaces[0])
+            assert grant.gives(right) == (verb in grant.verbs)
+        assert not grant.is_to(Principal("")) or any(not name.strip("*") for name in grant.to)
     return True
 
 

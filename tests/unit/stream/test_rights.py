@@ -12,10 +12,10 @@ import pytest
 
 from lb_stream.access.rights import parse_rights
 from lb_stream.contracts.keys import SettingError
-from lb_stream.contracts.settings import SecuritySettings
+from lb_stream.contracts.settings import SecuritySettings, Settings
 from lb_stream.core.commands.responder import CommandResponder, Received
 from lb_stream.core.model.operator_state import OperatorState
-from lb_stream.settings.rights import RightsFile
+from lb_stream.settings.rights import RightsFile, has_unproven_names
 from lb_stream.store import Store
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.shards.directory import (
@@ -144,3 +144,25 @@ def test_a_changed_file_counts_and_one_that_cannot_be_read_does_not(
     with pytest.raises(SettingError) as error:
         RightsFile(SecuritySettings(rights=str(path)))
     assert error.value.key == "security.rights"
+
+
+@pytest.mark.parametrize(
+    ("rights", "commands", "server", "expected"),
+    [
+        ("rights.toml", "open", "kafka:9092", True),
+        ("rights.toml", "warn", "127.0.0.1:9092,kafka:9092", True),
+        ("rights.toml", "signed", "kafka:9092", False),
+        ("rights.toml", "open", "localhost:9092", False),
+        ("", "open", "kafka:9092", False),
+    ],
+)
+def test_rights_in_unproven_names_are_known_where_other_machines_reach_kafka(
+    rights: str, commands: str, server: str, expected: bool
+) -> None:
+    settings = Settings.model_validate(
+        {
+            "kafka": {"bootstrap_servers": server},
+            "security": {"rights": rights, "commands": commands},
+        }
+    )
+    assert has_unproven_names(settings) is expected
