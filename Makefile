@@ -43,7 +43,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev steps packages java check test test-all test-long test-pulsar test-hostile test-secure test-cluster fuzz check-kubernetes check-chart image manifest differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house pictures site seed-checklist release release-check lock clean
+.PHONY: help setup setup-dev steps packages java check test test-all test-long test-pulsar test-hostile test-secure test-cluster fuzz audit-deps check-kubernetes check-chart image manifest differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house pictures site seed-checklist release release-check lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -92,6 +92,9 @@ test-cluster: setup-dev ## a Spark cluster on machines made of namespaces while 
 
 fuzz: setup-dev $(FUZZ_STAMP) ## coverage-guided fuzzing of every parser of outside bytes, a minute each (TARGET=NAME for one, SECONDS=600, ARGS=--list names them); last line JSON
 	nice $(BIN)/python -m tests.fuzz $(TARGET) --seconds $(or $(SECONDS),60) $(ARGS)
+
+audit-deps: setup-dev ## hashes, licences and known vulnerabilities of all that is locked (ARGS="--database FOLDER" of an OSV export, --require-database); last line JSON
+	$(BIN)/python -m tests.release.audit $(ARGS)
 
 check-kubernetes: $(KUBERNETES_STAMP) ## the manifests of conf/deploy against the published schemas of Kubernetes (ARGS="--version 1.34" for an older one)
 	PYTHONPATH=$(KUBERNETES) $(BIN)/python -m kubernetes_validate --strict conf/deploy/*.yaml $(ARGS)

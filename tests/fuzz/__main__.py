@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tests.fuzz.registry import Target, list_targets
@@ -29,7 +29,8 @@ MEMORY_MB = 2_048
 """A process that takes more memory is a finding."""
 STOPPED_S = 600
 """How much longer than asked a run may take, with its start."""
-LAST_LINES = 25
+LAST_LINES = 60
+_TRACEBACK = "=== Uncaught Python exception: ==="
 
 _COVERAGE = re.compile(r"cov: (\d+) ft: (\d+)")
 _EXECUTIONS = re.compile(r"stat::number_of_executed_units:\s+(\d+)|^#(\d+)\s", re.MULTILINE)
@@ -62,6 +63,7 @@ def write_words(words: tuple[str, ...], path: Path) -> Path:
 def fuzz(target: Target, seconds: int) -> FuzzRun:
     """Run one target for some seconds; what it says goes to stderr if it finds something."""
     corpus, findings = WORK / target.name, WORK / "findings"
+    last = WORK / f"{target.name}.last"
     for folder in (corpus, findings):
         folder.mkdir(parents=True, exist_ok=True)
     for seed in target.seeds():
@@ -71,6 +73,7 @@ def fuzz(target: Target, seconds: int) -> FuzzRun:
         "-m",
         "tests.fuzz.engine",
         target.name,
+        str(last),
         str(corpus),
         f"-max_total_time={seconds}",
         f"-max_len={target.max_bytes}",
@@ -91,8 +94,13 @@ def fuzz(target: Target, seconds: int) -> FuzzRun:
         timeout=seconds + STOPPED_S,
         check=False,
     )
-    said = done.stdout + done.stderr
-    return read_run(target.name, said, done.returncode)
+    run = read_run(target.name, done.stdout + done.stderr, done.returncode)
+    if done.returncode < 0 and last.is_file():
+        content = last.read_bytes()
+        written = findings / f"{target.name}-last"
+        written.write_bytes(content[4 : 4 + int.from_bytes(content[:4], "little")])
+        run = replace(run, finding=str(written))
+    return run
 
 
 def read_run(target: str, said: str, code: int) -> FuzzRun:
@@ -103,7 +111,8 @@ def read_run(target: str, said: str, code: int) -> FuzzRun:
     if code != 0:
         written = _FINDING.search(said)
         finding = written[1] if written else f"exit code {code}"
-        print("\n".join(said.splitlines()[-LAST_LINES:]), file=sys.stderr)
+        shown = said[said.rfind(_TRACEBACK) :] if _TRACEBACK in said else said
+        print("\n".join(shown.splitlines()[-LAST_LINES:]), file=sys.stderr)
     return FuzzRun(target, max(executions, default=0), max(coverage, default=0), finding)
 
 

@@ -41,6 +41,8 @@ NOT_FUZZED = {
     "lb_stream.cli.shared.command_lines": ARGUMENT,
     "lb_stream.cli.shared.options": ARGUMENT,
     "lb_stream.cli.shared.spans": ARGUMENT,
+    "lb_stream.console.auth.oidc": "it reads a cookie that the console has signed, and answers of "
+    "the provider in its settings, which Authlib checks",
     "lb_stream.console.what_if": "console-address has its query, its texts are settings",
     "lb_stream.contracts.settings": ARGUMENT,
     "lb_stream.core.averages.together": CHECKED,

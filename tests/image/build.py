@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,13 @@ from tests.image.engine import (
     slim_debian,
 )
 from tests.image.settings import build_secrets, proxies
+from tests.release.image_bill import render_image_bill
 
 PROJECT = Path(__file__).parents[2]
 PUBLISHED_BASE = "debian:12-slim"
 MADE_BASE = "localhost/lb-stream-base:bookworm"
 SUITE = "bookworm"
+BILLS = PROJECT / "build" / "image"
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,19 @@ def find_faults(image: Image, found: Mapping[str, Any]) -> list[str]:
     return faults
 
 
+def write_bills(engine: Engine, found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the bill of materials of each image to build/image. Raises EngineError, ValueError."""
+    BILLS.mkdir(parents=True, exist_ok=True)
+    for image in IMAGES:
+        known = found[image.name]
+        epoch = int(datetime.fromisoformat(known["Created"]).timestamp())
+        with engine.files(image.tag) as files:
+            bill = render_image_bill(files, image.name, lb_stream.__version__, known["Id"], epoch)
+        path = BILLS / f"{image.name}-{lb_stream.__version__}.cdx.json"
+        path.write_text(bill, encoding="utf-8")
+        say(f"{path.relative_to(PROJECT)}: what is in the image, as CycloneDX")
+
+
 def size_table(sizes: Mapping[str, int]) -> str:
     """Return the sizes as a table. They are those of all layers, uncompressed."""
     lines = [f"{'image':24} {'MB':>7} {'limit':>7}   (all layers, uncompressed)"]
@@ -172,6 +188,7 @@ def main(arguments: list[str]) -> int:
         found = {image.name: engine.inspect(image.tag) for image in IMAGES}
         figures["bytes"] = {name: image["Size"] for name, image in found.items()}
         print(size_table(figures["bytes"]), flush=True)
+        write_bills(engine, found)
         faults = [fault for image in IMAGES for fault in find_faults(image, found[image.name])]
         figures |= try_images(engine)
     except (EngineError, CheckError) as error:

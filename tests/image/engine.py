@@ -11,7 +11,9 @@ import os
 import resource
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,21 @@ class Engine:
     def has(self, image: str) -> bool:
         """Return whether the image is on this machine."""
         return self.call("image", "inspect", image, check=False).returncode == 0
+
+    @contextmanager
+    def files(self, image: str) -> Iterator[tarfile.TarFile]:
+        """Yield the files of an image's root, one after another. Raises EngineError."""
+        container = self.call("create", image, "true").stdout.strip()
+        try:
+            with (
+                subprocess.Popen(
+                    [*self.command, "export", container], stdout=subprocess.PIPE
+                ) as export,
+                tarfile.open(fileobj=export.stdout, mode="r|") as archive,
+            ):
+                yield archive
+        finally:
+            self.call("rm", container, check=False)
 
     def build(
         self, file: Path, tag: str, arguments: Mapping[str, str], secrets: Mapping[str, Path]

@@ -70,7 +70,7 @@ def describe_package(pin: Pin) -> Component:
         type=ExternalReferenceType.DISTRIBUTION,
         url=XsUri(purl.to_string()),
         comment="any of the archives with these hashes",
-        hashes=map(_sha256, pin.hashes),
+        hashes=map(to_hash, pin.hashes),
     )
     return Component(
         name=pin.name,
@@ -113,10 +113,10 @@ def render_sbom(
         type=ComponentType.APPLICATION,
         purl=purl,
         bom_ref=purl.to_string(),
-        licenses=[_license("Apache-2.0")],
+        licenses=[to_license("Apache-2.0")],
         external_references=[
             ExternalReference(
-                type=ExternalReferenceType.DISTRIBUTION, url=XsUri(name), hashes=[_sha256(digest)]
+                type=ExternalReferenceType.DISTRIBUTION, url=XsUri(name), hashes=[to_hash(digest)]
             )
             for name, digest in archives.items()
         ],
@@ -153,17 +153,17 @@ def _describe_jar(purl: PackageURL, by_use: Mapping[str, str]) -> Component:
         type=ComponentType.LIBRARY,
         purl=purl,
         bom_ref=purl.to_string(),
-        hashes=map(_sha256, set(by_use.values())),
+        hashes=map(to_hash, set(by_use.values())),
         scope=ComponentScope.OPTIONAL if optional else ComponentScope.REQUIRED,
         properties=[Property(name="lb_stream:jars", value=use) for use in sorted(by_use)],
     )
 
 
-def _sha256(digest: str) -> HashType:
+def to_hash(digest: str) -> HashType:
     return HashType(alg=HashAlgorithm.SHA_256, content=digest)
 
 
-def _license(name: str) -> License:
+def to_license(name: str) -> License:
     declared = LicenseAcknowledgement.DECLARED
     return LicenseFactory().make_from_string(name, license_acknowledgement=declared)
 
@@ -178,15 +178,19 @@ def _installed(pin: Pin) -> Distribution | None:
 
 
 def _find_licenses(pin: Pin) -> list[License]:
+    """Return the licences of a pin that is installed here."""
+    found = _installed(pin)
+    return [] if found is None else list(map(to_license, find_license_texts(found)))
+
+
+def find_license_texts(found: Distribution) -> list[str]:
     """Return what a package's metadata declares: an expression, else a name, else classifiers."""
-    if (found := _installed(pin)) is None:
-        return []
     expression = found.metadata.get("License-Expression") or found.metadata.get("License", "")
     if expression and "\n" not in expression:
-        return [_license(expression)]
+        return [expression]
     prefix = "License :: OSI Approved :: "
     classifiers = found.metadata.get_all("Classifier") or []
-    return [_license(text.removeprefix(prefix)) for text in classifiers if text.startswith(prefix)]
+    return [text.removeprefix(prefix) for text in classifiers if text.startswith(prefix)]
 
 
 def _find_needs(pin: Pin, extras: bool = False) -> set[str]:

@@ -84,24 +84,17 @@ class Environment:
 def make_environment(folder: Path, archive: Path, extras: Sequence[str] = ()) -> Environment:
     """Install a wheel or an sdist with some extras, at the versions of requirements-dev.lock.
 
-    PySpark is the one package that comes as source; its wheel is built with locked tools.
+    The hashes of what comes from a registry must be those of the lock file. PySpark is the one
+    package that comes as source; its wheel is built with locked tools.
     """
     made = Environment(folder / "env", folder / "work")
     made.work.mkdir(parents=True)
     run((UV, "venv", "-q", "--python", sys.executable, made.folder), folder)
     named = f"lb_stream[{','.join(extras)}] @ {archive.as_uri()}" if extras else str(archive)
     install = (UV, "pip", "install", "-q", "--python", made.python)
-    locked = pins(folder)
+    locked = PROJECT / "requirements-dev.lock"
     if "job" in extras or archive.suffix != ".whl":
         run((*install, "-c", locked, "setuptools", "wheel"), folder)
         install = (*install, "--no-build-isolation")
     run((*install, "-c", locked, named), folder)
     return made
-
-
-def pins(folder: Path) -> Path:
-    """Write the pins of requirements-dev.lock without hashes, which our own archive lacks."""
-    lines = (PROJECT / "requirements-dev.lock").read_text().splitlines()
-    path = folder / "pins.txt"
-    path.write_text("".join(f"{line.rstrip(chr(92)).strip()}\n" for line in lines if "==" in line))
-    return path

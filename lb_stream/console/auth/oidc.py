@@ -210,7 +210,7 @@ class OidcLogins:
             raise OidcError(f"The provider does not answer ({type(error).__name__})", 503) from None
         try:
             found = json.loads(content) if len(content) <= MAX_ANSWER_BYTES else None
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if status != 200 or not isinstance(found, dict):
             raise OidcError(f"The provider's answer can't be read (status {status})", 503)

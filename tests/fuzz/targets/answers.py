@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from lb_stream.agent.adapter import BrokerError
 from lb_stream.agent.hooks import HookError, _parse_answer
 from lb_stream.agent.pulsar.adapter import PulsarAdapter
-from lb_stream.agent.pulsar.admin import AdminClient, AdminResponse, AdminSettings
+from lb_stream.agent.pulsar.admin import AdminClient, AdminResponse, AdminSettings, AdminTimeout
 from lb_stream.agent.pulsar.guard import read_own_balancing
 from lb_stream.agent.pulsar.load_data import LoadDataCompleter
 from lb_stream.agent.pulsar.load_topics import build_service_url
@@ -25,6 +25,8 @@ from tests.fuzz.registry import require_message, target
 
 BROKER = "a:8080"
 BUNDLE = "t/n/0x00000000_0x80000000"
+MAX_QUESTIONS = 50
+"""A list of many namespaces leads to as many questions: no parser is tried by more of them."""
 
 
 class ScriptedAdmin(AdminClient):
@@ -45,7 +47,9 @@ class ScriptedAdmin(AdminClient):
         timeout_s: float | None = None,
         follow: bool = True,
     ) -> AdminResponse:
-        """Return the next answer."""
+        """Return the next answer. Raises AdminTimeout after many."""
+        if self._asked == MAX_QUESTIONS:
+            raise AdminTimeout("no answer in time")
         body = self._bodies[self._asked % len(self._bodies)]
         self._asked += 1
         status = 200

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
@@ -28,6 +30,7 @@ from lb_stream.access.signing_keys import (
     Keyring,
     Signer,
     change_signers,
+    matches_pattern,
     parse_line,
     parse_signers,
 )
@@ -181,6 +184,20 @@ def test_of_several_headers_the_last_one_counts() -> None:
 )
 def test_names_may_be_patterns(principals: str, name: str, speaks: bool) -> None:
     assert AllowedSigner(principals, PUBLIC).is_for(name) is speaks
+
+
+@given(st.text("ab*?", max_size=6), st.text("ab", max_size=6))
+def test_a_pattern_matches_as_the_regular_expression_of_its_stars_does(
+    pattern: str, name: str
+) -> None:
+    expression = pattern.replace("*", ".*").replace("?", ".")
+    assert matches_pattern(pattern, name) is (re.fullmatch(expression, name) is not None)
+
+
+def test_a_pattern_of_many_stars_takes_no_time_for_a_long_name() -> None:
+    # By a regular expression this would take years.
+    assert not matches_pattern("*a" * 30 + "b", "a" * 1_000)
+    assert matches_pattern("*a" * 30 + "*", "a" * 1_000)
 
 
 def test_agents_and_jobs_are_no_users() -> None:
