@@ -107,10 +107,9 @@ def _covers(patterns: Iterable[str], name: str) -> bool:
 
 def _covers_broker(pattern: str, broker: str) -> bool:
     """Return whether a pattern covers a broker, or all brokers of another pattern."""
-    host, _, port = broker.rpartition(":")
-    if ":" not in pattern and port.isdecimal():
-        return matches(pattern, host)
-    return matches(pattern, broker)
+    host, colon, _ = broker.rpartition(":")
+    # What a pattern of brokers has behind its last colon are ports, however it is written.
+    return matches(pattern, host if colon and ":" not in pattern else broker)
 
 
 def matches(pattern: str, text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,7 +10,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from lb_stream.contracts.base import LONGEST_BROKER
-from lb_stream.contracts.verbs import RequiredRight
+from lb_stream.contracts.verbs import ALL, RequiredRight
 from lb_stream.core.commands.base import (
     BadForm,
     CommandLine,
@@ -95,7 +96,9 @@ class SetCapacity(StateCommand):
     ] = False
 
     def required_rights(self) -> tuple[RequiredRight, ...]:
-        return (RequiredRight(self.spec.verb, broker_of(self.broker)),)
+        # In the patterns of grants a bracket stands for itself, here for one of several characters.
+        pattern = re.sub(r"\[.*\]", ALL, broker_of(self.broker))
+        return (RequiredRight(self.spec.verb, pattern),)
 
     def describe(self) -> str:
         return f"says what {self.broker or 'every broker'} can carry"

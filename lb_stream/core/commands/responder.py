@@ -158,10 +158,10 @@ class CommandResponder:
         """
         for received in commands:
             head = received.head
-            rule = None if received.rejected is None else received.rejected.get("rule")
-            if received.rejected is not None and rule in (UNSIGNED, NOT_ALLOWED):
+            if received.rejected is not None:
                 # Nothing is remembered of it: anybody could fill the memory, or take an id.
                 text = _describe_rejected(received.rejected)
+                rule = received.rejected.get("rule", "unreadable")
                 self.answers.append(CommandAnswer(**head, outcome="refused", text=text, rule=rule))
                 continue
             if (before := self._remembered(head["id"])) is not None:
@@ -176,12 +176,7 @@ class CommandResponder:
                 "digest": received.digest,
                 "sent_ms": min(received.sent_ms, received.at_ms),
             }
-            if received.rejected is not None:
-                text = _describe_rejected(received.rejected)
-                rule = received.rejected.get("rule", "unreadable")
-                self.answer(received, "refused", text, rule=rule)
-            else:
-                yield received
+            yield received
 
     def _again(self, received: Received, before: Mapping[str, Any]) -> None:
         """Answer a command whose id has been seen: as before, if it is the same command."""

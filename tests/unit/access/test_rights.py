@@ -43,6 +43,11 @@ brokers = ["broker-1*", "other.eu:8080"]
 [[grants]]
 to = ["root"]
 role = "admin"
+
+[[grants]]
+to = ["carol"]
+verbs = ["capacity"]
+brokers = ["*1"]
 """
 RIGHTS = parse_rights(FILE, "rights.toml")
 
@@ -87,6 +92,9 @@ MOVE = RequiredRight("move", namespace="shop/orders")
         ("bob", {}, "us-1", RequiredRight("capacity", "broker-1[12]*"), 15),
         ("bob", {}, "us-1", RequiredRight("capacity", "broker-*"), None),
         ("bob", {}, "us-1", RequiredRight("capacity", "broker-?"), None),
+        # ports are no part of a host, even as a pattern
+        ("carol", {}, "us-1", RequiredRight("capacity", "broker-1:*"), 24),
+        ("carol", {}, "us-1", RequiredRight("capacity", "*:*1"), None),
         ("root", {}, "anywhere", RequiredRight("forget"), 20),
     ],
 )
@@ -280,6 +288,8 @@ def test_a_command_requires_its_verb_on_what_it_concerns(model: type[Operation])
         ("rollout-start", {"canary": BROKER}, ["rollout"]),
         ("drain-broker", {"broker": f"http://{BROKER}"}, [f"drain {BROKER}"]),
         ("set-capacity", {"broker": "b-*", "unset": True}, ["capacity b-*"]),
+        # a bracket of a grant's pattern would be found in the pattern's own
+        ("set-capacity", {"broker": "b[-eu-]1", "unset": True}, ["capacity b*1"]),
         (
             "unload",
             {"namespace": NAMESPACE, "bundle": "0x00000000_0x40000000", "destination": BROKER},

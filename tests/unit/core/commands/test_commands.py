@@ -189,7 +189,21 @@ def test_one_that_cannot_be_read_is_answered_with_field_value_and_what_was_expec
     assert [(result.outcome, result.rule, result.text) for result in made.results] == [
         ("refused", "unreadable", "kind = fly: expected one of unload, split")
     ] * 2
-    assert made.results[1].repeated
+    assert made.memory.operator_state == OperatorState()
+
+
+def test_a_command_that_cannot_be_read_takes_neither_an_id_nor_memory() -> None:
+    """Whoever sends it has signed nothing yet."""
+    genuine = command("drain-broker", "x", broker="a")
+    wrong = {"field": "kind", "value": "fly", "expected": "one of unload, split"}
+    unreadable = [
+        Received(900, {"id": name, "kind": "fly", "by": "alice"}, wrong)
+        for name in ["x", *(f"u{number}" for number in range(MOST_REMEMBERED))]
+    ]
+    made = play(view(**TWO), Memory(), *unreadable, genuine)
+    assert made.results[-1].outcome == "accepted"
+    assert [answer["id"] for answer in made.memory.operator_state.answers] == ["x"]
+    assert made.memory.operator_state.forgotten_ms == 0
 
 
 def test_a_command_that_its_sender_has_not_signed_takes_neither_an_id_nor_memory() -> None:
