@@ -4,11 +4,13 @@ import sys
 from types import TracebackType
 
 
-def _without_trace(
+def _without_secrets(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     if not issubclass(kind, KeyboardInterrupt):
-        sys.__excepthook__(kind, error, trace)
+        from lb_stream.io.messages.logs import print_trace
+
+        print_trace(kind, error, trace)
 
 
-sys.excepthook = _without_trace
+sys.excepthook = _without_secrets

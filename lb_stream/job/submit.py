@@ -13,6 +13,7 @@ import pyspark
 from lb_stream.io.local.jars import default_folder, spark_jars
 from lb_stream.io.local.java import Java, find_java
 from lb_stream.settings.files import CONF
+from lb_stream.settings.handing_on import hide_secret_arguments
 
 JVM_OPTIONS = (
     # This collector stops the JVM while it runs. G1 runs beside it, on cores that the Python
@@ -70,7 +71,8 @@ def submit_command(
 
     `record`: the file to which the JVM writes its classes when it ends; without it, the JVM uses
     the archive of classes that fits, if there is one. `short_lived`: the job ends within minutes,
-    for which Java's slower, better compiler does not pay. Raises JarsError if jars are missing,
+    for which Java's slower, better compiler does not pay. Settings with secrets are handed on in the
+    environment. Raises JarsError if jars are missing,
     JavaUnfit if there is no fitting Java.
     """
     java, jars = find_java(), spark_jars()
@@ -105,4 +107,5 @@ def submit_command(
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
+    arguments, environment = hide_secret_arguments(arguments, environment)
     return [*command, str(program), *arguments], environment

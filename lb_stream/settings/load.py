@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 from lb_stream.contracts.keys import GivenSettings, SettingError, describe_expected_setting
 from lb_stream.contracts.settings import SHADOW, Settings
 from lb_stream.settings.files import find_exposures
+from lb_stream.settings.handing_on import describe_seen_secrets, list_hidden
 from lb_stream.settings.layers import (
     SECTIONS,
     Given,
@@ -70,8 +71,9 @@ def load(
     Raises SettingError, which names the key, its value, what was expected, and the origin.
     """
     # The upper layers are read first: errors about files then hide the passwords among them.
-    over = read_environment(os.environ if environment is None else environment)
-    for argument in arguments:
+    environment, arguments = os.environ if environment is None else environment, list(arguments)
+    over = read_environment(environment)
+    for argument in (*list_hidden(environment), *arguments):
         over |= parse_argument(argument)
     below, misspelt = ({}, ()) if broker_conf is None else read_broker_conf(broker_conf)
     of_toml = read_toml(toml) if toml is not None else {}
@@ -85,6 +87,7 @@ def load(
         *misspelt,
         *_describe_overridden(below, of_toml),
         *filter(None, exposed),
+        *describe_seen_secrets(arguments),
         *replaced,
     )
     return LoadedSettings(settings, origins, tuple(dict.fromkeys(warnings)))

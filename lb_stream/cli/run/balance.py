@@ -95,7 +95,9 @@ def balance(
     if not show:
         _require_kafka(bootstrap)
         raise typer.Exit(_run(command, environment))
-    changed = {name: value for name, value in environment.items() if os.environ.get(name) != value}
+    changed = {
+        name: hide(value) for name, value in environment.items() if os.environ.get(name) != value
+    }
     if json:
         emit_json({"command": [hide(part) for part in command], "environment": changed})
     else:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable
+from types import TracebackType
 
 from lb_stream.io.messages.shown import shown
 from lb_stream.settings.secrets import hide
@@ -55,8 +58,20 @@ class KafkaLogRateLimiter(logging.Filter):
         return True
 
 
+def print_trace(
+    kind: type[BaseException], error: BaseException | None, trace: TracebackType | None
+) -> None:
+    """Print the trace of an error that nobody has foreseen, without secrets, as a program ends."""
+    text = "".join(traceback.format_exception(kind, error, trace))
+    print(shown(hide(text), "\n\t"), file=sys.stderr, end="", flush=True)
+
+
 def set_up(level: int = logging.INFO) -> None:
-    """Log to stderr."""
+    """Log to stderr, also what ends the program or one of its threads."""
+    sys.excepthook = print_trace
+    threading.excepthook = lambda ended: print_trace(
+        ended.exc_type, ended.exc_value, ended.exc_traceback
+    )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.addFilter(KafkaLogRateLimiter())

@@ -13,6 +13,7 @@ from lb_stream.cli.run.balance import GRACE_S
 from lb_stream.cli.shared.output import CommandError, note
 from lb_stream.io.local import processes
 from lb_stream.io.local.processes import end_with_parent
+from lb_stream.settings.handing_on import hide_secret_arguments
 
 TAIL_LINES = 15
 STEP_S = 0.1
@@ -38,10 +39,13 @@ class Part:
         What a killed command has left of it ends first: it may still finish a batch.
         """
         self._end_leftover()
+        arguments, environment = hide_secret_arguments(
+            self._arguments, {**os.environ, **self._environment}
+        )
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "lb_stream.cli.main", *self._arguments],
-                env={**os.environ, **self._environment},
+                [sys.executable, "-m", "lb_stream.cli.main", *arguments],
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
