@@ -1,5 +1,7 @@
 """`make release`: what a release consists of, built from the commit that is checked out, into dist.
 
+With LB_RELEASE_KEY, a private key of OpenSSH's, the sums are signed: SHA256SUMS.sig.
+
 That is the wheel and the sdist, each tried in an empty environment; the Helm chart as a package;
 the schemas as an archive; the bill of materials; the notes, which are the changelog's section; and
 SHA256SUMS of them all. The same commit gives the same bytes.
@@ -12,7 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -32,6 +36,15 @@ def write_sums(folder: Path) -> dict[str, str]:
     lines = "".join(f"{digest}  {name}\n" for name, digest in sums.items())
     (folder / "SHA256SUMS").write_text(lines)
     return sums
+
+
+def sign_sums(folder: Path, key: Path) -> None:
+    """Sign SHA256SUMS as OpenSSH signs files, into SHA256SUMS.sig. Raises AssertionError."""
+    sums = folder / "SHA256SUMS"
+    command = ("ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", "file", sums)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise AssertionError(f"LB_RELEASE_KEY = {key}: {done.stderr.strip()}")
 
 
 def main() -> int:
@@ -56,6 +69,12 @@ def main() -> int:
             print(error, file=sys.stderr)
             return 1
         sums = write_sums(out)
+        if key := os.environ.get("LB_RELEASE_KEY"):
+            try:
+                sign_sums(out, Path(key))
+            except (AssertionError, OSError) as error:
+                print(f"release: {error}", file=sys.stderr)
+                return 2
         shutil.rmtree(DIST, ignore_errors=True)
         shutil.copytree(out, DIST)
     print(json.dumps({"version": commit.version, "commit": commit.id, "sha256": sums}))

@@ -43,7 +43,7 @@ def check_sums(folder: Path) -> list[str]:
     found = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.iterdir()
-        if path.name != "SHA256SUMS"
+        if path.name not in ("SHA256SUMS", "SHA256SUMS.sig")
     }
     return [
         f"{name}: SHA-256 is {found.get(name, 'missing')}, expected {expected.get(name, 'none')}"

@@ -16,7 +16,7 @@ from lb_stream import __version__
 from lb_stream.io.local.jars import JarsLock
 from tests.chart import programs
 from tests.release import trial
-from tests.release.__main__ import write_sums
+from tests.release.__main__ import sign_sums, write_sums
 from tests.release.build import NotReleasable, build_release, find_commit
 from tests.release.sbom import read_pins, render_sbom
 from tests.release.trial import check_sums
@@ -280,3 +280,27 @@ def test_two_builds_of_a_commit_have_the_same_bytes(tmp_path: Path) -> None:
         f"lb_stream-schemas-{__version__}.tar.gz",
         "notes.md",
     }
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen")
+def test_the_sums_are_signed_and_checked_as_the_page_says(tmp_path: Path) -> None:
+    page = (PROJECT / "docs" / "check-a-release.md").read_text()
+    key = tmp_path / "key"
+    new = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "release", "-f", key)
+    subprocess.run(new, check=True)
+    public = key.with_suffix(".pub").read_text()
+    (tmp_path / "lb-stream-signers").write_text(f"release@lb-stream {public}")
+    (tmp_path / "a.whl").write_text("a")
+    write_sums(tmp_path)
+    sign_sums(tmp_path, key)
+    assert (tmp_path / "SHA256SUMS.sig").is_file()
+    (command,) = (line for line in page.splitlines() if line.strip().startswith("ssh-keygen -Y"))
+
+    def check() -> int:
+        return subprocess.run(command, shell=True, cwd=tmp_path, check=False).returncode
+
+    assert check() == 0
+    (tmp_path / "SHA256SUMS").write_text("other")
+    assert check() != 0
+    with pytest.raises(AssertionError, match="LB_RELEASE_KEY"):
+        sign_sums(tmp_path, tmp_path / "no-key")

@@ -81,7 +81,10 @@ class ReportCheck:
             for name in (fields.get(field) or ())
             if not is_system_bundle(name)
         }
-        owned = find_owned(named | self._taken)
+        try:
+            owned = find_owned(named | self._taken)
+        except ValueError as error:  # a name that is none of a bundle
+            raise BrokerError(f"the report of {self._broker} is none: {error}") from None
         self._taken = (self._taken & owned) - named
         if named <= owned and not self._taken:
             self._held_since, self._has_reported = None, True
