@@ -52,6 +52,7 @@ from lb_stream.query.screens.settings_in_force import list_given_settings, list_
 from lb_stream.query.why_not import explain_no_move
 
 if TYPE_CHECKING:
+    from lb_stream.core.model.memory import MoveInProgress, Pending
     from lb_stream.query.lake import Lake
     from lb_stream.query.rollouts import RolloutNow
 
@@ -104,10 +105,11 @@ def cluster_page(page: Page, query: ClusterPageQuery) -> Shown:
     name, wanted = query.name, query.wanted
     facts = page.require_cluster_facts(name)
     state = page.find_cluster_state(name)
-    pending_ids: list[str] = []
+    waits: list[Pending | MoveInProgress] = []
     if state is not None:
-        pending_ids = [decision.decision_id for decision in state.memory.pending]
-        pending_ids += [move.decision_id for move in state.memory.moves.values()]
+        waits = [*state.memory.pending, *state.memory.moves.values()]
+    pending_ids = {decision.decision_id for decision in waits}
+    since_ms = min((decision.issued_ms for decision in waits), default=0)
     other_modes = [form for mode, form in MODE_FORMS.items() if mode != facts.mode]
     row = page.ask(("overview", name), lambda lake: load_overview(lake, [facts]))[0]
     data = {
@@ -119,7 +121,7 @@ def cluster_page(page: Page, query: ClusterPageQuery) -> Shown:
         ),
         "waiting": page.ask(("waiting", name), lambda lake: load_waiting_proposals(lake, name)),
         "pending": page.ask(
-            ("pending", name), lambda lake: feed.list_pending(lake, name, pending_ids)
+            ("pending", name), lambda lake: feed.list_pending(lake, name, pending_ids, since_ms)
         ),
         "entries": page.ask(
             ("feed", name, query.kinds, query.find),

@@ -173,6 +173,8 @@ class Entry(Answer):
     arguments: JsonObject | None = _describe("the command's fields")
     sentence: str | None = _describe("the command as a sentence")
     phases: list[Phase] = Field([], description="the decisions of a move, the oldest first")
+    times: int = Field(1, description="how often a dry run has decided it")
+    first_ms: int | None = _describe("of a move or decision: when it was decided first")
 
 
 @columns(

@@ -27,7 +27,7 @@ _COLUMNS = f"""
     long_throughput_in_bytes_per_s + long_throughput_out_bytes_per_s AS long_bytes_per_s
 """
 _LAST = f"""
-    SELECT {_COLUMNS} FROM broker_loads WHERE cluster = $1 AND broker = $2
+    SELECT {_COLUMNS} FROM {{rows}} WHERE cluster = $1 AND broker = $2
     ORDER BY log_seq DESC LIMIT 1
 """
 _LIMITS = f"""
@@ -59,8 +59,12 @@ def find_broker(lake: Lake, cluster: str, name: str) -> Row | None:
     Limits are as reported: cpu in percent of a core, memory in MiB, bandwidth in kbit/s. A limit
     is None where it isn't known.
     """
-    rows = records(run(lake, _LAST, [cluster, name]))
-    if not rows:
+    last_round = build_last_loads_query(lake, cluster)
+    for loads in (last_round, "broker_loads"):  # a broker that has departed is in earlier rounds
+        rows = records(run(lake, _LAST.format(rows=loads), [cluster, name]))
+        if rows:
+            break
+    else:
         return None
     limits = records(run(lake, _LIMITS, [cluster, name]))
     unknown: Row = dict.fromkeys(f"{resource}_limit" for resource in RESOURCES)

@@ -37,17 +37,22 @@ def build_entry(decision: Row, follow_ups: Sequence[Row] = ()) -> Row:
 
     `why` is a text. `outcome` is that of the whole move; None: it is pending. `outcome_reason`: why
     it was not carried out, or why its last phase was not. `phases` are the decisions of a move.
+    `times`: how often a dry run has decided it, since `first_ms`; 1 outside of dry runs.
     """
     moves = decision["kind"] in MOVES
-    fields = {name: value for name, value in decision.items() if name != "explain"}
-    row = fields | {
-        "entry": "move" if moves else "decision",
-        "id": decision["decision_id"],
-        "at_ms": decision["issued_ms"],
-        "why": explain_rule(decision["rule"], decision["source"], _read_explain(decision)),
-        "outcome_reason": explain_outcome(decision),
-        "phases": [],
-    }
+    fields = {name: value for name, value in decision.items() if name not in ("explain", "log_seq")}
+    row = (
+        {"times": 1, "first_ms": decision["issued_ms"]}
+        | fields
+        | {
+            "entry": "move" if moves else "decision",
+            "id": decision["decision_id"],
+            "at_ms": decision["issued_ms"],
+            "why": explain_rule(decision["rule"], decision["source"], _read_explain(decision)),
+            "outcome_reason": explain_outcome(decision),
+            "phases": [],
+        }
+    )
     if not moves:
         return row
     last = follow_ups[-1] if follow_ups else decision

@@ -59,9 +59,19 @@ def load_page(
     sort = wanted.sort if wanted.sort in sorts else next(iter(sorts))
     texts = [*parameters, wanted.text.lower()]
     found = f"FROM ({query}) WHERE ${len(texts)} = '' OR contains(lower({name}), ${len(texts)})"
-    total = records(run(lake, f"SELECT count(*) AS n {found}", texts))[0]["n"]
-    rows = wanted.page_rows
-    page = min(max(1, wanted.page), max(1, -(-total // rows)))
-    cut = f"ORDER BY {sorts[sort]}, {name} LIMIT {rows} OFFSET {(page - 1) * rows}"
-    found_rows = tuple(records(run(lake, f"SELECT * {found} {cut}", texts)))
-    return ListPage(found_rows, total, page, sort, rows)
+    rows, page = wanted.page_rows, max(1, wanted.page)
+
+    def load(page: int) -> list[Row]:
+        # One scan gives the rows and their number.
+        cut = f"ORDER BY {sorts[sort]}, {name} LIMIT {rows} OFFSET {(page - 1) * rows}"
+        return records(
+            run(lake, f"SELECT *, count(*) OVER () AS of_all_pages {found} {cut}", texts)
+        )
+
+    shown = load(page)
+    if not shown and page > 1:  # there are fewer pages
+        total = records(run(lake, f"SELECT count(*) AS n {found}", texts))[0]["n"]
+        page = max(1, -(-total // rows))
+        shown = load(page)
+    totals = [row.pop("of_all_pages") for row in shown]
+    return ListPage(tuple(shown), totals[0] if totals else 0, page, sort, rows)

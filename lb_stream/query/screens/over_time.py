@@ -82,16 +82,14 @@ _MARKS = f"""
     ORDER BY issued_ms DESC LIMIT {MAX_MARKS}
 """
 _ROUNDS = "SELECT min(now_ms) AS first_ms, max(now_ms) AS last_ms FROM rounds WHERE cluster = $1"
+# Rows of broker_loads are many. With bounds in the text, only files within them are read.
 _KNOWN = """
     SELECT min(now_ms) AS first_ms, max(now_ms) AS last_ms FROM broker_loads
-    WHERE cluster = $1 AND now_ms BETWEEN $2 AND $3
+    WHERE cluster = $1 AND now_ms BETWEEN {begin_ms} AND {end_ms}
 """
 _SLOTS = """
     SELECT DISTINCT (now_ms // $4) * $4 AS at_ms FROM broker_loads
     WHERE cluster = $1 AND now_ms BETWEEN $2 AND $3
-"""
-_FIRST = """
-    SELECT min(now_ms) AS now_ms FROM broker_loads WHERE cluster = $1 AND now_ms BETWEEN $2 AND $3
 """
 MIN_SPAN_MS = 60_000
 """The shortest span of a chart."""
@@ -145,16 +143,21 @@ def find_known_times(lake: Lake, cluster: str) -> tuple[int, int] | None:
     (rounds,) = records(run(lake, _ROUNDS, [cluster]))
     if rounds["last_ms"] is None:
         return None
-    # Rows of broker_loads are many. Those near the first and the last round are in a few files.
-    near = ((0, rounds["first_ms"] + NEAR_MS), (rounds["last_ms"] - NEAR_MS, MAX_MS))
-    ends = []
-    for name, (from_ms, to_ms) in zip(("first_ms", "last_ms"), near, strict=True):
-        for asked in ([cluster, from_ms, to_ms], [cluster, 0, MAX_MS]):
-            (row,) = records(run(lake, _KNOWN, asked))
-            if row[name] is not None:
-                ends.append(int(row[name]))
-                break
-    return (ends[0], ends[1]) if ends else None
+    near_first, near_last = rounds["first_ms"] + NEAR_MS, rounds["last_ms"] - NEAR_MS
+    first_ms = _find_end(lake, cluster, "first_ms", [(0, near_first), (0, MAX_MS)])
+    if first_ms is None:
+        return None
+    last_ms = _find_end(lake, cluster, "last_ms", [(near_last, MAX_MS), (0, MAX_MS)])
+    return first_ms, first_ms if last_ms is None else last_ms
+
+
+def _find_end(lake: Lake, cluster: str, name: str, ranges: Sequence[tuple[int, int]]) -> int | None:
+    """Return the time of the first or last loads in the first of these ranges that has some."""
+    for begin_ms, end_ms in ranges:
+        (row,) = records(run(lake, _KNOWN.format(begin_ms=begin_ms, end_ms=end_ms), [cluster]))
+        if row[name] is not None:
+            return int(row[name])
+    return None
 
 
 def list_offered_spans(known: tuple[int, int] | None) -> tuple[str, ...]:
@@ -190,8 +193,13 @@ def find_chart_window(
         first_ms = known[0] if known and known[0] < end_ms else begin_ms
     else:
         begin_ms = end_ms - SPANS.get(span, SPANS["1h"])
-        (first,) = records(run(lake, _FIRST, [cluster, begin_ms, end_ms]))
-        first_ms = begin_ms if first["now_ms"] is None else first["now_ms"]
+        first_ms = begin_ms
+        if known and begin_ms <= known[0] <= end_ms:
+            first_ms = known[0]
+        elif known and known[0] < begin_ms:
+            ranges = [(begin_ms, min(end_ms, begin_ms + NEAR_MS)), (begin_ms, end_ms)]
+            found = _find_end(lake, cluster, "first_ms", ranges)
+            first_ms = begin_ms if found is None else found
     return max(begin_ms, min(first_ms, end_ms - MIN_SPAN_MS)), end_ms
 
 

@@ -103,6 +103,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
                 "decision_id": "eu:0:0",
                 "cluster": "eu",
                 "seq": 1,
+                "log_seq": 1,
                 "outcome": "confirmed",
                 "took_ms": 900,
             }
@@ -251,7 +252,7 @@ def test_an_unload_and_its_assignments_are_one_row_with_its_phases(tmp_path: Pat
         made(6, "assign", "released", NOW + 5, bundle="of/no/0x0_0x1", destination="b-2:80"),
     ]
     fill(tmp_path, DECISIONS, rows)
-    ended = {"decision_id": "eu:2:0", "cluster": "eu", "seq": 3, "outcome": "expired"}
+    ended = {"decision_id": "eu:2:0", "cluster": "eu", "seq": 3, "log_seq": 3, "outcome": "expired"}
     fill(tmp_path, OUTCOMES, [ended | {"detail": "no report confirmed it in time"}])
     with open_lake(Store.at(tmp_path)) as lake:
         found = feed.list_entries(lake, "eu")
@@ -270,6 +271,60 @@ def test_an_unload_and_its_assignments_are_one_row_with_its_phases(tmp_path: Pat
     assert [phase["state"] for phase in first["phases"]] == ["released", "expired", "pending"]
     assert (first["source"], first["destination"], first["outcome"]) == ("b-1:80", "b-3:80", None)
     assert of_broker == of_round == before == (first,)
+
+
+def test_a_dry_run_repeats_a_move_in_one_row_and_leaves_room_for_other_clusters(
+    tmp_path: Path,
+) -> None:
+    def made(cluster: str, seq: int, place: int, dry_run: bool) -> dict[str, Any]:
+        name, bundle = f"{cluster}:{seq}:{place}", f"a/b/0x{place}_0x{place + 1}"
+        fields = {"decision_id": name, "cluster": cluster, "seq": seq, "bundle": bundle}
+        times = {"issued_ms": NOW + 1000 * seq, "expires_ms": NOW + 1000 * seq + 60_000}
+        return decided(example_decision(**fields, **times, dry_run=dry_run))
+
+    rounds = feed.WINDOW  # three rows in each: more than a page reads
+    dry = [made("dry", seq, place, True) for seq in range(1, rounds + 1) for place in range(3)]
+    fill(tmp_path, DECISIONS, [*dry, made("eu", 1, 0, False), made("eu", 2, 0, False)])
+    with open_lake(Store.at(tmp_path)) as lake:
+        found = feed.list_entries(lake, None)
+        of_broker = feed.list_broker_entries(lake, "dry", dry[0]["source"])
+        text = feed.list_entries(lake, None, text="0x2_0x3")
+        older = feed.list_entries(lake, None, before_ms=found[2]["at_ms"])
+    last = [(f"dry:{rounds}:{place}", rounds, NOW + 1000) for place in (2, 1, 0)]
+    rows = [(row["id"], row["times"], row["first_ms"]) for row in found]
+    live = [("eu:2:0", 1, NOW + 2000), ("eu:1:0", 1, NOW + 1000)]
+    assert rows == [*last, *live]
+    assert [row["id"] for row in of_broker] == [name for name, *_ in last]
+    assert [(row["id"], row["times"]) for row in text] == [last[0][:2]]
+    assert [row["id"] for row in older] == ["eu:2:0", "eu:1:0"], "no page repeats another one's"
+
+
+def test_a_page_is_full_of_whole_moves_however_many_decisions_they_have(tmp_path: Path) -> None:
+    def made(seq: int, bundle: int, kind: str) -> dict[str, Any]:
+        fields = {"decision_id": f"eu:{seq}:0", "cluster": "eu", "seq": seq, "kind": kind}
+        more = {"bundle": f"a/b/0x{bundle}_0x{bundle + 1}", "issued_ms": NOW + seq}
+        rule = "released" if kind == "assign" else "above_average"
+        return decided(example_decision(**fields, **more, rule=rule))
+
+    moves = feed.WINDOW
+    rows = [
+        made(2 * number + place, number, kind)
+        for number in range(moves)
+        for place, kind in enumerate(("unload", "assign"))
+    ]
+    fill(tmp_path, DECISIONS, rows)
+    with open_lake(Store.at(tmp_path)) as lake:
+        pages, before_ms = [], None
+        for _ in range(3):
+            page = feed.list_entries(lake, "eu", before_ms=before_ms)
+            before_ms = page[-1]["at_ms"]
+            pages += page
+        pending = feed.list_pending(lake, "eu", ["eu:7:0", "eu:6:0", "eu:9:0"], NOW + 6)
+    assert [row["id"] for row in pages] == [
+        f"eu:{2 * number}:0" for number in range(moves - 1, moves - 1 - 3 * feed.MAX_ENTRIES, -1)
+    ]
+    assert all(len(row["phases"]) == 2 for row in pages)
+    assert [row["id"] for row in pending] == ["eu:6:0", "eu:8:0"], "an assignment is of its move"
 
 
 def test_a_move_that_was_not_carried_out_has_its_reason_also_while_it_is_pending() -> None:
