@@ -121,7 +121,9 @@ def _build_input(model: type[Operation], name: str) -> TextInput:
 
 
 def _label(field: FieldInfo, name: str) -> str:
-    """Return the words of the command line's option; where it has none, of the field's name."""
+    """Return the field's title; without one the words of its option, or of its name."""
+    if field.title:
+        return field.title
     flags = [flag for mark in field.metadata if isinstance(mark, Cli) for flag in mark.flags]
     text = (flags[0] if flags else name).removeprefix("--")
     return text.replace("-", " ").replace("_", " ").capitalize()
@@ -131,7 +133,7 @@ COMMAND_FORMS: dict[str, CommandForm] = {
     button.name: _build_form(model, button)
     for model in operations()
     for button in model.spec.buttons
-} | {"undo": CommandForm("Undo", "Undo {id}.", None, ("id",), ("hours",))}
+} | {"undo": CommandForm("Undo", "Take {id} back.", None, ("id",), ("hours",))}
 """The forms by the names in their addresses."""
 
 MODE_FORMS = {"observe": "dry-run", "approve": "ask-first", "act": "publish"}

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lb_stream.console.page import Page, Shown
 from lb_stream.console.queries import ChartQuery, HeatQuery
-from lb_stream.console.ranges import find_shown_range, find_usage_limit, find_window
+from lb_stream.console.ranges import (
+    find_missing_limit,
+    find_shown_range,
+    find_usage_limit,
+    find_window,
+)
 from lb_stream.console.templates import HEAT_LIMITS
 from lb_stream.query.screens import group_chart, heat, over_time
 
@@ -37,7 +43,10 @@ def chart_answer(page: Page, query: ChartQuery) -> Shown:
         return over_time.build_cluster_chart(lake, cluster, *window, limit)
 
     about = (broker, bundle, by, tenant, namespace)
-    return Shown(page.ask(("chart", cluster, *about, *query.range), build_chart))
+    chart = page.ask(("chart", cluster, *about, *query.range), build_chart)
+    if not bundle and not by:
+        chart = replace(chart, note=find_missing_limit(page, cluster))
+    return Shown(chart)
 
 
 def heat_page(page: Page, query: HeatQuery) -> Shown:

@@ -28,7 +28,7 @@ from lb_stream.console.queries import (
 from lb_stream.console.ranges import find_shown_range, find_traffic_range
 from lb_stream.core.commands.rollouts import RESTARTABLE
 from lb_stream.io.messages.times import local_zone
-from lb_stream.query.health import ClusterFacts, describe_duration
+from lb_stream.query.health import ClusterFacts, Finding, describe_duration
 from lb_stream.query.lake import Row
 from lb_stream.query.present.plans import NO_EFFECT, load_plan_effect
 from lb_stream.query.present.proposals import (
@@ -74,16 +74,33 @@ def fleet_page(page: Page, query: Query) -> Shown:
         "verdict": page.view.verdict,
         "stale": page.view.staleness,
         "read_ms": page.view.facts.now_ms,
-        "clusters": [_add_state(row) for row in rows],
+        "clusters": [_add_state(page, row) for row in rows],
         "entries": entries,
     }
-    return Shown(data, {"rows": rows, "stream": address.link("events")})
+    # The heading says the gravest finding; a healthy verdict says none.
+    findings = page.view.verdict.findings
+    is_grave = page.view.verdict.state != "healthy"
+    for_page = {
+        "stream": address.link("events"),
+        "first": findings[0] if findings and is_grave else None,
+        "others": findings[1:] if is_grave else findings,
+        "staleness": _leave_out_findings(page.view.staleness, findings),
+    }
+    return Shown(data, for_page)
 
 
-def _add_state(row: Row) -> Row:
+def _leave_out_findings(staleness: str | None, findings: Sequence[Finding]) -> str | None:
+    """Return why the tables are not up to date without the finding that the page shows already."""
+    for finding in findings:
+        if staleness is not None and staleness.startswith(f"{finding.description}; "):
+            return staleness.removeprefix(f"{finding.description}; ")
+    return staleness
+
+
+def _add_state(page: Page, row: Row) -> Row:
     """Return a row of an overview with the cluster's name and state."""
     facts: ClusterFacts = row["facts"]
-    return row | {"cluster": facts.cluster, "state": facts.state}
+    return row | {"cluster": facts.cluster, "state": page.view.facts.state_of(facts)}
 
 
 def brokers_answer(page: Page, query: BrokersQuery) -> Shown:
@@ -113,7 +130,7 @@ def cluster_page(page: Page, query: ClusterPageQuery) -> Shown:
     other_modes = [form for mode, form in MODE_FORMS.items() if mode != facts.mode]
     row = page.ask(("overview", name), lambda lake: load_overview(lake, [facts]))[0]
     data = {
-        "overview": _add_state(row),
+        "overview": _add_state(page, row),
         "strategy": None if state is None else state.config.shedder.name,
         "brokers": page.ask(*_list_brokers(name, wanted)),
         "explanation": page.ask(
@@ -232,9 +249,10 @@ def changes_page(page: Page, query: ChangesQuery) -> Shown:
     if not shown.is_chosen:  # until now, also where loads have ended before
         end_ms = page.view.facts.now_ms
         begin_ms = end_ms - over_time.SPANS[query.span]
+    has_stopped = page.view.facts.job.running is not True and page.view.staleness is not None
     changes = page.ask(
         ("changes", cluster, begin_ms, end_ms),
-        lambda lake: list_changes(lake, cluster, begin_ms, end_ms),
+        lambda lake: list_changes(lake, cluster, begin_ms, end_ms, has_stopped),
     )
     data = {"begin_ms": begin_ms, "end_ms": end_ms, "changes": changes}
     window = replace(shown, begin_ms=begin_ms, end_ms=end_ms)

@@ -14,7 +14,7 @@ from lb_stream.console.queries import SpanQuery
 from lb_stream.contracts.keys import SettingError
 from lb_stream.io.messages.times import ago, clock
 from lb_stream.query.screens import over_time
-from lb_stream.query.screens.limits import Limit, find_limit
+from lb_stream.query.screens.limits import Limit, describe_missing_limit, find_limit
 
 if TYPE_CHECKING:
     from lb_stream.query.lake import Lake
@@ -56,7 +56,7 @@ class ShownRange:
 
 
 def _format_local(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms / 1000):%Y-%m-%dT%H:%M:%S}"
+    return f"{datetime.fromtimestamp(ms / 1000):%Y-%m-%d %H:%M:%S}"
 
 
 def find_known_times(page: Page, cluster: str) -> tuple[int, int] | None:
@@ -131,3 +131,14 @@ def find_usage_limit(page: Page, cluster: str) -> Limit | None:
         return page.ask(("limit", cluster), lambda _: find_limit(state.config))
     except SettingError:  # settings that contradict each other; status says so
         return None
+
+
+def find_missing_limit(page: Page, cluster: str) -> str:
+    """Say why a chart of usages shows no limit; empty: it shows one, or its strategy is unknown."""
+    state = page.find_cluster_state(cluster)
+    if state is None:
+        return ""
+    try:
+        return describe_missing_limit(state.config)
+    except SettingError:  # settings that contradict each other; status says so
+        return ""

@@ -22,7 +22,7 @@ from lb_stream.io.messages import times
 from lb_stream.io.messages.shown import figure, shown
 from lb_stream.io.messages.times import clock, short_clock
 from lb_stream.query import wording
-from lb_stream.query.health import describe_duration
+from lb_stream.query.health import MODE_STATES, describe_duration
 from lb_stream.query.screens.feed import ENTRY_KINDS
 from lb_stream.sim.simulation.prediction_texts import format_figure
 
@@ -57,6 +57,7 @@ def template_environment() -> Environment:
         bar_width,
         milliseconds,
         seconds,
+        client_seconds,
         in_unit,
         score,
         broker_name,
@@ -77,6 +78,7 @@ def template_environment() -> Environment:
         "entry_kinds": ENTRY_KINDS,
         "keys": KEYS,
         "move_kinds": MOVES,
+        "mode_states": MODE_STATES,
     }
     return environment
 
@@ -158,8 +160,13 @@ def milliseconds(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Format seconds, or client-seconds: 1,234.5 s."""
+    """Format seconds: 1,234.5 s."""
     return "–" if value is None else f"{value:,.1f} s"
+
+
+def client_seconds(value: float | None) -> str:
+    """Format client-seconds, whose heading has the unit: 1,234.5."""
+    return "–" if value is None else f"{value:,.1f}"
 
 
 def in_unit(value: float | None, unit: str | None) -> str:

@@ -124,6 +124,11 @@ class Explain(OwnRecord):
         description="usage of the busiest broker with this move and those approved before it",
         exclude_if=_is_none,
     )
+    died: str | None = Field(
+        None,
+        description="the broker that had the assigned bundle, and has died",
+        exclude_if=_is_none,
+    )
 
 
 class Decision(OwnRecord):

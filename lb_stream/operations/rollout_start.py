@@ -76,6 +76,7 @@ class RolloutStart(StateCommand):
         list[Word],
         option("--of", metavar="PATTERN"),
         Field(
+            title="Only brokers whose name matches",
             max_length=MOST_PATTERNS,
             description="Only brokers that this regular expression matches as a whole: their host, "
             "or with a colon their host:port. Several may be given. Without: all that are "
@@ -86,6 +87,7 @@ class RolloutStart(StateCommand):
         list[BrokerName],
         option("--in-order", metavar="BROKER,BROKER…", parse=_split_names),
         Field(
+            title="Brokers in their order",
             max_length=MOST_BROKERS,
             description="These brokers, in this order. Without: the balancer chooses the order.",
         ),
@@ -93,22 +95,37 @@ class RolloutStart(StateCommand):
     at_most: Annotated[
         int,
         option("--at-most", metavar="N"),
-        Field(ge=1, le=1_000, description="So many brokers may be away at the same time."),
+        Field(
+            title="Brokers away at the same time",
+            ge=1,
+            le=1_000,
+            description="So many brokers may be away at the same time.",
+        ),
     ] = 1
     canary: Annotated[
         BrokerName | None,
         option("--canary", metavar="BROKER"),
-        Field(description="The broker that is first: no other one is begun before it."),
+        Field(
+            title="First broker",
+            description="The broker that is first: no other one is begun before it.",
+        ),
     ] = None
     version: Annotated[
         Word | None,
         option("--version", metavar="VERSION"),
-        Field(min_length=1, description="A broker is done when it reports this version."),
+        Field(
+            title="New version",
+            min_length=1,
+            description="A broker is done when it reports this version.",
+        ),
     ] = None
     continues: Annotated[
         bool,
         option("--continue"),
-        Field(description="Begin each broker as soon as it may be begun, without a command."),
+        Field(
+            title="Go on by itself",
+            description="Begin each broker as soon as it may be begun, without a command.",
+        ),
     ] = False
     even_if_full: Annotated[
         bool,

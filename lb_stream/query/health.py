@@ -32,6 +32,9 @@ Ticks make a batch every second; the table `batches` has it ten seconds later.
 LEAST_DISK_BYTES = 1 << 30
 LEAST_DISK_SHARE = 0.05
 MOST_NAMED = 3
+MODE_STATES = {"observe": "dry run", "approve": "approving", "act": "live"}
+"""A cluster's setting `mode` → its state."""
+NOT_UP_TO_DATE = "not up to date"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ class ClusterFacts:
 
     @property
     def state(self) -> str:
-        """Return the gravest state of the cluster."""
+        """Return the gravest state of the cluster, as of its last round."""
         if self.suspended:
             return "SUSPENDED"
         if self.error:
@@ -126,7 +129,7 @@ class ClusterFacts:
             return "paused"
         if self.held:
             return "held"
-        return {"observe": "dry run", "approve": "approving", "act": "live"}[self.mode]
+        return MODE_STATES[self.mode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,15 @@ class Facts:
     demo_end: DemoEnd | None = None  # if a demo wrote the tables and has ended
     searches_poison_record: bool = False  # the job reads a batch that has ended it in pieces
     unsigned: tuple[str, ...] = ()  # kinds of records that other machines may send unsigned
+
+    def state_of(self, cluster: ClusterFacts) -> str:
+        """Return the state of a cluster now: none is balanced while its tables are not up to date.
+
+        What kept it from being balanced in its last round still does.
+        """
+        if cluster.state not in MODE_STATES.values() or explain_staleness(self) is None:
+            return cluster.state
+        return NOT_UP_TO_DATE if self.demo_end is None else "ended"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from lb_stream.query.lake import Row
 
 
-def check_last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> Iterator[Check]:
+def check_last_pass(
+    now: Situation, refusals: Sequence[Row], drained: bool, stale: bool = False
+) -> Iterator[Check]:
     """Yield the refusals of the last pass, in the rules' order; then the time of the pass.
 
     `refusals`: rows of the table since `find_pass_begin_ms`. Refusals of earlier passes don't
     count. If the broker is drained, those that concern only the shedder don't count either.
+    `stale`: the tables are not up to date, so that nobody knows of later passes.
     """
     for rule in sorted({row["rule"] for row in refusals}, key=rule_precedence):
         place = place_of_rule(rule)
@@ -42,6 +45,9 @@ def check_last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> I
     last_ms, every_ms = now.memory.last_shed_ms, now.config.balancer.shedding_interval_ms
     if last_ms is None:
         yield Check("shedding pass", "there has been none yet", not drained)
+        return
+    if stale:
+        yield Check("shedding pass", f"last at {clock(last_ms)}; none is known since")
         return
     ago_s = (now.now_ms - last_ms) / 1000
     due = f"every {every_ms / 1000:g} s"

@@ -158,7 +158,7 @@ def _explain_bundle(
         *checks.check_budget(now, bundle, drained),
         *checks.check_policies(now, bundle, drained),
         *checks.check_waits(now, known, drained),
-        *pass_checks.check_last_pass(now, refused, drained),
+        *pass_checks.check_last_pass(now, refused, drained, _is_stale(facts, now)),
         *checks.check_strategy_figures(now, owner, drained),
         checks.check_own_load(known),
     )
@@ -196,7 +196,7 @@ def _explain_broker(
         checks.check_broker_alive(now, broker),
         *checks.check_limits(now, broker, 0.0),
         checks.check_bundles(now, owned, subjects, drained),
-        *pass_checks.check_last_pass(now, refused, drained),
+        *pass_checks.check_last_pass(now, refused, drained, _is_stale(facts, now)),
         *checks.check_strategy_figures(now, broker, drained),
     )
     recent = load_recent_refusals(lake, now, _ABOUT_SUBJECT, about)
@@ -211,6 +211,7 @@ def _explain_cluster(lake: Lake, facts: Facts, cluster: str) -> NoMoveExplanatio
     active = [row for row in now.loads if row["active"]]
     hottest = max(active, key=_usage, default={"broker": None})["broker"]
     limits = checks.check_limits(now, None, None)
+    refused = load_pass_refusals(lake, now, False, "true", [])
     checked = (
         *checks.check_job(_keep_cluster(facts, now)),
         *checks.check_rollout(now, None),
@@ -221,7 +222,7 @@ def _explain_cluster(lake: Lake, facts: Facts, cluster: str) -> NoMoveExplanatio
         *checks.check_suspension(now),
         *(check for check in limits if "its broker" not in check.name),
         *checks.check_full_brokers(now),
-        *pass_checks.check_last_pass(now, load_pass_refusals(lake, now, False, "true", []), False),
+        *pass_checks.check_last_pass(now, refused, False, _is_stale(facts, now)),
         *checks.check_strategy_figures(now, hottest, False),
     )
     return _build_explanation(lake, facts, now, f"Nothing moves in {cluster}", checked, ())
@@ -253,6 +254,10 @@ def _build_explanation(
 def _keep_cluster(facts: Facts, now: Situation) -> Facts:
     """Return the facts with this cluster alone, whose last round may be old."""
     return replace(facts, clusters=(ClusterFacts(now.cluster, now.last["now_ms"]),))
+
+
+def _is_stale(facts: Facts, now: Situation) -> bool:
+    return explain_staleness(_keep_cluster(facts, now)) is not None
 
 
 def _usage(row: Row) -> float:

@@ -30,6 +30,9 @@ MEAN_USAGE = "Mean usage"
 TOP_NAMESPACES = "Top namespaces"
 MAX_OVER_MEAN = "Max ÷ mean"
 NEXT_MOVES = "Next moves"
+WITHOUT_BROKER = "Without a broker"
+CLIENT_SECONDS = "Client-seconds"
+MOVED_TRAFFIC = "Traffic of the moved bundles"
 WHY_NO_MOVES = "Why nothing moves"
 NOTHING_DECIDED = "nothing has been decided yet"
 TO_BE_FOUND = "to be found"  # a destination
@@ -102,8 +105,12 @@ def explain_rule(rule: str, source: str | None, explain: Mapping[str, Any]) -> s
             f"{source} used {figures['saw']} of its scarcest resource, not more than "
             f"{figures['limit']}: the move is part of a plan that relieves other brokers"
         )
-    if known is Decides.UNOWNED and _is_only_candidate(explain):
-        return "it was unassigned, and its new broker was the only candidate"
+    if known is Decides.UNOWNED:
+        died = explain.get("died")
+        before = f"its broker {died} has died" if died else "it was unassigned"
+        if _is_only_candidate(explain):
+            return f"{before}, and its new broker was the only candidate"
+        return known.sentence.format(**figures).replace("it was unassigned", before)
     if known is not None:
         return known.sentence.format(source=source or "its broker", **figures)
     parts = [f"{name} {shown}" for name, shown in figures.items() if shown != "-"]

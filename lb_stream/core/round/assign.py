@@ -81,6 +81,12 @@ def _is_left_alone(state: RoundState, name: str) -> bool:
     return namespace_of(name) in state.memory.operator_state.deleted
 
 
+def _find_dead_owner(state: RoundState, name: str) -> str | None:
+    """Return the dead broker that had an unassigned bundle; None: it lost its owner otherwise."""
+    reported = state.ledger.reported  # there dead brokers have their bundles
+    return reported.find_owner(int(reported.bundles.rows_of([name])[0]))
+
+
 def _has_reservation(state: RoundState, name: str) -> bool:
     """Whether a bundle has a reserved destination that may still have it.
 
@@ -165,6 +171,7 @@ def assign(state: RoundState, row: int, name: str, commanded: bool) -> bool:
         saw=choice.score if np.isfinite(choice.score) else None,
         unit=choice.unit,
         candidates=choice.candidates,
+        died=None if is_released else _find_dead_owner(state, name),
     )
     state.decide(
         "assign",

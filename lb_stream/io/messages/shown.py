@@ -56,8 +56,16 @@ def _in_json(letter: str) -> str:
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
+def _duration(ms: float) -> str:
+    """Return a duration of a second or more: 41.5 s, 30 min, 2.5 h."""
+    for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
+        if abs(ms) >= 2 * unit_ms:
+            return f"{ms / unit_ms:.3g} {unit}"
+    return f"{ms / 1000:.3g} s"
+
+
 def figure(value: float | None, unit: str | None) -> str:
-    """Return a number with its unit; ratios as per cent."""
+    """Return a number with its unit; ratios as per cent, ms from a second on in larger units."""
     if value is None:
         return "-"
     if unit in ("ratio", "%"):
@@ -66,6 +74,8 @@ def figure(value: float | None, unit: str | None) -> str:
         return f"{value / 1e6:.2f} MB/s"
     if unit == "times":
         return f"{value:.2f} times"
+    if unit == "ms" and abs(value) >= 1_000:
+        return _duration(value)
     if value == int(value) and abs(value) < 1e6:
         return f"{value:.0f} {unit}".rstrip()
     digits = ".5g" if abs(value) < 1e5 else ".0f"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from lb_stream.contracts.decisions import MOVES
-from lb_stream.core.model.view import apply_pending_moves
+from lb_stream.core.model.view import ClusterView, apply_pending_moves
 from lb_stream.core.observing.loads_ahead import LoadsAhead
 from lb_stream.query import QueryError
-from lb_stream.query.lake import Row
+from lb_stream.query.lake import Row, build_last_loads_query, records, run
 from lb_stream.query.present.view import load_present_view
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ def load_plan_effect(lake: Lake, state: ClusterState, proposals: Sequence[Row]) 
         view = load_present_view(lake, state.cluster, weights, state.now_ms, sorted(names))
     except QueryError:  # no round has seen a broker
         return NO_EFFECT
-    view = apply_pending_moves(view, pending, True)
+    view = apply_pending_moves(_leave_out_silent(lake, view), pending, True)
     rows = view.bundles.rows_of(row["bundle"] for row in moves).tolist()
     steps = [
         (place, str(row["source"]), _find_destination(row))
@@ -75,6 +78,14 @@ def load_plan_effect(lake: Lake, state: ClusterState, proposals: Sequence[Row]) 
         "mean_after": _find_mean(after),
         "brokers": tuple(sorted(brokers, key=lambda row: -float(row["before"]))),
     }
+
+
+def _leave_out_silent(lake: Lake, view: ClusterView) -> ClusterView:
+    """Return the view in which brokers that are not active take no part in max and mean."""
+    query = f"SELECT broker FROM {build_last_loads_query(lake, view.cluster)} WHERE active"
+    active = {row["broker"] for row in records(run(lake, query, [view.cluster]))}
+    speaking = np.array([name in active for name in view.brokers.names], np.bool_)
+    return replace(view, brokers=replace(view.brokers, speaking=speaking))
 
 
 def _find_mean(loads: LoadsAhead) -> float:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from lb_stream.io.messages.times import clock
+from lb_stream.query.health import SUSPENDING
 from lb_stream.query.lake import Row, records, run
 from lb_stream.query.references import Reference, refer
 from lb_stream.query.screens.entries import build_command_entry
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
 MAX_CHANGES = 200
 MAX_KEYS = 6
 """Changed settings that a line names."""
+SILENT_MS = 5_000
+"""A broker that is not active and was heard less than this ago is drained, not silent."""
+REPEATED_MS = 900_000
+"""A suspension is reported again and again, no longer apart than this (core.observing.liveness)."""
 BEFORE_MS = 600_000
 """The state at the begin of a range is looked for this long before it."""
 
@@ -26,11 +32,30 @@ _COMMANDS = f"""
     FROM commands WHERE cluster = $1 AND at_ms BETWEEN $2 AND $3
     GROUP BY id, cluster ORDER BY at_ms DESC LIMIT {MAX_CHANGES}
 """
+# A broker that is alive is not active while it is silent, or drained by a command.
 _BROKERS = f"""
-    SELECT broker, now_ms, seq, alive FROM (
-        SELECT *, lag(alive) OVER (PARTITION BY broker ORDER BY log_seq) AS before
+    SELECT broker, now_ms, seq, alive, was_alive, active, seen_ms FROM (
+        SELECT *, lag(alive) OVER brokers AS was_alive, lag(active) OVER brokers AS was_active,
+               now_ms - seen_ms >= {SILENT_MS} AS is_silent,
+               lag(now_ms - seen_ms >= {SILENT_MS}) OVER brokers AS was_silent
         FROM broker_loads WHERE cluster = $1 AND now_ms BETWEEN $2 - {BEFORE_MS} AND $3
-    ) WHERE alive <> before AND now_ms >= $2 ORDER BY now_ms DESC LIMIT {MAX_CHANGES}
+        WINDOW brokers AS (PARTITION BY broker ORDER BY log_seq)
+    )
+    WHERE now_ms >= $2 AND (
+        alive <> was_alive
+        OR alive AND active <> was_active AND CASE WHEN active THEN was_silent ELSE is_silent END
+    )
+    ORDER BY now_ms DESC LIMIT {MAX_CHANGES}
+"""
+_SUSPENSIONS = f"""
+    SELECT rule, subjects, "count", seq, now_ms FROM (
+        SELECT *, lag(now_ms) OVER (PARTITION BY rule ORDER BY log_seq) AS before_ms
+        FROM refusals
+        WHERE cluster = $1 AND now_ms BETWEEN $2 - {BEFORE_MS} AND $3
+          AND rule IN {tuple(sorted(SUSPENDING))}
+    )
+    WHERE now_ms >= $2 AND (before_ms IS NULL OR now_ms - before_ms > {REPEATED_MS})
+    ORDER BY now_ms DESC LIMIT {MAX_CHANGES}
 """
 _ROUNDS = f"""
     SELECT * FROM (
@@ -56,21 +81,38 @@ _LEADERS = f"""
     SELECT epoch, host, since_ms FROM leaders WHERE since_ms BETWEEN $1 AND $2
     ORDER BY since_ms DESC LIMIT {MAX_CHANGES}
 """
+_ENDS = f"""
+    SELECT epoch, host, last_ms
+    FROM (
+        SELECT epoch, max(started_ms) AS last_ms FROM batches WHERE started_ms >= {{begin_ms}}
+        GROUP BY epoch
+    )
+    JOIN (SELECT *, epoch = max(epoch) OVER () AS leads FROM leaders) USING (epoch)
+    WHERE last_ms <= $end_ms AND ($has_stopped OR NOT leads)
+    ORDER BY last_ms DESC LIMIT {MAX_CHANGES}
+"""
 
 
-def list_changes(lake: Lake, cluster: str, begin_ms: int, end_ms: int) -> tuple[Row, ...]:
+def list_changes(
+    lake: Lake, cluster: str, begin_ms: int, end_ms: int, has_stopped: bool = False
+) -> tuple[Row, ...]:
     """Return the newest changes in a range of time, the newest first.
+
+    `has_stopped`: the job that led last makes no batches any more.
 
     A row has `at_ms`, `what` (command, broker, restart, settings, version, job), `text`,
     `references`, and of a command its `command_id` and `outcome`.
     """
     within = [cluster, begin_ms, end_ms]
+    ended: dict[str, object] = {"end_ms": end_ms, "has_stopped": has_stopped}
     found = [
         *_list_commands(records(run(lake, _COMMANDS, within))),
         *_list_brokers(cluster, records(run(lake, _BROKERS, within))),
         *_list_rounds(cluster, records(run(lake, _ROUNDS, within))),
         *_list_rollouts(cluster, records(run(lake, _ROLLOUTS, within))),
+        *_list_suspensions(cluster, records(run(lake, _SUSPENSIONS, within))),
         *_list_leaders(records(run(lake, _LEADERS, within[1:]))),
+        *_list_ends(records(run(lake, _ENDS.format(begin_ms=begin_ms), ended))),
     ]
     newest = sorted(found, key=lambda row: -int(row["at_ms"]))
     return tuple(newest[:MAX_CHANGES])
@@ -93,7 +135,14 @@ def _list_commands(rows: list[Row]) -> Iterator[Row]:
 
 def _list_brokers(cluster: str, rows: list[Row]) -> Iterator[Row]:
     for row in rows:
-        text = "is alive again" if row["alive"] else "no longer counts as alive"
+        if row["alive"] != row["was_alive"]:
+            text = "is alive again" if row["alive"] else "counts as dead"
+        elif row["active"]:
+            text = "is heard again"
+        else:
+            text = "went silent"
+        if text != "is heard again" and not (row["alive"] and row["active"]):
+            text += f": it was heard last at {clock(row['seen_ms'])}"
         about = refer("broker", cluster, row["broker"])
         yield _build_row(row["now_ms"], "broker", f"{row['broker']} {text}", about)
 
@@ -126,6 +175,24 @@ def _list_rollouts(cluster: str, rows: list[Row]) -> Iterator[Row]:
     for row in rows:
         about = refer("broker", cluster, row["broker"]) if row["broker"] else ()
         yield _build_row(row["at_ms"], "restart", row["text"], about or refer("rollout", cluster))
+
+
+def _list_suspensions(cluster: str, rows: list[Row]) -> Iterator[Row]:
+    for row in rows:
+        names = list(row["subjects"] or ())[:MAX_KEYS]
+        others = (row["count"] or 0) - len(names)
+        more = f" and {others} more" if names and others > 0 else ""
+        text = f"brokers went silent together: {', '.join(names)}{more}; nothing is decided "
+        text += f"({row['rule']})"
+        about = (*refer("broker", cluster, *names),) if names else ()
+        about += refer("round", cluster, str(row["seq"]))
+        yield _build_row(row["now_ms"], "broker", text, about)
+
+
+def _list_ends(rows: list[Row]) -> Iterator[Row]:
+    for row in rows:
+        text = f"the job on {row['host']} stopped (epoch {row['epoch']}): its last batch"
+        yield _build_row(row["last_ms"], "job", text)
 
 
 def _list_leaders(rows: list[Row]) -> Iterator[Row]:

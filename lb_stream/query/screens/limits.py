@@ -40,13 +40,34 @@ def _trigger(config: Any) -> Limit:
     return Limit(f"limit: about {factor:g} × mean", factor, 0.0)
 
 
+def _spread(config: Any) -> Limit:
+    """Return TransferShedder's allowed spread: usages deviate by so much from the mean."""
+    target = config.target_std
+    return Limit(f"mean + allowed deviation of {figure(target, 'ratio')}", 1.0, target)
+
+
 _LIMITS: Mapping[str, Callable[[Any], Limit]] = {
     "ThresholdShedder": _above_mean,
     "RangeThresholdShedder": _above_mean,
     "OverloadShedder": _overloaded,
     "SimpleLoadManager": _overloaded,
     "LeastMoves": _trigger,
+    "TransferShedder": _spread,
 }
+_COMPARES: Mapping[str, str] = {
+    "UniformLoadShedder": "the message rates and throughputs of the busiest and the idlest broker",
+    "AvgShedder": "the usages of a full and an idle broker with each other",
+}
+"""Shedder without a limit of usage → what it compares instead."""
+
+
+def describe_missing_limit(config: ClusterConfig) -> str:
+    """Say why a chart of usages has no line of a limit; empty: it has one, or should have none."""
+    shedder = config.shedder
+    compares = _COMPARES.get(shedder.name)
+    if shedder.name in _LIMITS or compares is None:
+        return ""
+    return f"{shedder.name} compares {compares}: there is no limit of usage to show."
 
 
 def find_limit(config: ClusterConfig) -> Limit | None:

@@ -32,11 +32,12 @@ _LOADS = """
 """
 _MOVES = f"""
     SELECT decisions.cluster, count(*) AS moves
-    FROM decisions JOIN (SELECT cluster, max(now_ms) AS now_ms FROM rounds GROUP BY cluster) AS last
+    FROM decisions
+    JOIN (SELECT unnest($clusters) AS cluster, unnest($since_ms) AS since_ms) AS last
     ON decisions.cluster = last.cluster
     LEFT JOIN outcomes USING (decision_id)
-    WHERE kind IN {MOVES} AND NOT dry_run AND issued_ms > last.now_ms - {HOUR_MS}
-      AND coalesce(outcome, '') NOT IN ('refused', 'expired')
+    WHERE kind IN {MOVES} AND NOT dry_run AND issued_ms > {{first_ms}} AND issued_ms > since_ms
+      AND coalesce(outcome, '') NOT IN ('refused', 'expired', 'failed')
     GROUP BY decisions.cluster
 """
 
@@ -48,13 +49,20 @@ def load_overview(lake: Lake, facts: Sequence[ClusterFacts]) -> tuple[Row, ...]:
     - `usage_max`, `usage_mean`: ratios, of active brokers.
     - `max_over_mean`: of active brokers' throughput, as in `lbctl monitor`.
     - `bytes_per_s`, `msgs_per_s`: of all alive brokers together.
-    - `moves`: begun in the hour before the last round, without refused and expired ones.
+    - `moves`: begun in the hour before the last round, without those that were not carried out. An
+      assignment back to the source, after refusals, is none.
     """
     only = [facts[0].cluster] if len(facts) == 1 else []
     rows = build_last_loads_query(lake, only[0]) if only else LAST_LOADS
     query = _LOADS.format(rows=rows)
     loads = {row["cluster"]: row for row in records(run(lake, query, only))}
-    moves = {row["cluster"]: row["moves"] for row in records(run(lake, _MOVES))}
+    since_ms = {cluster.cluster: cluster.last_round_ms - HOUR_MS for cluster in facts}
+    asked: dict[str, object] = {
+        "clusters": list(since_ms),
+        "since_ms": list(since_ms.values()),
+    }
+    query = _MOVES.format(first_ms=min(since_ms.values(), default=0))
+    moves = {row["cluster"]: row["moves"] for row in records(run(lake, query, asked))}
     empty = dict.fromkeys(
         (
             "alive",

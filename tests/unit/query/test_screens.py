@@ -142,6 +142,24 @@ def test_the_overview_takes_living_brokers_and_the_last_hour(lake: Any) -> None:
     assert (unknown["alive"], unknown["max_over_mean"], unknown["moves"]) == (None, None, 0)
 
 
+def test_moves_that_were_not_carried_out_are_none_of_the_last_hours(tmp_path: Path) -> None:
+    outcomes = ("confirmed", "superseded", None, "refused", "expired", "failed")
+    rows, ended = [], []
+    for number, outcome in enumerate(outcomes):
+        at = {"decision_id": f"eu:{number}:0", "cluster": "eu", "seq": number}
+        rows.append(decided(example_decision(**at, issued_ms=NOW - 1_000)))
+        if outcome is not None:
+            ended.append(at | {"outcome": outcome, "log_seq": number})
+    # the bundle of the failed move goes back to its source
+    back = {"decision_id": "eu:9:0", "cluster": "eu", "seq": 9, "kind": "assign"}
+    rows.append(decided(example_decision(**back, issued_ms=NOW - 500, rule="released")))
+    fill(tmp_path, DECISIONS, rows)
+    fill(tmp_path, OUTCOMES, ended)
+    with open_lake(Store.at(tmp_path)) as lake:
+        (row,) = load_overview(lake, [ClusterFacts("eu", NOW)])
+    assert row["moves"] == 3
+
+
 def test_brokers_come_by_heat_the_dead_ones_last_and_pages_end_where_the_list_ends(
     lake: Any,
 ) -> None:

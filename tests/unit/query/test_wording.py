@@ -49,3 +49,16 @@ def test_the_mean_of_a_drained_brokers_numbers_is_of_the_others() -> None:
 def test_large_scores_have_no_exponent() -> None:
     assert figure(106_520.3, "msg/s") == "106520 msg/s"
     assert figure(57_606.26, "msg/s") == "57606 msg/s"
+
+
+def test_an_assignment_after_a_death_names_the_dead_broker() -> None:
+    explain = {"saw": 12.0, "unit": "msg/s", "died": "b-{9}:80"}
+    text = explain_rule("unowned", None, explain)
+    assert text.startswith("its broker b-{9}:80 has died, and its new broker") and "12" in text
+    assert explain_rule("unowned", None, explain | {"died": None}).startswith("it was unassigned")
+
+
+def test_durations_of_refusals_are_in_units_that_people_read() -> None:
+    durations = (0, 400, 41_000, 119_500, 180_000, 9_000_000, 200_000_000)
+    shown = [figure(float(ms), "ms") for ms in durations]
+    assert shown == ["0 ms", "400 ms", "41 s", "120 s", "3 min", "2.5 h", "2.31 d"]

@@ -366,11 +366,9 @@ def test_a_broker_that_dies_has_its_bundles_placed_at_once_and_its_proposals_are
     count, owned = len(cluster.waiting), cluster.owned.pop("a")
     made = cluster.round(31_000)
     made = made if made.decisions else cluster.round(1_000)
-    assert {
-        decision.bundle
-        for decision in made.decisions
-        if decision.kind == "assign" and decision.destination == "b"
-    } == set(owned)
+    assigned = [one for one in made.decisions if one.kind == "assign" and one.destination == "b"]
+    assert {decision.bundle for decision in assigned} == set(owned)
+    assert {decision.explain.died for decision in assigned} == {"a"}
     assert [one.why for one in ended(made)] == [
         "a doesn't have the bundle any more: no broker has it"
     ] * count
