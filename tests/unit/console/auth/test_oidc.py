@@ -24,6 +24,8 @@ from lb_stream.console.auth.visitor import COOKIE, Access
 from lb_stream.console.login import CALLBACK_PATH, OIDC_COOKIE, OIDC_PATH
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.servers import OidcSettings
+from lb_stream.contracts.settings import SecuritySettings
+from lb_stream.settings.rights import RightsFile
 from tests.support.oidc_provider import (
     CLIENT_ID,
     CLIENT_SECRET,
@@ -148,6 +150,19 @@ def test_groups_of_the_token_go_to_the_session(
     finish(site, begin(site, provider))
     session = access.find_session(site.cookies[COOKIE])
     assert session is not None and session.groups == {"ops", "eu"}
+
+
+def test_groups_of_the_token_have_the_rights_that_the_file_of_rights_grants_them(
+    tables: Path, access: Access, provider: Provider, topic: Topic, tmp_path: Path
+) -> None:
+    file = tmp_path / "rights.toml"
+    file.write_text('[[grants]]\nto = ["group:ops"]\nrole = "operator"\n')
+    rights = RightsFile(SecuritySettings(rights=str(file)))
+    site = client(tables, replace(access, rights=rights), topic)
+    for groups, status in ((["eu"], 403), (["eu", "ops"], 200)):
+        provider.user = {"preferred_username": "stranger", "groups": groups}
+        finish(site, begin(site, provider))
+        assert site.get(link("send/pause", cluster="eu-1")).status_code == status
 
 
 def test_somebody_who_is_not_in_the_file_logs_in_and_may_send_nothing(
