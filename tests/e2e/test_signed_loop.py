@@ -1,5 +1,5 @@
 """The whole loop where everything must be signed: forgeries and copies change nothing, a key is
-rotated and one is revoked while the job runs."""
+rotated and one is revoked while the job runs, and a right is granted."""
 
 import time
 from pathlib import Path
@@ -33,12 +33,15 @@ def test_forgeries_and_copies_change_nothing_and_keys_are_changed_while_the_job_
     keys.new(JOB, "job.pem")
     keys.new(f"{CLUSTER}/*", "agent.pem")
     alices_key = keys.new("alice", "alice.pem")
+    rights = tmp_path / "rights.toml"
+    rights.write_text(grant_to_alice("drain"))
     settings = {
         "shedding_strategy": "LeastMoves",
         "split_enabled": "false",
         "dry_run": "false",
         "stream.tick_interval_ms": 500,
         **keys.options("job.pem"),
+        "security.rights": rights,
         "stream.pipeline_id": PIPELINE,
     }
     run = Pipeline(kafka.bootstrap, topic_names, tmp_path, settings)
@@ -74,13 +77,30 @@ def test_forgeries_and_copies_change_nothing_and_keys_are_changed_while_the_job_
             assert mallory.copy(run.topics.ownership) > 0
             time.sleep(5)
             assert cluster.owners() == before
+            # What no grant gives is refused, until the file has the grant.
+            missing = alice.ctl("clusters", "pause", CLUSTER, "--timeout", "60")
+            assert missing.code == 1 and missing.out.startswith("refused"), missing
+            assert "pause" in missing.out
+            rights.write_text(grant_to_alice("drain", "pause"))
+            assert alice.ctl("clusters", "pause", CLUSTER, "--timeout", "60").code == 0
             # A revoked key commands nothing.
             keys.ctl("revoke", alices_key)
             result = alice.ctl("brokers", "undrain", VICTIM, "--timeout", "60")
             assert result.code == 1 and result.out.startswith("refused"), result
-    fields = {row["field"] for row in run.table("rejected_reports").to_pylist()}
-    assert {"lb-signature", "lb-signed-us", "lb-key"} <= fields
+            # Its row comes after the answer.
+            wait_until(lambda: "lb-key" in rejected_fields(run), "the rejected command's row")
+    rules = [row["rule"] for row in run.table("commands").to_pylist() if row["by"] == "alice"]
+    assert rules.count("not_allowed") == 1
+    assert {"lb-signature", "lb-signed-us", "lb-key"} <= rejected_fields(run)
     mallory.close()
+
+
+def grant_to_alice(*verbs: str) -> str:
+    return f'[[grants]]\nto = ["alice"]\nverbs = {list(verbs)}\n'
+
+
+def rejected_fields(run: Pipeline) -> set[str]:
+    return {row["field"] for row in run.table("rejected_reports").to_pylist()}
 
 
 def moved(run: Pipeline) -> list[dict[str, object]]:

@@ -15,6 +15,7 @@ from lb_stream.contracts.settings import SecuritySettings
 from lb_stream.core.commands.base import make
 from lb_stream.query.past.undo import Undo
 from lb_stream.settings.rights import RightsFile
+from tests.support.lbctl_runner import lbctl
 from tests.unit.console.site import BROKER, BUNDLE, PASSWORD, Topic, client, fleet, log_in
 
 FILE = f"""
@@ -168,3 +169,32 @@ def test_undo_needs_the_right_of_each_command_that_it_sends(
         assert answer.json().get("right") == right
         assert answer.status_code == (202 if name == "ann" else 403)
     assert [command.kind for _, command in topic.sent] == ["undrain-broker", "resume-cluster"]
+
+
+# --- the options of lbctl console ---
+
+
+@pytest.mark.parametrize(
+    ("options", "has_rights", "words"),
+    [
+        (("--user-header", "X-User"), False, "--user-header: expected --users FILE or security"),
+        (("--proxy", "10.0.0.1"), False, "--proxy: expected --users FILE or security.rights"),
+        (("--group-header", "X-Groups"), True, "--group-header: expected --user-header and"),
+        (
+            ("--user-header", "X-User", "--group-header", "X-Groups", "--users", "users.toml"),
+            False,
+            "--group-header: expected --user-header and",
+        ),
+        # all is well but the address
+        (("--user-header", "X-User", "--group-header", "X-Groups"), True, "--address nowhere"),
+        (("--users", "users.toml"), True, "the roles in users.toml do not count"),
+    ],
+)
+def test_options_that_lack_another_one_are_wrong_usage(
+    tmp_path: Path, rights: Path, options: tuple[str, ...], has_rights: bool, words: str
+) -> None:
+    (tmp_path / "users.toml").write_text(user_lines("root", None, "admin", {}))
+    setting = ("--set", f"security.rights={rights}") if has_rights else ()
+    answer = lbctl("console", "--address", "nowhere", *options, *setting, cwd=tmp_path)
+    assert (answer.code, answer.out) == (2, "")
+    assert words in answer.err
