@@ -45,6 +45,12 @@ RECORD_FIELDS = ("key", "value", "kind", "topic", "partition", "offset", "append
 SIGNATURE_FIELDS = ("key_id", "signed_us", "signature")
 """Columns of records whose signatures are checked; null: without such a header."""
 
+MAX_FANNED_OUT = 20_000
+"""Commands of single clusters that a task makes of commands to all clusters, at most.
+
+A record of a hundred bytes is one command for each of a thousand clusters.
+"""
+
 Clock = dict[tuple[str, int], PartitionClock]
 """Topic and partition → the part that a task has read."""
 
@@ -197,6 +203,8 @@ def _read_command(
                 position,
                 lambda rejection: records.reject(cluster, "", rejection, position),
             )
+        if command is not None and not key:
+            _count_fanned_out(records, len(clusters))
     except RecordRejected as rejection:
         if not answers:
             return
@@ -214,6 +222,21 @@ def _read_command(
             if config.rights is not None:
                 payload = _check_rights(config.rights, cast("Operation", command), name, key_id)
             records.add_event(name, "command", "", payload, position)
+
+
+def _count_fanned_out(records: PartitionRecords, clusters: int) -> None:
+    """Count a command to all clusters. Raises RecordRejected if there are too many of them.
+
+    The first one always counts.
+    """
+    if records.fanned_out and records.fanned_out + clusters > MAX_FANNED_OUT:
+        raise RecordRejected(
+            "key",
+            "",
+            f"<cluster>: commands to all clusters make {MAX_FANNED_OUT:,} commands in a batch at "
+            "most; send it again later, or name the cluster",
+        )
+    records.fanned_out += clusters
 
 
 def _check_rights(rights: Rights, command: Operation, cluster: str, key_id: str | None) -> str:

@@ -61,6 +61,7 @@ class PartitionRecords:
     another. `sizes`: how many bundles each report has. `unmeasured`: bundles without statistics.
     `topic_shares`: place in `names` → shares of that bundle's topics, packed; few have them.
     `events` and `heartbeats`: with the cluster's number; of a broker only the last heartbeat.
+    `fanned_out`: commands of single clusters that were made of commands to all clusters.
     """
 
     clusters: dict[str, int] = field(default_factory=dict)
@@ -73,6 +74,7 @@ class PartitionRecords:
     topic_shares: dict[int, bytes] = field(default_factory=dict)
     events: list[tuple[int, ClusterEvent]] = field(default_factory=list)
     heartbeats: dict[tuple[int, str], ClusterEvent] = field(default_factory=dict)
+    fanned_out: int = 0
 
     def number(self, cluster: str) -> int:
         """Return the cluster's number, a new one for a new cluster."""

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 INTERRUPTED = 130
+FORMULA_BEGINS = ("=", "+", "-", "@", "\t", "\r")
+"""How a text begins that a spreadsheet may take for a formula."""
 ASCII = "lbctl-ascii"
 """The error handler for characters that a terminal's encoding lacks.
 
@@ -216,17 +218,21 @@ def _emit_yaml(rows: Iterable[Mapping[str, object]]) -> None:
 
 
 def emit_csv(rows: Iterable[Sequence[object]]) -> None:
-    """Write CSV to stdout: unchanged for programs, control characters visible on a terminal."""
+    """Write CSV to stdout; on a terminal control characters are visible."""
     text = io.StringIO()
-    cells = (
-        [
-            json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
-            for value in row
-        ]
-        for row in rows
-    )
-    csv.writer(text, lineterminator="\n").writerows(cells)
+    csv.writer(text, lineterminator="\n").writerows(map(_csv_cell, row) for row in rows)
     (emit if sys.stdout.isatty() else emit_data)(text.getvalue())
+
+
+def _csv_cell(value: object) -> object:
+    """Return a cell of CSV that no spreadsheet takes for a formula: senders choose names.
+
+    Such a text gets an apostrophe before it.
+    """
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    is_formula = isinstance(value, str) and value.startswith(FORMULA_BEGINS) and len(value) > 1
+    return f"'{value}" if is_formula else value
 
 
 def _plain(value: object) -> object:

@@ -17,6 +17,7 @@ from lb_stream.core.commands.responder import CommandResponder, Received
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.settings.rights import RightsFile, has_unproven_names
 from lb_stream.store import Store
+from lb_stream.stream import decode as decode_module
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.shards.directory import (
     ShardMap,
@@ -85,6 +86,23 @@ def test_a_command_to_all_clusters_counts_in_those_where_its_sender_has_the_righ
         "eu": True,
         "us": False,
     }
+
+
+def test_commands_to_all_clusters_are_rejected_where_they_would_be_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stolen key needs no right to send them, and each is a command of every cluster."""
+    monkeypatch.setattr(decode_module, "MAX_FANNED_OUT", 5)
+    found = payloads(b"", *(drain("mallory") for _ in range(4)))
+    rules = [
+        [(row["record"]["id"], row["rejected"].get("rule")) for row in found[cluster]]
+        for cluster in ("eu", "us")
+    ]
+    assert rules[1] == [("c0", "not_allowed"), ("c1", "not_allowed")]
+    assert rules[0] == [*rules[1], ("c2", None), ("c3", None)]
+    assert found["eu"][2]["rejected"]["field"] == "key"
+    named = payloads(b"us", *(drain("mallory") for _ in range(9)))
+    assert len(named["us"]) == 9
 
 
 def test_a_refused_command_is_no_rejected_record_and_one_to_no_cluster_is_answered() -> None:

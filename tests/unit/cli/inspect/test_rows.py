@@ -48,6 +48,17 @@ def test_csv_has_the_rows_of_json_and_json_is_what_it_was(tables: Path, command:
         assert {name: as_cell(value) for name, value in row.items()} == told
 
 
+def test_no_name_is_a_formula_for_the_spreadsheet_that_opens_the_csv(tables: Path) -> None:
+    """Whoever may write to a topic chooses names in rows of rejected records."""
+    query = (
+        "select '=1+1' as a, '@x' as b, '-x' as c, -5 as d, '-' as e, 'b=1' as f, "
+        "chr(9) || '=1' as g"
+    )
+    out = listed(tables, ["sql", query], "-o", "csv").out
+    (row,) = csv.DictReader(io.StringIO(out))
+    assert list(row.values()) == ["'=1+1", "'@x", "'-x", "-5", "-", "b=1", "'\t=1"]
+
+
 @pytest.mark.parametrize("command", LISTS, ids=" ".join)
 def test_yaml_has_the_rows_of_json(tables: Path, command: list[str]) -> None:
     rows = listed(tables, command, "--json").objects
