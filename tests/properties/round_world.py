@@ -137,7 +137,8 @@ class World:
 
     def restart(self, name: str) -> None:
         """Kill a broker and start it: it serves nothing, and reads only what comes from now on."""
-        self.brokers[name] = Broker(name, set(), start_ms=self.now_ms)
+        heard_ms = self.brokers[name].heard_ms
+        self.brokers[name] = Broker(name, set(), start_ms=self.now_ms, heard_ms=heard_ms)
 
     def restart_job(self) -> None:
         """Have another job go on from the log, before it has caught up."""
@@ -289,7 +290,8 @@ class World:
     def is_forbidden(self, bundle: str, broker: str) -> bool:
         """Return whether isolation policies keep a bundle from a broker, whatever others do."""
         namespace = bundle.rpartition("/")[0]
-        policy = next((own for own in self.policies.values() if own.is_for(namespace)), None)
+        by_name = (self.policies[name] for name in sorted(self.policies))
+        policy = next((own for own in by_name if own.is_for(namespace)), None)
         if policy is None:
             return any(own.names(broker, own.primary) for own in self.policies.values())
         return not policy.names(broker, (*policy.primary, *policy.secondary))

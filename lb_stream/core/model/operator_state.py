@@ -71,8 +71,12 @@ class OperatorState:
         }
 
     def policies(self, others: Policies) -> Policies:
-        """Return these policies, with those that commands have set over them."""
-        isolation = tuple(map(isolation_policy, self.isolation.values()))
+        """Return these policies, with those that commands have set over them.
+
+        Isolation policies are in the order of their names, as in the log: the first that matches a
+        namespace counts for it.
+        """
+        isolation = tuple(isolation_policy(self.isolation[name]) for name in sorted(self.isolation))
         return Policies(
             isolation=isolation or others.isolation,
             anti_affinity={**others.anti_affinity, **self.anti_affinity},

@@ -599,3 +599,18 @@ def test_a_cluster_that_reports_is_not_forgotten_and_a_silent_one_is() -> None:
         later = replace(seen, brokers=brokers, now_ms=seen.now_ms + passed_ms)
         (answer,) = play(later, Memory(), forget).results
         assert answer.outcome == outcome, answer.text
+
+
+def test_the_first_policy_by_name_counts_in_the_round_of_its_command_and_after_the_log() -> None:
+    given = {"namespaces": ["t/n"], "min_available": 1}
+    memory = Memory(
+        operator_state=OperatorState(
+            isolation={
+                "q": given | {"name": "q", "primary": ["c"]},
+                "p": given | {"name": "p", "primary": ["a"]},
+            }
+        )
+    )
+    for now in (memory, Memory.from_json(memory.to_json())):
+        policy = now.operator_state.policies(Policies()).isolation_of("t/n")
+        assert policy is not None and policy.primary == ("a",)
