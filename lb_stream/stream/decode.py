@@ -51,6 +51,12 @@ MAX_FANNED_OUT = 20_000
 A record of a hundred bytes is one command for each of a thousand clusters.
 """
 
+MAX_ANSWERED = 100
+"""Commands that can't be read, or that nobody has signed, that a task answers.
+
+Anybody may send them, and each answer is a record, and a row of several tables.
+"""
+
 Clock = dict[tuple[str, int], PartitionClock]
 """Topic and partition → the part that a task has read."""
 
@@ -181,8 +187,8 @@ def _read_command(
 ) -> None:
     """Add a command to its cluster; one without a cluster goes to every known cluster.
 
-    A command that can't be read is answered too, if it has an id. If its key can't be read, only
-    the pipeline with the default cluster answers.
+    A command that can't be read is answered too, if it has an id: MAX_ANSWERED of them. If its key
+    can't be read, only the pipeline with the default cluster answers.
     """
     cluster, key_id = config.fallback_cluster, None
     answers = config.share.includes(config.default_cluster)
@@ -209,7 +215,9 @@ def _read_command(
         if not answers:
             return
         records.reject(cluster, "", rejection, position)
-        if (sender := find_command_sender(value)) is not None:
+        sender = find_command_sender(value)
+        if sender is not None and records.answered < MAX_ANSWERED:
+            records.answered += 1
             rejected = describe_rejection(rejection)
             if isinstance(rejection, SenderRejected):
                 rejected["rule"] = UNSIGNED

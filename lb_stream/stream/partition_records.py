@@ -62,6 +62,7 @@ class PartitionRecords:
     `topic_shares`: place in `names` → shares of that bundle's topics, packed; few have them.
     `events` and `heartbeats`: with the cluster's number; of a broker only the last heartbeat.
     `fanned_out`: commands of single clusters that were made of commands to all clusters.
+    `answered`: commands that are rejected, and answered.
     """
 
     clusters: dict[str, int] = field(default_factory=dict)
@@ -75,6 +76,7 @@ class PartitionRecords:
     events: list[tuple[int, ClusterEvent]] = field(default_factory=list)
     heartbeats: dict[tuple[int, str], ClusterEvent] = field(default_factory=dict)
     fanned_out: int = 0
+    answered: int = 0
 
     def number(self, cluster: str) -> int:
         """Return the cluster's number, a new one for a new cluster."""

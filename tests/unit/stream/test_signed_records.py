@@ -22,7 +22,7 @@ from lb_stream.core.averages.bundles import FoldConfig
 from lb_stream.core.averages.copies import drop_copies
 from lb_stream.core.averages.fold import fold
 from lb_stream.core.model.blocks import Batch, Shard, from_bytes
-from lb_stream.stream.decode import decode
+from lb_stream.stream.decode import MAX_ANSWERED, decode
 from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from lb_stream.stream.signed_records import Requirement, SignatureCheck
 from tests.support.decoding import (
@@ -247,6 +247,24 @@ def folded(shard: Shard, records: list[dict[str, Any]]) -> tuple[Shard, list[dic
     kept, copies = drop_copies(shard.brokers, batch(records))
     after, _ = fold(shard, kept, max(row["append_ms"] for row in records), FOLD)
     return after, copies.to_pylist()
+
+
+def test_of_unsigned_commands_in_a_batch_a_few_are_answered_and_a_signed_one_counts() -> None:
+    value = b'{"id": "x", "kind": "pause-cluster", "by": "alice"}'
+    forged = [signed(None, b"eu", value, at, topic="commands") for at in range(MAX_ANSWERED + 5)]
+    own = signed("alice", b"eu", value, len(forged), topic="commands")
+    events = rows_of_events([*forged, own])
+    answered = [json.loads(row["payload"])["rejected"] for row in events["command"]]
+    assert [wrong and wrong["rule"] for wrong in answered] == ["unsigned"] * MAX_ANSWERED + [None]
+    assert len(events["rejected"]) == len(forged)
+
+
+def rows_of_events(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Kind → the events of a batch."""
+    found = dict[str, list[dict[str, Any]]]()
+    for row in batch(records).events.to_pylist():
+        found.setdefault(row["kind"], []).append(row)
+    return found
 
 
 def test_a_goodbye_that_is_sent_again_after_a_report_does_not_count() -> None:
