@@ -254,6 +254,32 @@ CREATE TABLE commands (
   `log_seq` BIGINT COMMENT 'number of the pipeline\'s batch in the log; it grows across checkpoints'
 ) USING DELTA;
 
+-- one answer to one command: who, with which key and right, what, old and new value, decisions; chained by hash
+CREATE TABLE audit (
+  `cluster` STRING COMMENT 'name of the cluster',
+  `number` BIGINT COMMENT 'the row\'s place in its cluster\'s chain, from 1',
+  `log_seq` BIGINT COMMENT 'number of the pipeline\'s batch in the log; it grows across checkpoints',
+  `seq` BIGINT COMMENT 'number of the cluster\'s round; it grows across restarts',
+  `at_ms` BIGINT COMMENT 'append time of the command; of a cut, when upkeep made it',
+  `now_ms` BIGINT COMMENT 'time of the round that answered; of a cut, that of the last row that it stands for',
+  `by` STRING COMMENT 'sender of the command, as the record names it',
+  `key_id` STRING COMMENT 'id of the key that has signed the command; null: no signature was verified',
+  `right` STRING COMMENT 'the right that allowed the command, or that is missing; null: none was asked for',
+  `kind` STRING COMMENT 'kind of the command; audit-cut: stands for rows that upkeep has deleted',
+  `objects` ARRAY<STRING> COMMENT 'brokers, bundles, namespaces, settings and proposals that the command names',
+  `arguments` STRING COMMENT 'JSON object: the command\'s own fields',
+  `old_value` STRING COMMENT 'JSON object: what the command has changed, as it was before; null: it set nothing',
+  `new_value` STRING COMMENT 'JSON object: what the command has changed, as it is now; null: it set nothing',
+  `command_id` STRING COMMENT 'id of the command; a later answer to it is a row of its own',
+  `outcome` STRING COMMENT 'done, accepted, refused or failed',
+  `rule` STRING COMMENT 'the rule that refused the command; null: none',
+  `text` STRING COMMENT 'what happened, or why nothing did',
+  `decision_ids` ARRAY<STRING> COMMENT 'ids of the decisions that the command led to',
+  `repeated` BOOLEAN COMMENT 'whether the command came again and got its first answer again',
+  `previous_hash` STRING COMMENT 'hash of the cluster\'s row before this one; empty: there is none',
+  `hash` STRING COMMENT 'SHA-256 of previous_hash and all other columns, as docs/security.md says'
+) USING DELTA;
+
 -- one state of one proposal: waiting, then approved, rejected, expired, stale, superseded or withdrawn
 CREATE TABLE proposals (
   `proposal_id` STRING COMMENT 'id of the proposal, cluster:seq:pNUMBER',

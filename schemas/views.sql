@@ -241,6 +241,31 @@ CREATE OR REPLACE VIEW commands_at AS SELECT
   `log_seq`
 FROM commands;
 
+CREATE OR REPLACE VIEW audit_at AS SELECT
+  `cluster`,
+  `number`,
+  `log_seq`,
+  `seq`,
+  timestamp_millis(`at_ms`) AS `happened_at`,
+  timestamp_millis(`now_ms`) AS `now_at`,
+  `by`,
+  `key_id`,
+  `right`,
+  `kind`,
+  `objects`,
+  `arguments`,
+  `old_value`,
+  `new_value`,
+  `command_id`,
+  `outcome`,
+  `rule`,
+  `text`,
+  `decision_ids`,
+  `repeated`,
+  `previous_hash`,
+  `hash`
+FROM audit;
+
 CREATE OR REPLACE VIEW proposals_at AS SELECT
   `proposal_id`,
   `cluster`,

@@ -94,9 +94,9 @@ def tables_table() -> str:
 
 def _kept(table: str) -> str:
     hours = getattr(UpkeepSettings(), f"keep_{table}_hours", None)
-    if hours is not None:
+    if hours:
         return f"{hours // HOURS_A_DAY} days"
-    return "for ever" if table in ("leaders", "backtests") else "the present"
+    return "for ever" if table in ("leaders", "backtests", "audit") else "the present"
 
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {

@@ -44,6 +44,7 @@ _PLACES: dict[str, dict[str, tuple[str, ...]]] = {
         "cli.inspect.decisions": ("decisions",),
         "cli.inspect.explain": ("explain",),
         "cli.inspect.commands": ("commands",),
+        "cli.inspect.audit": ("audit",),
         "cli.inspect.lookup": ("lookup",),
         "cli.report.command": ("report",),
         "cli.report.cost": ("cost",),

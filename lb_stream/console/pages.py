@@ -12,8 +12,10 @@ from lb_stream.console import address
 from lb_stream.console.command_forms import MODE_FORMS
 from lb_stream.console.page import Page, Shown
 from lb_stream.console.queries import (
+    AUDIT_CHOICES,
     COST_GROUPS,
     COST_PERIODS,
+    AuditQuery,
     BrokersQuery,
     BundlesQuery,
     ChangesQuery,
@@ -44,6 +46,7 @@ from lb_stream.query.rollouts import (
     load_rollout_events,
 )
 from lb_stream.query.screens import brokers, costs, feed, load_shares, over_time
+from lb_stream.query.screens.audit import AuditFilter, list_audit_rows
 from lb_stream.query.screens.changes import list_changes
 from lb_stream.query.screens.lists import ListPage, ListRequest
 from lb_stream.query.screens.overview import load_overview
@@ -349,6 +352,17 @@ def history_page(page: Page, query: HistoryQuery) -> Shown:
     data = {"entries": entries, "has_older": len(entries) == feed.MAX_ENTRIES}
     for_page = {"cluster": name, "kinds": kinds, "find": find, "stream": stream}
     return Shown(data, for_page | {"before_ms": before_ms})
+
+
+def audit_page(page: Page, query: AuditQuery) -> Shown:
+    """Show who commanded what, what it changed, and the answer, the newest first."""
+    refused = query.only == "refused"
+    wanted = AuditFilter(query.cluster or None, query.by, query.kind, query.what, refused)
+    listed = page.ask(
+        ("audit", wanted, query.page), lambda lake: list_audit_rows(lake, wanted, query.page or 1)
+    )
+    for_page = {"cluster": wanted.cluster, "asked": query, "choices": AUDIT_CHOICES}
+    return Shown(listed, {"listed": listed, **for_page})
 
 
 def search_page(page: Page, query: SearchQuery) -> Shown:

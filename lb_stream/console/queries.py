@@ -36,6 +36,7 @@ MAX_NUMBER = 10**15
 MAX_SHOWN_CHARACTERS = 200
 """Characters of a wrong value that a message repeats."""
 GROUPS = ("namespace", "tenant")
+AUDIT_CHOICES = ("all", "refused")
 COST_GROUPS = ("tenant", "namespace")
 COST_PERIODS = ("week", "day", "total")
 MINUTES = (30, 60, 240)
@@ -227,6 +228,19 @@ class ChangesQuery(SpanQuery):
 class HistoryQuery(FeedQuery):
     cluster: Text = Field("", description="the cluster; default: all")
     before: OptionalNumber = Field(None, description="only older entries, ms since the epoch")
+
+
+class AuditQuery(Query):
+    cluster: Text = Field("", description="the cluster; default: all")
+    by: Text = Field("", description="only rows whose sender or key contains it")
+    kind: Text = Field("", description="only rows whose kind of command contains it")
+    what: Text = Field(
+        "", description="only rows whose command names something that contains it, or has the id"
+    )
+    only: Annotated[str, OneOf(AUDIT_CHOICES)] = Field(
+        _first(AUDIT_CHOICES), description="all rows, or only those of refused commands"
+    )
+    page: Number = Field(1, description="the page of the list, from 1")
 
 
 class EventsQuery(Query):

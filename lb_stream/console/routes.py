@@ -92,6 +92,9 @@ SCREENS = (
         answers.HistoryAnswer,
         "history.html",
     ),
+    Screen(
+        "/audit", pages.audit_page, queries.AuditQuery, answers.List[rows.AuditRow], "audit.html"
+    ),
     Screen("/search", pages.search_page, queries.SearchQuery, answers.SearchAnswer, "search.html"),
     Screen("/chart", over_time.chart_answer, queries.ChartQuery, answers.ChartAnswer),
     Screen("/heat", over_time.heat_page, queries.HeatQuery, answers.HeatAnswer, "heat.html"),

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from lb_stream.contracts.base import RESOURCES
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import (
+    AUDIT,
     BROKER_HISTORY,
     BROKER_LOADS,
     BUNDLE_AVERAGES,
@@ -190,6 +191,19 @@ class ProposalRow(Answer):
     explanation: str = Field(description="the reason as a text")
     outcome: str = Field(description="of its decision; empty: none yet")
     outcome_reason: str = Field(description="why its decision was not carried out")
+
+
+@columns(
+    AUDIT,
+    "cluster number seq at_ms now_ms by key_id right kind objects command_id outcome rule text "
+    "decision_ids repeated previous_hash hash",
+)
+class AuditRow(Answer):
+    """A row of the audit: an answer to a command."""
+
+    arguments: JsonObject | None = _describe("the command's fields")
+    old_value: JsonObject | None = _describe("what it changed, as it was; null: it set nothing")
+    new_value: JsonObject | None = _describe("what it changed, as it is; null: it set nothing")
 
 
 class Cost(Answer):

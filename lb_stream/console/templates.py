@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 from lb_stream.console.address import link
 from lb_stream.console.keys import KEYS
 from lb_stream.console.references import address_of, title_of
+from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.io.messages import times
 from lb_stream.io.messages.shown import figure, shown
@@ -53,6 +54,7 @@ def template_environment() -> Environment:
         short_time,
         countdown,
         json_of,
+        as_json,
         heat,
         bar_width,
         milliseconds,
@@ -226,6 +228,11 @@ def end_after(hours: int) -> str:
 def json_of(first: Mapping[str, object], rest: Mapping[str, object]) -> str:
     """Format a command's fields as JSON, its own after those that all commands have."""
     return json.dumps({**first, **rest}, indent=2, ensure_ascii=False)
+
+
+def as_json(value: object) -> str:
+    """Format a value as JSON in one line."""
+    return canonical_json(value)
 
 
 def heat(ratio: float | None) -> str:

@@ -350,6 +350,7 @@ class UpkeepSettings(KeyModel):
     keep_broker_history_hours: int = _keep(7, "loads and limits of brokers over time")
     keep_rejected_reports_hours: int = _keep(30, "rejected records")
     keep_commands_hours: int = _keep(90, "results of commands")
+    keep_audit_hours: int = _keep(0, "rows of the audit")
     keep_proposals_hours: int = _keep(90, "states of proposals")
     keep_rollouts_hours: int = _keep(90, "events of rollouts")
     keep_batches_hours: int = _keep(7, "durations of micro-batches")

@@ -260,6 +260,34 @@ COMMANDS = TableSpec(
         "now_ms": "time of the round that answered",
     },
 )
+AUDIT = TableSpec(
+    "audit",
+    "one answer to one command: who, with which key and right, what, old and new value, decisions; "
+    "chained by hash",
+    pa.schema(
+        [
+            *texts("cluster"),
+            *counts("number", "log_seq", "seq", "at_ms", "now_ms"),
+            *texts("by", "key_id", "right", "kind"),
+            *lists("objects"),
+            *texts("arguments", "old_value", "new_value", "command_id", "outcome", "rule", "text"),
+            *lists("decision_ids"),
+            *flags("repeated"),
+            *texts("previous_hash", "hash"),
+        ]
+    ),
+    kept_by="now_ms",
+    from_log=True,
+    comments={
+        "number": "the row's place in its cluster's chain, from 1",
+        "at_ms": "append time of the command; of a cut, when upkeep made it",
+        "now_ms": "time of the round that answered; of a cut, that of the last row that it stands "
+        "for",
+        "kind": "kind of the command; audit-cut: stands for rows that upkeep has deleted",
+        "outcome": "done, accepted, refused or failed",
+        "rule": "the rule that refused the command; null: none",
+    },
+)
 PROPOSALS = TableSpec(
     "proposals",
     "one state of one proposal: waiting, then approved, rejected, expired, stale, superseded or "
@@ -425,6 +453,7 @@ TABLES = (
     REFUSALS,
     REJECTED_REPORTS,
     COMMANDS,
+    AUDIT,
     PROPOSALS,
     ROLLOUTS,
     SHADOW_ROUNDS,

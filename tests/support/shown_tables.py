@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import (
+    AUDIT,
     BROKER_LOADS,
     COMMANDS,
     DECISIONS,
@@ -95,6 +96,36 @@ def write(folder: Path, broker: str, bundle: str) -> None:
         folder,
         LEADERS,
         [{"pipeline": broker, "epoch": 1, "host": bundle, "pid": 1, "since_ms": NOW}],
+    )
+    fill(
+        folder,
+        AUDIT,
+        [
+            {
+                "cluster": "eu-1",
+                "number": 1,
+                "log_seq": 1,
+                "seq": 1,
+                "at_ms": NOW,
+                "now_ms": NOW,
+                "by": broker,
+                "key_id": bundle,
+                "right": bundle,
+                "kind": "x",
+                "objects": [f"bundle {bundle}"],
+                "arguments": json.dumps({"bundle": bundle}),
+                "old_value": json.dumps({"drained": []}),
+                "new_value": json.dumps({"drained": [broker]}),
+                "command_id": "c",
+                "outcome": "refused",
+                "rule": broker,
+                "text": bundle,
+                "decision_ids": ["eu-1:1:0"],
+                "repeated": False,
+                "previous_hash": "",
+                "hash": broker,
+            }
+        ],
     )
     fill(
         folder,

@@ -13,6 +13,8 @@ from lb_stream.contracts.columns.rounds import ROUND_SCHEMA
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS
+from lb_stream.core.commands.audited import Audited
+from lb_stream.core.commands.responder import CommandAnswer
 from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.delta import dataset
 from lb_stream.io.tables.log import RoundLog
@@ -53,6 +55,28 @@ def advice(cluster: str, bundle: str, owner: str = "b-0") -> dict[str, Any]:
     }
 
 
+def answer(number: int = 0, **fields: Any) -> dict[str, Any]:
+    """The answer to a drain as the log has it. `number`: of the broker, and of the command."""
+    broker = f"b-{number}:8080"
+    given: dict[str, Any] = {
+        "id": f"c{number}",
+        "kind": "drain-broker",
+        "by": "alice",
+        "at_ms": 1_000 + number,
+        "arguments": {"broker": broker},
+        "outcome": "done",
+        "text": f"{broker} has no bundle, and gets none from now on",
+        "audited": Audited(
+            key_id="3f1c22a09b7d4e10",
+            right=f"drain {broker}",
+            objects=(f"broker {broker}",),
+            old_value='{"drained":[]}',
+            new_value=f'{{"drained":["{broker}"]}}',
+        ),
+    }
+    return CommandAnswer(**given | fields).to_dict()
+
+
 class Job:
     """The log and the projections of one start of a pipeline; batches are a minute apart."""
 
@@ -74,6 +98,7 @@ class Job:
         loads: int = 0,
         now_ms: int | None = None,
         advice: Sequence[Mapping[str, Any]] = (),
+        results: Sequence[Mapping[str, Any]] = (),
     ) -> pa.Table:
         """One round for each cluster; what is decided is the first cluster's.
 
@@ -109,6 +134,7 @@ class Job:
         rows[0]["decisions"] = json.dumps(made)
         rows[0]["ownership"] = json.dumps([dict(one) for one in ownership])
         rows[0]["merge_advice"] = json.dumps([dict(one) for one in advice])
+        rows[0]["results"] = json.dumps([dict(one) for one in results])
         if loads:
             rows[0]["files"] = json.dumps({BROKER_LOADS.name: self._loads(batch, loads, now_ms)})
         return pa.Table.from_pylist(rows, ROUND_SCHEMA)

@@ -91,6 +91,16 @@ COMMENTS: dict[str, str] = {
     "by": "sender of the command, as the record names it",
     "text": "what happened, or why nothing did",
     "decision_ids": "ids of the decisions that the command led to",
+    "key_id": "id of the key that has signed the command; null: no signature was verified",
+    "right": "the right that allowed the command, or that is missing; null: none was asked for",
+    "objects": "brokers, bundles, namespaces, settings and proposals that the command names",
+    "old_value": "JSON object: what the command has changed, as it was before; null: it set"
+    " nothing",
+    "new_value": "JSON object: what the command has changed, as it is now; null: it set nothing",
+    "command_id": "id of the command; a later answer to it is a row of its own",
+    "repeated": "whether the command came again and got its first answer again",
+    "previous_hash": "hash of the cluster's row before this one; empty: there is none",
+    "hash": "SHA-256 of previous_hash and all other columns, as docs/security.md says",
     "together": "first of the proposals that are approved and rejected together",
     "plan": "plan that the move belongs to, as cluster:seq of the round that made it; empty: a"
     " split, or a move that separates an anti-affinity group",

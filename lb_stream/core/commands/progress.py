@@ -145,7 +145,12 @@ def update_command_progress(responder: CommandResponder, now: Progress) -> None:
         after = operation(command.command["kind"]).follow(now, command)
         if isinstance(after, Ended):
             responder.answer_head(
-                command.command, after.outcome, after.text, None, after.decision_ids
+                command.command,
+                after.outcome,
+                after.text,
+                None,
+                after.decision_ids,
+                after.changes,
             )
             if after.changes:
                 responder.change(**after.changes)

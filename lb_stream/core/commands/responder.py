@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import Command, CommandOutcome
+from lb_stream.core.commands.audited import NOT_AUDITED, Audited, find_changes, find_objects
 from lb_stream.core.commands.base import Effect, Operation, operation
 from lb_stream.core.commands.proposal_book import ProposalBook
 from lb_stream.core.model.memory import Pending
@@ -80,6 +81,17 @@ class Received:
             "arguments": arguments,
         }
 
+    @cached_property
+    def audited(self) -> Audited:
+        """Return what the audit says of the command before it is done."""
+        objects = () if self.rejected is not None else find_objects(self.command.arguments)
+        return Audited(self.key_id, self.right, objects)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Return the fields of an answer that follow from the command alone."""
+        return {**self.head, "audited": self.audited}
+
     @property
     def sent_ms(self) -> int:
         """Return when it was sent, by its sender's clock if given, else by Kafka's."""
@@ -116,12 +128,12 @@ class CommandAnswer:
     rule: str | None = None
     decision_ids: tuple[str, ...] = ()
     repeated: bool = False  # the command was sent again, and has had this answer before
+    audited: Audited = NOT_AUDITED  # what only the audit says
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields for JSON."""
-        return {name: getattr(self, name) for name in self.__slots__} | {
-            "decision_ids": list(self.decision_ids)
-        }
+        own = {name: getattr(self, name) for name in self.__slots__ if name != "audited"}
+        return own | {"decision_ids": list(self.decision_ids)} | self.audited.to_dict()
 
 
 _REMEMBERED = ("id", "at_ms", "outcome", "text", "rule", "decision_ids")
@@ -157,19 +169,21 @@ class CommandResponder:
         Commands that came before, are too old or invalid are answered here.
         """
         for received in commands:
-            head = received.head
+            head, identity = received.head, received.identity
             if received.rejected is not None:
                 # Nothing is remembered of it: anybody could fill the memory, or take an id.
                 text = _describe_rejected(received.rejected)
                 rule = received.rejected.get("rule", "unreadable")
-                self.answers.append(CommandAnswer(**head, outcome="refused", text=text, rule=rule))
+                self.answers.append(
+                    CommandAnswer(**identity, outcome="refused", text=text, rule=rule)
+                )
                 continue
             if (before := self._remembered(head["id"])) is not None:
                 self._again(received, before)
                 continue
             if (old := self._untimely(received)) is not None:
                 self.answers.append(
-                    CommandAnswer(**head, outcome="refused", text=old, rule="too_old")
+                    CommandAnswer(**identity, outcome="refused", text=old, rule="too_old")
                 )
                 continue
             self._new[head["id"]] = {
@@ -186,13 +200,13 @@ class CommandResponder:
                 f"{before['outcome']}: give each command an id of its own"
             )
             self.answers.append(
-                CommandAnswer(**received.head, outcome="refused", text=text, rule="id_used")
+                CommandAnswer(**received.identity, outcome="refused", text=text, rule="id_used")
             )
             return
         answer = {name: before[name] for name in ("outcome", "text", "rule")}
         ids = tuple(before["decision_ids"])
         self.answers.append(
-            CommandAnswer(**received.head | answer, decision_ids=ids, repeated=True)
+            CommandAnswer(**received.identity | answer, decision_ids=ids, repeated=True)
         )
 
     def _untimely(self, received: Received) -> str | None:
@@ -223,9 +237,15 @@ class CommandResponder:
         text: str,
         rule: str | None = None,
         decision_ids: Iterable[str] = (),
+        changes: Mapping[str, object] | None = None,
     ) -> None:
-        """Answer a command."""
-        self.answer_head(received.head, outcome, text, rule, decision_ids)
+        """Answer a command. `changes`: what it is about to set, field of operators' state → value.
+
+        The audit gets old and new values of these.
+        """
+        self.answer_head(
+            received.head, outcome, text, rule, decision_ids, changes, received.audited
+        )
 
     def answer_head(
         self,
@@ -234,14 +254,20 @@ class CommandResponder:
         text: str,
         rule: str | None = None,
         decision_ids: Iterable[str] = (),
+        changes: Mapping[str, object] | None = None,
+        audited: Audited = NOT_AUDITED,
     ) -> None:
-        """Answer the command with this id, kind, by, at_ms and arguments."""
+        """Answer the command with this id, kind, by, at_ms and arguments. `changes`: as above."""
+        if changes:
+            old, new = find_changes(self.operator_state, changes).values
+            audited = replace(audited, old_value=old, new_value=new)
         answer = CommandAnswer(
             **head,
             outcome=outcome,
             text=cut(text, LONGEST_TEXT),
             rule=rule,
             decision_ids=tuple(decision_ids),
+            audited=audited,
         )
         self.answers.append(answer)
         # An assign that is done twice changes nothing, and lookups send many.
@@ -271,7 +297,7 @@ class CommandResponder:
 
     def take(self, received: Received, effect: Effect) -> None:
         """Answer a command with its effect, and set what it sets."""
-        self.answer(received, effect.outcome, effect.text, effect.rule)
+        self.answer(received, effect.outcome, effect.text, effect.rule, changes=effect.changes)
         self.declared |= effect.declared_dead
         self.undrained |= effect.undrained
         changes = dict(effect.changes)
@@ -311,7 +337,7 @@ class CommandResponder:
 def refuse_all(commands: Iterable[Received], text: str, rule: str) -> tuple[CommandAnswer, ...]:
     """Return the answers of a round that fails: every command is refused."""
     return tuple(
-        CommandAnswer(**received.head, outcome="refused", text=text, rule=rule)
+        CommandAnswer(**received.identity, outcome="refused", text=text, rule=rule)
         for received in commands
     )
 

@@ -17,6 +17,7 @@ from deltalake.transaction import AddAction
 
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import (
+    AUDIT,
     BROKER_LOADS,
     BUNDLE_AVERAGES,
     COMMANDS,
@@ -32,6 +33,7 @@ from lb_stream.contracts.tables import (
     SHADOW_DECISIONS,
     SHADOW_ROUNDS,
 )
+from lb_stream.io.tables.audit import AuditTable, audit_rows
 from lb_stream.io.tables.commits import Mark, Marks, Table
 from lb_stream.io.tables.compaction import COMPACT_EVERY, compact_small_files
 from lb_stream.io.tables.delta import (
@@ -160,12 +162,14 @@ class Projections:
         self._app, self._batches = pipeline, 0
         self._catching_up = True  # whether the batches may be older than some of their files
         specs = [spec for spec, _ in ROW_TABLES] + [
+            AUDIT,
             *FILE_TABLES,
             *_PRESENT_SPECS,
             BUNDLE_AVERAGES,
             *HISTORY_TABLES,
         ]
         self._tables = {spec.name: open_table(root, spec) for spec in specs}
+        self._audit = AuditTable(self._tables[AUDIT.name])
         self._keyed = {
             spec.name: KeyedTable(self._tables[spec.name], spec) for spec in _PRESENT_SPECS
         }
@@ -176,6 +180,8 @@ class Projections:
             rows = project(logged)
             if rows:
                 self._append(spec, pa.Table.from_pylist(rows, spec.schema), logged.log_seq)
+        if answers := audit_rows(logged):
+            self._audit.append(answers, (self._app, logged.log_seq))
         crash_point("between_projections")
         for spec in FILE_TABLES:
             if files := named_files(spec, logged):
@@ -330,7 +336,7 @@ class Projections:
 
     def _following(self) -> list[tuple[TableSpec, Table]]:
         """Return the tables that follow from the log alone."""
-        specs = (*(spec for spec, _ in ROW_TABLES), *FILE_TABLES, *_PRESENT_SPECS)
+        specs = (*(spec for spec, _ in ROW_TABLES), *FILE_TABLES, *_PRESENT_SPECS, AUDIT)
         return [(spec, self._tables[spec.name]) for spec in specs]
 
     def _mark(self, spec: TableSpec, table: Table, log_seq: int) -> None:

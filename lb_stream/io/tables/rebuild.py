@@ -19,8 +19,10 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 from pyarrow.dataset import Dataset
 
+from lb_stream.contracts.audit import CUT
 from lb_stream.contracts.table_spec import TableSpec
-from lb_stream.contracts.tables import ROUNDS, TABLES
+from lb_stream.contracts.tables import AUDIT, ROUNDS, TABLES
+from lb_stream.io.tables.audit import audit_rows, chain, find_heads
 from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.compaction import compaction_mark
 from lb_stream.io.tables.delta import (
@@ -256,6 +258,8 @@ class _Source(NamedTuple):
         for table in PRESENT_TABLES:
             if table.spec is self.spec:
                 return self._latest_rows(table)
+        if self.spec is AUDIT:
+            return self._chained_rows()
         return self._from_log()
 
     def _take_over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -274,6 +278,25 @@ class _Source(NamedTuple):
         yield self._take_over(self._before_log())
         for logged in self.log.batches():
             yield pa.Table.from_pylist(project(logged), self.spec.schema).to_batches()
+
+    def _chained_rows(self) -> Steps:
+        """Yield the rows of the audit: the chain goes on from what is taken over.
+
+        Rows that upkeep has deleted don't come back: the row that stands for them stays.
+        """
+        old = (_rows_to_keep(batch, self.log.first) for batch in self.old.rows(pc.scalar(True)))
+        kept = pa.Table.from_batches(self._take_over(old), self.spec.schema)
+        yield kept.to_batches()
+        heads = find_heads(kept)
+        cuts = kept.filter(pc.equal(kept["kind"], CUT)).select(["cluster", "log_seq"]).to_pylist()
+        cut_until = {row["cluster"]: row["log_seq"] for row in cuts}
+        for logged in self.log.batches():
+            rows = [
+                row
+                for row in audit_rows(logged)
+                if row["log_seq"] > cut_until.get(row["cluster"], -1)
+            ]
+            yield pa.Table.from_pylist(chain(rows, heads), self.spec.schema).to_batches()
 
     def _from_files(self) -> Steps:
         """Yield the rows of a table whose files the log names.
@@ -315,6 +338,11 @@ class _Source(NamedTuple):
         for start in range(0, len(keys), CHUNK_ROWS):
             rows = [last[key] for key in keys[start : start + CHUNK_ROWS]]
             yield pa.Table.from_pylist(rows, self.spec.schema).to_batches()
+
+
+def _rows_to_keep(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """Return the rows of an audit that the log can't give: of older batches, and of upkeep."""
+    return batch.filter(pc.or_(pc.less(batch["log_seq"], first), pc.equal(batch["kind"], CUT)))
 
 
 def _without(

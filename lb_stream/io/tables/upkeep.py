@@ -21,8 +21,16 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.table_spec import TableSpec
-from lb_stream.contracts.tables import BUNDLE_AVERAGES, MERGE_ADVICE, OWNERSHIP, ROUNDS, TABLES
+from lb_stream.contracts.tables import (
+    AUDIT,
+    BUNDLE_AVERAGES,
+    MERGE_ADVICE,
+    OWNERSHIP,
+    ROUNDS,
+    TABLES,
+)
 from lb_stream.io.messages.errors import describe_disk_error
+from lb_stream.io.tables.audit import count_old_rows, cut
 from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.compaction import compact
 from lb_stream.io.tables.delta import (
@@ -179,7 +187,9 @@ def _maintain_table(
 
     # A stage that fails doesn't keep the next ones from running.
     with _leaving(done):
-        if hours:
+        if hours and spec is AUDIT:
+            _cut_audit(table, hours, now_ms, done, dry_run)
+        elif hours:
             _delete(table, spec, now_ms - hours * HOUR_MS, protected, done, dry_run)
     with _leaving(done):
         if spec.name not in _REPLACED_BY_JOB:
@@ -243,6 +253,17 @@ def _delete(
         done.rows_deleted += _delete_rows(
             table, f"{column} >= {first} AND {column} < {end}{condition}"
         )
+
+
+def _cut_audit(
+    table: Table, hours: int, now_ms: int, done: MaintenanceResult, dry_run: bool
+) -> None:
+    """Delete whole days of the audit that are too old; a row of each cluster says so."""
+    before_ms = (now_ms - hours * HOUR_MS) // SLICE_MS * SLICE_MS
+    done.rows_deleted = count_old_rows(table, before_ms)
+    if not dry_run and done.rows_deleted:
+        why = f"upkeep has deleted what was older than upkeep.keep_audit_hours = {hours}"
+        done.rows_deleted = cut(table, before_ms, now_ms, why)
 
 
 def _delete_rows(table: Table, predicate: str) -> int:

@@ -15,7 +15,14 @@ from lb_stream.console.address import link
 from lb_stream.console.command_forms import COMMAND_FORMS
 from lb_stream.console.routes import SCREENS
 from lb_stream.contracts.decisions import example_decision
-from lb_stream.contracts.tables import BROKER_LOADS, COMMANDS, DECISIONS, PROPOSALS, ROUNDS
+from lb_stream.contracts.tables import (
+    AUDIT,
+    BROKER_LOADS,
+    COMMANDS,
+    DECISIONS,
+    PROPOSALS,
+    ROUNDS,
+)
 from lb_stream.core.model.memory import Memory, Pending, Proposal, Suspension
 from lb_stream.core.model.operator_state import RejectedProposal
 from lb_stream.core.model.rollout import BrokerProgress
@@ -50,6 +57,18 @@ def write_long_names(tables: Path) -> None:
     command = {"cluster": OTHER, "id": "c-" + "9" * 80, "by": "ann" * 60, "kind": "drain-broker"}
     given = {"arguments": f'{{"broker": "{BROKER}"}}', "outcome": "refused", "text": WHY}
     fill(tables, COMMANDS, [command | given | {"at_ms": NOW, "log_seq": 3}])
+    audited = {"cluster": OTHER, "now_ms": NOW, "by": "ann" * 60, "key_id": "9" * 64, "text": WHY}
+    audited |= {"kind": "drain-broker", "right": f"drain {BROKER}", "outcome": "refused"}
+    odd_rows = [
+        {
+            "objects": [f"broker {name}", f"bundle {BUNDLE}"],
+            "new_value": f'{{"drained": ["{name}"]}}',
+        }
+        for name in (BROKER, *odd)
+    ]
+    ids = {"command_id": command["id"], "decision_ids": [f"{OTHER}:1:0"] * 5}
+    numbered = [{"number": at, "log_seq": at} | row for at, row in enumerate(odd_rows, 1)]
+    fill(tables, AUDIT, [audited | ids | row for row in numbered])
     _write_last_rounds(tables)
 
 

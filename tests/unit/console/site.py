@@ -155,6 +155,7 @@ def addresses(broker: str = BROKER, bundle: str = BUNDLE) -> list[str]:
         link("groups", cluster="eu-1", by="tenant"),
         link("bundles", cluster="eu-1"),
         link("history", cluster="eu-1"),
+        link("audit", cluster="eu-1"),
         link("search", q=broker[:3]),
         link("decision", id="eu-1:1:0"),
         link("round", cluster="eu-1", seq=1),

@@ -21,6 +21,9 @@ _RIGHTS = "--set security.rights=rights.toml"
 ROWS: dict[str, str] = {
     f"access list {_RIGHTS}": "place",
     "access verbs": "verb",
+    "audit": "command_id",
+    "audit anchor": "cluster",
+    "audit verify": "cluster",
     "brokers": "broker",
     "brokers list": "broker",
     "clusters list": "cluster",
