@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from pydantic import ValidationError
+
 from lb_stream.agent.adapter import JsonReport, Report
 from lb_stream.agent.report_needed import (
     ReportFigures,
@@ -57,7 +59,10 @@ class ReportThrottle:
         any monotonic clock.
         """
         fields = report if isinstance(report, Mapping) else json.loads(report)
-        figures = self._figures(fields)
+        try:
+            figures = self._figures(fields)
+        except ValidationError:  # the job rejects it, with the reason
+            return report
         if figures is None:
             return report
         bundles = frozenset(

@@ -194,6 +194,7 @@ class World:
             self._yield(broker)
             if broker.heard_ms is not None and self.is_silent(broker.name, DEAD_MS):
                 broker.back_ms = self.now_ms
+                self._give_up_split(broker)
             broker.heard_ms = self.now_ms
             bundles = sorted(broker.owned | broker.claimed)
             usage = 12.0 * sum(map(_load, bundles))
@@ -217,6 +218,16 @@ class World:
             # A heartbeat counts once the broker is known by a report.
             events.append(Event("heartbeat", broker.name, **place()))
         return reports, events
+
+    def _give_up_split(self, broker: Broker) -> None:
+        """Have a broker that is back give up what others have split or merged meanwhile.
+
+        No record tells it that: it must be started anew (docs/decisions/0055, "What is open").
+        """
+        for bundle in sorted(broker.owned):
+            record = self.ownership.get(bundle)
+            if record is not None and record.state in ("Deleted", "Init"):
+                broker.owned.discard(bundle)
 
     def _yield(self, broker: Broker) -> None:
         """Have a broker give up what another one owns by its record, as agents do."""
@@ -280,6 +291,9 @@ class World:
                         tuple(policy["primary"]),
                         tuple(policy.get("secondary", ())),
                     )
+            elif kind == "import-namespaces":
+                self.policies = {}  # those of the import replace all others, and it has none
+                self.namespaces |= {given["name"] for given in fields["content"]["namespaces"]}
             elif kind == "create-namespace":
                 self.namespaces.add(fields["namespace"])
             elif kind == "delete-namespace":

@@ -73,7 +73,7 @@ def parse_anchors(text: str, name: str) -> list[Anchor]:
             continue
         try:
             anchors.append(msgspec.json.decode(line, type=Anchor))
-        except (msgspec.DecodeError, UnicodeError) as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             expected = "expected a line of lbctl audit anchor"
             raise QueryError(f"{name}, line {number}: {error}: {expected}", 2) from None
     return anchors

@@ -21,6 +21,7 @@ from lb_stream.core.config.broker_capacities import parse_rule
 from lb_stream.core.model.releases import parse_version
 from lb_stream.operations.split import parse_numbers
 from lb_stream.query import QueryError
+from lb_stream.query.past.audit import parse_anchors
 from lb_stream.query.sql_file import parse_parameters
 from lb_stream.settings.files import parse_properties
 from lb_stream.settings.load import load
@@ -209,6 +210,17 @@ def users_file(data: bytes) -> bool:
         require_message(error)
         return False
     return True
+
+
+@target("query.past.audit", words=('"cluster":"eu-1"', '"number":', '"hash":"', "0" * 64))
+def audit_anchors(data: bytes) -> bool:
+    """A file of anchors of the audit's chains."""
+    try:
+        found = parse_anchors(data.decode(errors="replace"), "anchors")
+    except QueryError as error:
+        require_message(error)
+        return False
+    return len(found) > 0
 
 
 @target("cli.shared.contexts", words=('{"current":', '"contexts":{', '"config":', '"broker_conf":'))
