@@ -195,7 +195,7 @@ class ProposalRow(Answer):
 
 @columns(
     AUDIT,
-    "cluster number seq at_ms now_ms by key_id right kind objects command_id outcome rule text "
+    "cluster number log_seq seq at_ms now_ms by key_id right kind objects command_id outcome rule text "
     "decision_ids repeated previous_hash hash",
 )
 class AuditRow(Answer):
