@@ -41,6 +41,7 @@ BUNDLE_NAME_PATTERN = r"^[^/\s]+(/[^/\s]+){2,3}$"
 BOOTSTRAP_PATTERN = r"^[^,\s]+:\d+(,[^,\s]+:\d+)*$"
 LISTEN_PATTERN = r"^(0?|[^\s/]+:\d{1,5})$"
 COLLECTOR_PATTERN = r"^(https?://(\[[0-9a-fA-F:.]+\]|[^/\s?#@:\[\]]+)(:\d{1,5})?(/[^\s?#]*)?)?$"
+SCOPES_PATTERN = r"^(\S+ )*openid( \S+)*$"
 ISSUER_PATTERN = (
     r"^(https://[^\s?#@/]+(/[^\s?#]*)?"
     r"|http://(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?(/[^\s?#]*)?)?$"
@@ -57,6 +58,7 @@ PATTERN_DESCRIPTIONS = {
     LISTEN_PATTERN: 'host:port, or "" or 0 for nowhere',
     COLLECTOR_PATTERN: "http(s)://HOST[:PORT][/PATH], without user, password and query",
     ISSUER_PATTERN: "https://HOST[:PORT][/PATH], without user and query",
+    SCOPES_PATTERN: "openid, and other scopes with spaces between",
     USER_PATTERN: "1 to 128 letters, digits, dots, dashes, underscores, @ or +",
 }
 """Pattern of a field → what it asks for. Users are not shown the pattern itself."""

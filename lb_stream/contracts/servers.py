@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lb_stream.contracts.base import ISSUER_PATTERN
+from lb_stream.contracts.base import ISSUER_PATTERN, SCOPES_PATTERN
 from lb_stream.contracts.keys import KeyModel, key
 
 
@@ -106,7 +106,7 @@ class OidcSettings(KeyModel):
         "openid profile",
         "What the provider is asked for, with spaces between; openid is among them.",
         dynamic=False,
-        pattern=r"^(\S+ )*openid( \S+)*$",
+        pattern=SCOPES_PATTERN,
     )
     name_claim: str = key(
         "preferred_username",
