@@ -56,8 +56,11 @@ def audit_rows(logged: Logged) -> list[Row]:
 
 def audit_row(place: Row, log_seq: int, answer: Row) -> Row:
     """Return the row of an answer. `place`: cluster, seq and now_ms of its round."""
+    kind = answer["kind"]
     return {
         **{name: answer.get(name) for name in _COPIED},
+        # The sender of a command that can't be read chooses its kind.
+        "kind": f"'{CUT}'" if kind == CUT else kind,
         **place,
         "log_seq": log_seq,
         "objects": answer.get("objects", []),

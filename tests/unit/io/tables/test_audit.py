@@ -13,6 +13,7 @@ import pytest
 from lb_stream.contracts.audit import CUT
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.tables import AUDIT
+from lb_stream.core.commands.audited import NOT_AUDITED
 from lb_stream.io.tables.rebuild import rebuild
 from lb_stream.io.tables.upkeep import HOUR_MS, maintain
 from lb_stream.query.lake import open_lake
@@ -215,6 +216,16 @@ def test_a_row_stands_for_what_upkeep_has_deleted(job: Job) -> None:
     assert [row["number"] for row in rows(job)] == [6, 7, 8]
     assert json.loads(rows(job)[0]["old_value"]) == {"first": 1, "last": 6}
     assert verified(job)[0].holds
+
+
+def test_a_command_that_calls_itself_a_cut_stands_for_no_deleted_rows(job: Job) -> None:
+    """Whoever may write to the topic chooses the kind of a command that can't be read."""
+    forged = answer(1, kind=CUT, outcome="refused", rule="unreadable", audited=NOT_AUDITED)
+    job.tables_of.project(log(job, 0, answer(0), forged, now_ms=0))
+    assert [row["kind"] for row in rows(job)] == ["drain-broker", f"'{CUT}'"]
+    assert verified(job)[0].holds
+    assert keep(job, keep_audit_hours=1) == 2
+    assert [row["kind"] for row in rows(job)] == [CUT]
 
 
 def test_a_rebuild_brings_back_nothing_that_upkeep_has_deleted(job: Job) -> None:
