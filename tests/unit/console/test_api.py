@@ -185,7 +185,6 @@ LEFT_OUT = {
     }
     | {"expected_owner", "expected_version", "children", "boundaries", "algorithm", "neighbour"}
     | {"unload_children", "approved_by", "proposal_id"},
-    "AuditRow": {"log_seq"},
     "DecisionRow": {"log_seq", "ordinal"},
 }
 """Columns of rows that the API leaves out: a decision's page has what its entry has not."""
