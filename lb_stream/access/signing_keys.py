@@ -28,6 +28,7 @@ from lb_stream.access.signatures import (
     SignatureRejected,
     encode_signed,
 )
+from lb_stream.contracts.patterns import matches_wildcards
 
 KEY_TYPE = "ssh-ed25519"
 WINDOW_MS = 300_000
@@ -127,8 +128,8 @@ class AllowedSigner:
     def is_for(self, principal: str) -> bool:
         """Return whether the key signs for a principal."""
         wanted, excepted = self._patterns
-        return any(matches_pattern(pattern, principal) for pattern in wanted) and not any(
-            matches_pattern(pattern, principal) for pattern in excepted
+        return any(matches_wildcards(pattern, principal) for pattern in wanted) and not any(
+            matches_wildcards(pattern, principal) for pattern in excepted
         )
 
     def is_valid_at(self, at_ms: int) -> bool:
@@ -149,28 +150,6 @@ class AllowedSigner:
         encoded = base64.b64encode(_PREFIX + self.public).decode()
         parts = [self.principals, ",".join(options), KEY_TYPE, encoded, self.comment]
         return " ".join(part for part in parts if part)
-
-
-def matches_pattern(pattern: str, text: str) -> bool:
-    """Return whether a pattern of OpenSSH matches all of a text: `*` is any text, `?` any letter.
-
-    Whoever sends records chooses the text, so the time grows with the product of both lengths at
-    most. A regular expression with three `*` would take a second for a thousand letters.
-    """
-    at = place = 0
-    star, star_place = -1, 0  # the last `*`, and where the text after what it stands for begins
-    while place < len(text):
-        if at < len(pattern) and pattern[at] == "*":
-            star, star_place = at, place
-            at += 1
-        elif at < len(pattern) and pattern[at] in ("?", text[place]):
-            at, place = at + 1, place + 1
-        elif star >= 0:
-            star_place += 1
-            at, place = star + 1, star_place
-        else:
-            return False
-    return not pattern[at:].strip("*")
 
 
 _TIME_FORMATS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}

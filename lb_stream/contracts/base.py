@@ -1,10 +1,10 @@
-"""Base classes of records, canonical JSON, and regular expressions that users give."""
+"""Base classes of records, and canonical JSON."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import MISSING, fields
-from functools import cache, lru_cache
+from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,9 +74,6 @@ LONGEST_NAMESPACE = 900
 
 A record that is too large for Kafka would block all other records of its batch.
 """
-
-LONGEST_EXPRESSION = 1_000
-"""Characters of a regular expression."""
 
 Millis = Annotated[int, Field(ge=0, le=2**63 - 1, description="milliseconds since the epoch, UTC")]
 
@@ -167,40 +164,3 @@ def _inspect(
         for field in fields(kind)
     )
     return names, attrgetter(*names), defaults
-
-
-@lru_cache(maxsize=1 << 14)
-def find_pattern_error(pattern: str) -> str | None:
-    """Find what is wrong with a regular expression; None: `matches_whole` takes it."""
-    if len(pattern) > LONGEST_EXPRESSION:
-        return f"it has {len(pattern)} characters, {LONGEST_EXPRESSION} are allowed"
-    # Few need pyarrow here, and it takes long to load.
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.compute as pc  # noqa: PLC0415
-
-    try:
-        for expression in (pattern, _anchor(pattern)):
-            pc.match_substring_regex(pa.array([""]), expression)
-    except pa.ArrowInvalid as error:
-        hint = (
-            "look-around, back-references and possessive repetition are not allowed, because they "
-            "can't be matched in linear time"
-        )
-        return f"{str(error).removeprefix('Invalid regular expression: ')} ({hint})"
-    return None
-
-
-def _anchor(pattern: str) -> str:
-    return rf"\A(?:{pattern})\z"
-
-
-def matches_whole(pattern: str, text: str) -> bool:
-    """Return whether a regular expression matches all of a text, in linear time.
-
-    Arrow's engine is RE2, whose port to Java Pulsar uses. Raises ArrowInvalid for an expression
-    that RE2 rejects.
-    """
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.compute as pc  # noqa: PLC0415
-
-    return bool(pc.match_substring_regex(pa.array([text]), _anchor(pattern))[0].as_py())

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from lb_stream.contracts.base import find_pattern_error
 from lb_stream.contracts.commands import BrokerName, Word
+from lb_stream.contracts.patterns import find_pattern_error
 from lb_stream.contracts.verbs import RequiredRight
 from lb_stream.core.commands.base import (
     BadForm,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lb_stream.access.rights import Rights
+from lb_stream.contracts.patterns import matches_whole
 from lb_stream.contracts.settings import Settings
 from lb_stream.store import checkpoint_of
 from lb_stream.stream.records import RecordRejected
@@ -56,7 +56,7 @@ class DecodeConfig:
 
     def require_allowed(self, cluster: str) -> None:
         """Raise RecordRejected for a cluster that isn't served."""
-        if self.allowed and not re.fullmatch(self.allowed, cluster):
+        if self.allowed and not matches_whole(self.allowed, cluster):
             raise RecordRejected(
                 "key", cluster, f"a cluster that matches stream.allowed_clusters = {self.allowed}"
             )

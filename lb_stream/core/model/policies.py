@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 
-import pyarrow as pa
-
-from lb_stream.contracts.base import LONGEST_EXPRESSION, find_pattern_error, matches_whole
+from lb_stream.contracts.patterns import LONGEST_EXPRESSION, find_pattern_error, matches_whole
 
 DEFAULT_DOMAIN = "default"
 """The failure domain of brokers without one."""
@@ -143,14 +141,7 @@ def _match_broker(patterns: tuple[str, ...], broker: str, by_port: bool = True) 
 @lru_cache(maxsize=1 << 16)
 def _matches(patterns: tuple[str, ...], text: str) -> bool:
     """Return whether one of the expressions matches the whole text. Results are cached."""
-    return any(_matches_one(pattern, text) for pattern in patterns)
-
-
-def _matches_one(pattern: str, text: str) -> bool:
-    try:
-        return matches_whole(pattern, text)
-    except pa.ArrowInvalid:  # set before expressions were checked, and remembered since
-        return re.fullmatch(pattern, text) is not None
+    return any(matches_whole(pattern, text) for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
-from lb_stream.contracts.base import matches_whole
+from lb_stream.contracts.patterns import matches_whole
 from lb_stream.contracts.settings import StreamSettings
 
 _T = TypeVar("_T")

@@ -30,10 +30,10 @@ from lb_stream.access.signing_keys import (
     Keyring,
     Signer,
     change_signers,
-    matches_pattern,
     parse_line,
     parse_signers,
 )
+from lb_stream.contracts.patterns import matches_wildcards
 
 PRIVATE = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = PRIVATE.public_key().public_bytes_raw()
@@ -191,13 +191,13 @@ def test_a_pattern_matches_as_the_regular_expression_of_its_stars_does(
     pattern: str, name: str
 ) -> None:
     expression = pattern.replace("*", ".*").replace("?", ".")
-    assert matches_pattern(pattern, name) is (re.fullmatch(expression, name) is not None)
+    assert matches_wildcards(pattern, name) is (re.fullmatch(expression, name) is not None)
 
 
 def test_a_pattern_of_many_stars_takes_no_time_for_a_long_name() -> None:
     # By a regular expression this would take years.
-    assert not matches_pattern("*a" * 30 + "b", "a" * 1_000)
-    assert matches_pattern("*a" * 30 + "*", "a" * 1_000)
+    assert not matches_wildcards("*a" * 30 + "b", "a" * 1_000)
+    assert matches_wildcards("*a" * 30 + "*", "a" * 1_000)
 
 
 def test_agents_and_jobs_are_no_users() -> None:
