@@ -66,7 +66,7 @@ was given and what reads it, and warns of values without effect.
 
 | page | sections | what reads them |
 |---|---|---|
-| [job](configuration-job.md) | `[kafka]`, `[topics]`, `[stream]`, `[security]`, `[upkeep]`, `[otel]` | job, upkeep, agents |
+| [job](configuration-job.md) | `[kafka]`, `[topics]`, `[stream]`, `[security]`, `[admission]`, `[upkeep]`, `[otel]` | job, upkeep, agents |
 | [servers](configuration-servers.md) | `[console]`, `[oidc]`, `[lookup]`, `[metrics]` | `lbctl console`, `lbctl lookup-server`, job |
 | [balancer](configuration-balancer.md) | `[balancer]`, `[cluster.NAME]`, namespaces | the balancer of every cluster, agents |
 | [strategies](configuration-strategies.md) | `[balancer]`, `[cluster.NAME]` | the chosen strategies; profiles |
@@ -106,6 +106,7 @@ _SECTIONS = {
     "lookup": "The server of [lookups](lookups.md).",
     "metrics": "The server of the job's [metrics](metrics.md), at `stream.metrics_address`.",
     "security": "Keys, and which records must be signed ([security](security.md#signed-records)).",
+    "admission": "How much one broker or cluster may cause ([senders](security.md#senders)).",
 }
 
 
@@ -117,7 +118,14 @@ def pages() -> dict[str, str]:
     return {
         "configuration.md": _FRONT,
         "configuration-job.md": _sections(
-            "Settings of the job", "kafka", "topics", "stream", "security", "upkeep", "otel"
+            "Settings of the job",
+            "kafka",
+            "topics",
+            "stream",
+            "security",
+            "admission",
+            "upkeep",
+            "otel",
         ),
         "configuration-servers.md": _sections(
             "Settings of the servers", "console", "oidc", "lookup", "metrics"

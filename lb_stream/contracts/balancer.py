@@ -357,6 +357,14 @@ class BalancerConfig(KeyModel):
     max_moves_per_minute: int = key(
         10_000, "Maximum moves in the cluster within a minute.", unit="moves", ge=0
     )
+    max_commands_per_minute: int = key(
+        300,
+        "Commands of one sender that are carried out within a minute, lookups' assigns not "
+        "counted. Further ones are refused. 0: no limit.",
+        unit="commands",
+        dynamic=False,
+        ge=0,
+    )
     max_moved_mb_per_minute: float | None = key(
         None,
         "Maximum short-term traffic of the bundles that move within a minute. Unset: no limit.",

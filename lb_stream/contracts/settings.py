@@ -587,6 +587,62 @@ class SecuritySettings(KeyModel):
         return (self.commands, self.reports) != ("open", "open")
 
 
+class AdmissionSettings(KeyModel):
+    """How much one broker or cluster may cause. A limit that is reached is named in rejected_reports.
+
+    Limits of commands are the balancer's: they may differ from cluster to cluster.
+    """
+
+    records_per_second: int = key(
+        10,
+        "Records of one kind that a broker may send within a second, by Kafka's times. Of more, "
+        "only the newest counts; of acknowledgements and requests of splits ten times as many "
+        "count, and two for each pending decision. 0: no limit.",
+        unit="records",
+        dynamic=False,
+        ge=0,
+    )
+    report_bundles: int = key(
+        100_000,
+        "Bundles that a report may name. 0: no limit.",
+        unit="bundles",
+        dynamic=False,
+        ge=0,
+    )
+    rejected_rows: int = key(
+        1_000,
+        "Rejected records of one cluster that each task of a batch lists. Further ones are only "
+        "counted, in one row. 0: no limit.",
+        unit="rows",
+        dynamic=False,
+        ge=0,
+    )
+    clusters: int = key(
+        2_000,
+        "Clusters that the job knows at one time. Reports of further ones are rejected. 0: no "
+        "limit.",
+        unit="clusters",
+        dynamic=False,
+        ge=0,
+    )
+    unconfirmed_clusters: int = key(
+        100,
+        "New clusters of which one broker alone has been heard, and only once. Reports of further "
+        "ones are rejected. 0: no limit.",
+        unit="clusters",
+        dynamic=False,
+        ge=0,
+    )
+    unconfirmed_cluster_ms: int = key(
+        1_800_000,
+        "A new cluster is forgotten when nothing more is heard of it for this long. The default "
+        "is twice the time in which every agent reports. 0: it stays like any silent cluster.",
+        unit="ms",
+        dynamic=False,
+        ge=0,
+    )
+
+
 class Settings(KeyModel):
     """All settings of the job, of `lbctl tables maintain`, `lbctl notify`, servers, telemetry."""
 
@@ -602,6 +658,7 @@ class Settings(KeyModel):
     oidc: OidcSettings = OidcSettings()
     lookup: LookupSettings = LookupSettings()
     metrics: MetricsSettings = MetricsSettings()
+    admission: AdmissionSettings = AdmissionSettings()
     balancer: dict[str, Any] = key(
         {}, "Settings of every cluster's balancer, under our names or Pulsar's."
     )

@@ -36,6 +36,7 @@ SECTIONS = (
     "notify",
     "hooks",
     "security",
+    "admission",
     "otel",
     "console",
     "oidc",

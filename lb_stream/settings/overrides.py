@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
-from lb_stream.contracts.balancer import NamespaceConfig
+from lb_stream.contracts.balancer import BalancerConfig, NamespaceConfig
 from lb_stream.contracts.keys import (
     GivenSettings,
     SettingError,
@@ -58,7 +58,11 @@ def apply_setting_commands(own: GivenSettings, memory: Memory, inbox: Inbox) -> 
     """
     about_settings = tuple(filter(_is_about_settings, inbox.commands))
     if about_settings:
-        responder = CommandResponder(memory.operator_state, pending=memory.pending)
+        responder = CommandResponder(
+            memory.operator_state,
+            pending=memory.pending,
+            max_per_minute=_find_max_commands(own, memory),
+        )
         balances = list_self_balancing(memory, inbox)
         differing = update_differing(memory.differing, inbox.differing, memory.dead)
         change = SettingsChange(
@@ -82,6 +86,17 @@ def resolve_in_force(own: GivenSettings, memory: Memory) -> ClusterConfig:
     with suppress(SettingError):
         return resolve(own, overrides, memory.followed.profile).config
     return resolve(own, overrides).config
+
+
+def _find_max_commands(own: GivenSettings, memory: Memory) -> int:
+    """Return the limit on commands of one sender within a minute.
+
+    Settings that don't go with each other don't hold back the command that corrects them.
+    """
+    try:
+        return resolve_in_force(own, memory).balancer.max_commands_per_minute
+    except SettingError:
+        return BalancerConfig().max_commands_per_minute
 
 
 def _is_about_settings(received: Received) -> bool:

@@ -241,6 +241,9 @@ class Balancer:
         now_ms = max((after.now_ms for after in clusters.values()), default=0)
         self._listening.record_batch(now_ms, self.backlog.is_read)
         silent = self._listening.silent_clusters(shard_maps, now_ms, stream.cluster_retention_ms)
+        silent += self._listening.unconfirmed_clusters(
+            shard_maps, now_ms, self.settings.admission.unconfirmed_cluster_ms
+        )
         for cluster in silent:
             shard_maps[cluster] = replace(shard_maps[cluster], leaving=True)
         is_written = write_directory(self._checkpoint, batch_id + 1, self.epoch, shard_maps)
@@ -273,14 +276,19 @@ def is_to_be_forgotten(results: str | None) -> bool:
 
 def blocks_of_rounds(rounds: pa.Table) -> dict[str, ClusterBlocks]:
     """Return each cluster's blocks after a batch, from its rounds."""
-    columns = ["cluster", "now_ms", "blocks", "sampled", "bundles", "error"]
+    columns = ["cluster", "now_ms", "blocks", "sampled", "bundles", "error", "confirmed"]
     clusters = {}
     for row in rounds.select(columns).to_pylist():
         references = tuple(
             (brokers, names, values) for brokers, names, values in json.loads(row["blocks"])
         )
         clusters[row["cluster"]] = ClusterBlocks(
-            row["now_ms"], references, row["sampled"], row["bundles"], row["error"] is not None
+            row["now_ms"],
+            references,
+            row["sampled"],
+            row["bundles"],
+            row["error"] is not None,
+            row["confirmed"],
         )
     return clusters
 

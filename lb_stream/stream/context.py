@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from lb_stream.access.rights import Rights
 from lb_stream.contracts.patterns import matches_whole
-from lb_stream.contracts.settings import Settings
+from lb_stream.contracts.settings import AdmissionSettings, Settings
 from lb_stream.store import checkpoint_of
 from lb_stream.stream.records import RecordRejected
 from lb_stream.stream.shards.directory import ShardMap
@@ -25,6 +25,7 @@ class DecodeConfig:
     first task, which also emits rows for clusters without records. `share`: this pipeline's
     clusters; all others belong to other pipelines. `signatures`: checks records' signatures;
     None: they do not matter. `rights`: who may send which commands; None: everyone may send all.
+    `admission`: how much one sender may cause.
     """
 
     default_cluster: str
@@ -36,6 +37,7 @@ class DecodeConfig:
     share: Share = EVERY_CLUSTER
     signatures: SignatureCheck | None = None
     rights: Rights | None = None
+    admission: AdmissionSettings = field(default_factory=AdmissionSettings)
 
     @property
     def unknown_records_cluster(self) -> str:

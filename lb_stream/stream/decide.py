@@ -193,6 +193,7 @@ def _make_round(
     view = _complete_view(cluster_input, begin.config, settings.topics.reports, blocks)
     begin = follow_brokers(begin, own, view)
     row.bundles = len(view.bundles)
+    row.confirmed = is_confirmed(view, memory)
     if not len(view.brokers):
         text = f"no broker of a cluster {cluster} has reported: is its name right?"
         row.results = _entries_json(refuse_all(inbox.commands, text, "unknown_cluster"))
@@ -211,6 +212,16 @@ def _make_round(
     of_shadow = partial(resolve_shadow_config, own, overrides, profile)
     hold_ms = settings.stream.shadow_hold_ms
     return ShadowInput(view, made, begin.config, of_shadow, context.caught_up, hold_ms)
+
+
+def is_confirmed(view: ClusterView, memory: Memory) -> bool:
+    """Return whether more than one report of one broker has been heard of a cluster.
+
+    Anything that comes after the cluster's first round confirms it.
+    """
+    if len(view.brokers) != 1 or memory.first_ms is None:
+        return len(view.brokers) > 1
+    return bool((view.brokers.seen_ms > memory.first_ms).any())
 
 
 def without_failures(memory: Memory) -> Memory:

@@ -11,7 +11,7 @@ import gc
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import cast
+from typing import Literal, cast
 
 import pyarrow as pa
 
@@ -21,6 +21,14 @@ from lb_stream.contracts.base import CLUSTER_PATTERN, LONGEST_BROKER
 from lb_stream.core.averages.acknowledgements import strip_unexpected_bundle
 from lb_stream.core.commands.base import Operation, named
 from lb_stream.core.commands.responder import NOT_ALLOWED, UNSIGNED
+from lb_stream.stream.admission import (
+    ANSWERS_FACTOR,
+    MAX_TRIES,
+    TOP_BUNDLES,
+    Storm,
+    find_storms,
+    without_storms,
+)
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.partition_records import (
     LONGEST_SHOWN,
@@ -60,6 +68,11 @@ Anybody may send them, and each answer is a record, and a row of several tables.
 Clock = dict[tuple[str, int], PartitionClock]
 """Topic and partition → the part that a task has read."""
 
+RawRecord = tuple[bytes | None, bytes | None, str | None, Signature | None, RecordPosition]
+"""A record's key, value, kind, signature and position."""
+Outcome = Literal["taken", "rejected", "forged"]
+"""What came of a record; forged: its signature is missing or wrong."""
+
 
 def decode(
     batches: Iterable[pa.RecordBatch],
@@ -74,25 +87,24 @@ def decode(
     records; the batch's first task adds all other known clusters. `store` writes a block of many
     samples and returns its reference.
     """
-    records = PartitionRecords()
+    records = PartitionRecords(config.admission.rejected_rows)
     clock: Clock = {}
     was_enabled = gc.isenabled()
     # A million short-lived structs are made here, none of them in a cycle.
     gc.disable()
     try:
         for batch in batches:
-            columns = [batch.column(name).to_pylist() for name in RECORD_FIELDS]
-            columns.append(_read_signatures(batch, config))
-            for record in zip(*columns, strict=True):
-                key, value, kind, topic, partition, offset, append_ms, signature = record
-                position: RecordPosition = {
-                    "topic": topic,
-                    "partition": partition,
-                    "offset": offset,
-                    "append_ms": append_ms,
-                }
-                _advance_clock(clock, position)
-                _read_record(records, config, key, value, kind, signature, position)
+            _advance_clock(clock, batch)
+            storms = find_storms(
+                batch,
+                config.admission.records_per_second,
+                config.commands_topic,
+                config.signatures is not None and config.signatures.reports == "signed",
+            )
+            for record in _raw_records(without_storms(batch, storms), config):
+                _read_record(records, config, record)
+            for storm in storms:
+                _read_storm(records, config, storm, batch)
         if clock:
             yield build_clock_rows(list(clock.values()), config.partitions)
         if clock or config.first:
@@ -110,21 +122,45 @@ def _read_signatures(batch: pa.RecordBatch, config: DecodeConfig) -> Sequence[Si
     return [None if None in fields else Signature(*fields) for fields in zip(*columns, strict=True)]
 
 
-def _advance_clock(clock: Clock, position: RecordPosition) -> None:
-    """Note that a record's partition has been read up to this record."""
-    seen = clock.setdefault(
-        (position["topic"], position["partition"]),
-        {
-            "topic": position["topic"],
-            "partition": position["partition"],
-            "first": position["offset"],
-            "last": -1,
-            "append_ms": 0,
-        },
-    )
-    seen["first"] = min(seen["first"], position["offset"])
-    seen["last"] = max(seen["last"], position["offset"])
-    seen["append_ms"] = max(seen["append_ms"], position["append_ms"])
+def _raw_records(batch: pa.RecordBatch, config: DecodeConfig) -> Iterator[RawRecord]:
+    """Yield the records of a batch."""
+    columns = [batch.column(name).to_pylist() for name in RECORD_FIELDS]
+    for record in zip(*columns, _read_signatures(batch, config), strict=True):
+        key, value, kind, topic, partition, offset, append_ms, signature = record
+        position: RecordPosition = {
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "append_ms": append_ms,
+        }
+        yield key, value, kind, signature, position
+
+
+def _raw_record(batch: pa.RecordBatch, row: int, config: DecodeConfig) -> RawRecord:
+    """Return one record of a batch."""
+    return next(_raw_records(batch.slice(row, 1), config))
+
+
+def _advance_clock(clock: Clock, batch: pa.RecordBatch) -> None:
+    """Note that the partitions of a batch's records have been read up to these."""
+    columns = [batch.column(name).to_pylist() for name in _CLOCK_FIELDS]
+    for topic, partition, offset, append_ms in zip(*columns, strict=True):
+        seen = clock.get((topic, partition))
+        if seen is None:
+            clock[topic, partition] = {
+                "topic": topic,
+                "partition": partition,
+                "first": offset,
+                "last": offset,
+                "append_ms": append_ms,
+            }
+            continue
+        seen["first"] = min(seen["first"], offset)
+        seen["last"] = max(seen["last"], offset)
+        seen["append_ms"] = max(seen["append_ms"], append_ms)
+
+
+_CLOCK_FIELDS = ("topic", "partition", "offset", "append_ms")
 
 
 def _first_record(clock: Clock) -> str:
@@ -138,16 +174,74 @@ def _first_record(clock: Clock) -> str:
     )
 
 
-def _read_record(
+def _read_storm(
+    records: PartitionRecords, config: DecodeConfig, storm: Storm, batch: pa.RecordBatch
+) -> None:
+    """Add the records of a storm that count, and note how many others there are."""
+    try:
+        cluster, broker = _parse_key(storm.key, config)
+    except RecordRejected:
+        cluster, broker = config.default_cluster, ""
+    if storm.is_of_answers:
+        asked = config.known.get(cluster, NEW).asked.values()
+        pending = sum(name == broker for name, _ in asked)
+        most = config.admission.records_per_second * ANSWERS_FACTOR + 2 * pending
+        read = _read_answers(records, config, storm, batch, most)
+    else:
+        read = _read_newest(records, config, storm, batch)
+    if config.share.includes(cluster) and read < len(storm.rows):
+        *_, position = _raw_record(batch, storm.rows[0], config)
+        records.add_surplus(cluster, len(storm.rows) - read, position)
+
+
+def _read_newest(
+    records: PartitionRecords, config: DecodeConfig, storm: Storm, batch: pa.RecordBatch
+) -> int:
+    """Add the newest record that can be taken; return how many were read.
+
+    Of reports, both of the newest records that an extensible manager sends are added. Records whose
+    signature is wrong displace none: anybody can send them.
+    """
+    is_of_reports = storm.kind in (None, "report")
+    wanted = {False, True} if is_of_reports else {False}  # whether of top bundles
+    read = tries = 0
+    for row in storm.rows:
+        record = _raw_record(batch, row, config)
+        of_bundles = is_of_reports and TOP_BUNDLES in (record[1] or b"")
+        if of_bundles in wanted:
+            outcome = _read_record(records, config, record)
+            read += 1
+            tries += outcome == "rejected"
+            if outcome == "taken":
+                wanted.remove(of_bundles)
+        else:
+            tries += 1
+        if not wanted or tries >= MAX_TRIES:
+            break
+    return read
+
+
+def _read_answers(
     records: PartitionRecords,
     config: DecodeConfig,
-    key: bytes | None,
-    value: bytes | None,
-    kind: str | None,
-    signature: Signature | None,
-    position: RecordPosition,
-) -> None:
+    storm: Storm,
+    batch: pa.RecordBatch,
+    most: int,
+) -> int:
+    """Add the first records, up to `most` of them; return how many were read."""
+    read = counted = 0
+    for row in reversed(storm.rows):
+        if counted >= most:
+            break
+        outcome = _read_record(records, config, _raw_record(batch, row, config))
+        read += 1
+        counted += outcome != "forged"
+    return read
+
+
+def _read_record(records: PartitionRecords, config: DecodeConfig, record: RawRecord) -> Outcome:
     """Add one record, taken or rejected, unless its cluster is another pipeline's."""
+    key, value, kind, signature, position = record
     cluster, broker = config.default_cluster, ""
     try:
         if value is not None and len(value) > MAX_RECORD_BYTES:
@@ -159,22 +253,25 @@ def _read_record(
         if position["topic"] == config.commands_topic:
             cluster = config.fallback_cluster
             _read_command(records, config, key, value, signature, position)
-            return
+            return "taken"
         cluster, broker = _parse_key(key, config)
         if not config.share.includes(cluster):
-            return
+            return "taken"
         _read_broker_record(
             records, config, cluster, broker, key or b"", value or b"", kind, signature, position
         )
+        return "taken"
     except RecordRejected as rejection:
         if config.share.includes(cluster):
             records.reject(cluster, broker, rejection, position)
+        return "forged" if isinstance(rejection, SenderRejected) else "rejected"
     except Exception as error:
         # Every restart would read this record again: it must not end the stream, whatever fails.
         if config.share.includes(cluster):
             expected = f"a readable record ({type(error).__name__}: {error})"
             shown = repr((value or b"")[:LONGEST_SHOWN])
             records.reject(cluster, broker, RecordRejected("value", shown, expected), position)
+        return "rejected"
 
 
 def _read_command(
@@ -374,6 +471,11 @@ def _read_broker_record(
         records.add_event(cluster, "goodbye", broker, "{}", position)
         return
     report = parse_report(value, broker)
+    count, most = len(report.stats) + len(report.unmeasured), config.admission.report_bundles
+    if most and count > most:
+        raise RecordRejected(
+            "bundles", f"{count} bundles", f"at most {most} bundles (admission.report_bundles)"
+        )
     if not broker:
         check_signature(report.broker)
     records.add_report(cluster, report, blake2b(value, digest_size=8).digest(), position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.core.model.blocks import SAMPLE_SCHEMA
 from lb_stream.core.model.names import BUNDLE_PATTERN
 from lb_stream.core.model.topic_shares import pack_shares
+from lb_stream.stream.admission import summarise_records
 from lb_stream.stream.records import (
     LONGEST_BUNDLE,
     NO_STATS,
@@ -63,8 +65,12 @@ class PartitionRecords:
     `events` and `heartbeats`: with the cluster's number; of a broker only the last heartbeat.
     `fanned_out`: commands of single clusters that were made of commands to all clusters.
     `answered`: commands that are rejected, and answered.
+    `max_rejected`: rejected records of a cluster that are listed; 0: all. `rejected`: how many each
+    cluster has. `unlisted` and `surplus`: how many of them, and of the records that storms have too
+    much, have no event of their own, with the position of the last one.
     """
 
+    max_rejected: int = 0
     clusters: dict[str, int] = field(default_factory=dict)
     reports: list[dict[str, object]] = field(default_factory=list)
     sources: list[_Source] = field(default_factory=list)
@@ -77,6 +83,9 @@ class PartitionRecords:
     heartbeats: dict[tuple[int, str], ClusterEvent] = field(default_factory=dict)
     fanned_out: int = 0
     answered: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    unlisted: dict[str, tuple[int, RecordPosition]] = field(default_factory=dict)
+    surplus: dict[str, tuple[int, RecordPosition]] = field(default_factory=dict)
 
     def number(self, cluster: str) -> int:
         """Return the cluster's number, a new one for a new cluster."""
@@ -126,6 +135,36 @@ class PartitionRecords:
         self, cluster: str, broker: str, rejection: RecordRejected, position: RecordPosition
     ) -> None:
         """Add a record that is not taken."""
+        self.rejected[cluster] += 1
+        if self.max_rejected and self.rejected[cluster] > self.max_rejected:
+            _add_more(self.unlisted, cluster, 1, position)
+        else:
+            self._list_rejected(cluster, broker, rejection, position)
+
+    def add_surplus(self, cluster: str, count: int, position: RecordPosition) -> None:
+        """Count records of a storm that are not read. `position`: of one of them."""
+        _add_more(self.surplus, cluster, count, position)
+
+    def summarise_rejected(self, per_second: int) -> None:
+        """Add an event for the rejected records of each cluster that have none of their own.
+
+        `per_second`: records of one kind that a broker may send within a second.
+        """
+        for cluster, (count, position) in self.unlisted.items():
+            expected = f"{self.max_rejected} rejected records at most (admission.rejected_rows)"
+            summary = RecordRejected("records", summarise_records(count), expected)
+            self._list_rejected(cluster, "", summary, position)
+        for cluster, (count, position) in self.surplus.items():
+            expected = (
+                f"{per_second} records of one kind by one broker within a second "
+                "(admission.records_per_second): of more, the newest counts"
+            )
+            summary = RecordRejected("records", summarise_records(count), expected)
+            self._list_rejected(cluster, "", summary, position)
+
+    def _list_rejected(
+        self, cluster: str, broker: str, rejection: RecordRejected, position: RecordPosition
+    ) -> None:
         payload = to_payload(describe_rejection(rejection))
         unsigned = position.copy()
         unsigned.pop("signed_us", None)  # only records that count may make later ones copies
@@ -189,6 +228,16 @@ class PartitionRecords:
         kept = np.ones(len(self.reports), np.bool_)
         kept[bad_reports] = False
         return samples.filter(pa.array(kept[of_report])), np.flatnonzero(kept)
+
+
+def _add_more(
+    counts: dict[str, tuple[int, RecordPosition]],
+    cluster: str,
+    count: int,
+    position: RecordPosition,
+) -> None:
+    before = counts[cluster][0] if cluster in counts else 0
+    counts[cluster] = before + count, position
 
 
 def describe_rejection(rejection: RecordRejected) -> dict[str, str]:

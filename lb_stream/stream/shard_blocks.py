@@ -27,8 +27,10 @@ from lb_stream.core.model.blocks import (
     SAMPLE_SCHEMA,
     to_bytes,
 )
+from lb_stream.stream.admission import summarise_records
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.partition_records import LONGEST_SHOWN, PartitionRecords
+from lb_stream.stream.records import RecordRejected
 from lb_stream.stream.rows import BlockRow, ClusterEvent, PartitionClock
 from lb_stream.stream.shards.directory import NEW
 from lb_stream.stream.shards.partition_keys import partition, slots_of
@@ -126,6 +128,8 @@ def build_shard_rows(
     samples, kept = NO_SAMPLES, np.empty(0, np.int64)
     if records.reports:
         samples, kept = records.reject_malformed(records.samples())
+        samples, kept = _refuse_new_clusters(records, config, samples, kept)
+    records.summarise_rejected(config.admission.records_per_second)
     reporting = {records.sources[row].cluster for row in kept.tolist()}
     unknown = _redirect_unknown_clusters(records, config, reporting)
     tables = _sort_by_shard(records, kept, samples, config, store)
@@ -328,6 +332,51 @@ def _store_samples(
     return [blocks[number] for number in goes_to.tolist()]
 
 
+def _refuse_new_clusters(
+    records: PartitionRecords, config: DecodeConfig, samples: pa.Table, kept: NDArray[np.int64]
+) -> tuple[pa.Table, NDArray[np.int64]]:
+    """Reject the reports of new clusters for which `admission` leaves no room.
+
+    `kept`: rows of the reports that are taken. `samples`: of these. Returns what is left of both.
+    """
+    # The new clusters, in the order of their first records, with their brokers.
+    limits, known = config.admission, config.known
+    names = list(records.clusters)
+    brokers: dict[int, set[str]] = {}
+    first: dict[int, int] = {}
+    for row in kept.tolist():
+        number = records.sources[row].cluster
+        if names[number] not in known and names[number] != config.default_cluster:
+            brokers.setdefault(number, set()).add(records.sources[row].broker)
+            first.setdefault(number, row)
+    if not brokers:
+        return samples, kept
+    # Those for which there is no room.
+    room = limits.clusters - len(known) if limits.clusters else len(brokers)
+    unconfirmed = sum(shard_map.new_ms is not None for shard_map in known.values())
+    alone = limits.unconfirmed_clusters - unconfirmed
+    refused = set[int]()
+    for number in sorted(brokers):
+        is_alone = len(brokers[number]) == 1 and bool(limits.unconfirmed_clusters)
+        if room > 0 and (alone > 0 or not is_alone):
+            room, alone = room - 1, alone - is_alone
+            continue
+        refused.add(number)
+        expected = f"one of {limits.clusters} clusters at most (admission.clusters)"
+        if room > 0:
+            expected = (
+                f"one of {limits.unconfirmed_clusters} clusters at most of which one broker has "
+                "been heard once (admission.unconfirmed_clusters)"
+            )
+        _, broker, position = records.sources[first[number]]
+        rejection = RecordRejected("key", f"{names[number]}/{broker}", expected)
+        records.reject(names[number], broker, rejection, position)
+    if not refused:
+        return samples, kept
+    is_kept = np.array([source.cluster not in refused for source in records.sources])
+    return samples.filter(pa.array(is_kept[samples["report"].to_numpy()])), kept[is_kept[kept]]
+
+
 def _redirect_unknown_clusters(
     records: PartitionRecords, config: DecodeConfig, reporting: set[int]
 ) -> set[str]:
@@ -368,7 +417,7 @@ def _redirect_unknown_clusters(
         summary["payload"] = canonical_json(
             {
                 "field": "key",
-                "value": f"{more} more",
+                "value": summarise_records(more),
                 "expected": "records of known clusters, reports of new ones",
             }
         )

@@ -40,7 +40,7 @@ def to_blocks(settings: Settings, epoch: int) -> Transform:
     # Executors check signatures, and need no private key.
     security = settings.security.model_copy(update={"private_key": "", "passphrase": ""})
     commands_topic = settings.topics.commands
-    checkpoint = checkpoint_of(stream)
+    checkpoint, admission = checkpoint_of(stream), settings.admission
     share = Share.from_settings(stream)
 
     def decode_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -57,6 +57,7 @@ def to_blocks(settings: Settings, epoch: int) -> Transform:
             share=share,
             signatures=_check_signatures(security, checkpoint, task.batch_id),
             rights=_find_rights(security, checkpoint, task.batch_id),
+            admission=admission,
         )
         yield from decode(batches, config, samples.put)
         # Samples are read only after all tasks of this stage.

@@ -76,6 +76,7 @@ class RoundRow(LoggedRound):
 
     bundles: int = 0  # number of the cluster's bundles
     sampled: bool = False  # whether a report brought anything new
+    confirmed: bool = False  # whether more than one report of one broker has been heard
     idle: bool = False  # whether the round had nothing to do
 
 

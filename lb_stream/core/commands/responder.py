@@ -136,9 +136,10 @@ class CommandAnswer:
         return own | {"decision_ids": list(self.decision_ids)} | self.audited.to_dict()
 
 
-_REMEMBERED = ("id", "at_ms", "outcome", "text", "rule", "decision_ids")
+_REMEMBERED = ("id", "by", "at_ms", "outcome", "text", "rule", "decision_ids")
 
 
+MINUTE_MS = 60_000
 UNSIGNED = "unsigned"
 """Rule of commands that are not signed by their sender."""
 NOT_ALLOWED = "not_allowed"
@@ -160,6 +161,7 @@ class CommandResponder:
     rollout: RolloutProgress | None = None  # as the last round left it
     declared: frozenset[str] = frozenset()  # brokers that a command has declared dead
     undrained: frozenset[str] = frozenset()  # brokers whose drain has ended in this round
+    max_per_minute: int = 0  # commands of one sender; 0: no limit
     # Command id → digest and sent_ms, which are remembered beside the answer.
     _new: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -186,11 +188,38 @@ class CommandResponder:
                     CommandAnswer(**identity, outcome="refused", text=old, rule="too_old")
                 )
                 continue
+            if (many := self._explain_too_many(received)) is not None:
+                # Nothing is remembered of it: it would push out answers of others.
+                self.answers.append(
+                    CommandAnswer(**head, outcome="refused", text=many, rule="too_many")
+                )
+                continue
             self._new[head["id"]] = {
                 "digest": received.digest,
                 "sent_ms": min(received.sent_ms, received.at_ms),
             }
             yield received
+
+    def _explain_too_many(self, received: Received) -> str | None:
+        """Explain that the sender has sent too many commands within a minute; None: it hasn't.
+
+        Assigns are not counted: lookups send many, and none is remembered.
+        """
+        head, most = received.head, self.max_per_minute
+        if not most or head["kind"] == "assign":
+            return None
+        since_ms = received.at_ms - MINUTE_MS
+        count = sum(
+            answer.get("by") == head["by"] and answer.get("at_ms", 0) > since_ms
+            for answer in self.operator_state.answers
+        )
+        if count < most:
+            return None
+        sender = head["by"] or "senders without a name"
+        return (
+            f"{count} commands of {sender} have come within the last minute, expected {most} at "
+            "most (max_commands_per_minute): send it again later"
+        )
 
     def _again(self, received: Received, before: Mapping[str, Any]) -> None:
         """Answer a command whose id has been seen: as before, if it is the same command."""

@@ -65,7 +65,12 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
     memory = _mark_published(memory, view)
     book, answers = ProposalBook(list(memory.proposals)), list(inbox.answers)
     responder = CommandResponder(
-        memory.operator_state, book, memory.pending, answers, memory.rollout
+        memory.operator_state,
+        book,
+        memory.pending,
+        answers,
+        memory.rollout,
+        max_per_minute=config.balancer.max_commands_per_minute,
     )
     view = _with_weights(view, config.balancer.weights)
     commands = apply_state_commands(responder, view, inbox.commands, config)

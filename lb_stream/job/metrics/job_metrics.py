@@ -8,7 +8,7 @@ Counters count from the start of this process; the tables have the whole history
 from __future__ import annotations
 
 from collections import Counter as Counted
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 import msgspec
@@ -344,9 +344,9 @@ class Metrics:
             if isinstance(metric, Counter | Gauge | Histogram) and "cluster" in metric._labelnames:
                 metric.remove_by_labels({"cluster": cluster})
 
-    def count_rejected(self, clusters: Iterable[str]) -> None:
-        """Count rejected records; `clusters` has the cluster of each."""
-        for cluster, count in Counted(clusters).items():
+    def count_rejected(self, records: Mapping[str, int]) -> None:
+        """Count rejected records; `records`: their number by cluster."""
+        for cluster, count in records.items():
             self.rejected.labels(cluster).inc(count)
 
     def record_progress(self, progress: Progress) -> None:

@@ -6,6 +6,7 @@ rejected record); no table is queried.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, REJECTED_REPORTS
 from lb_stream.store import Store
+from lb_stream.stream.admission import count_records
 from lb_stream.stream.ports import Logged, forgotten_clusters
 from lb_stream.stream.rows import FigureFile
 
@@ -49,14 +51,16 @@ class RoundFigures:
         self._tables = tables
         self.loads: dict[str, pa.Table] = {}
 
-    def read_batch(self, logged: Logged) -> list[str]:
-        """Read a batch's figures, and return the cluster of each rejected record."""
-        rejected: list[str] = []
+    def read_batch(self, logged: Logged) -> Counter[str]:
+        """Read a batch's figures, and return the number of rejected records by cluster."""
+        rejected = Counter[str]()
         for cluster in forgotten_clusters(logged):
             self.loads.pop(cluster, None)
         for files in logged.files:
             if REJECTED_REPORTS.name in files:
-                rejected += self._read(REJECTED_REPORTS, files, ["cluster"])["cluster"].to_pylist()
+                rows = self._read(REJECTED_REPORTS, files, ["cluster", "broker", "value"])
+                for row in rows.to_pylist():
+                    rejected[row["cluster"]] += count_records(row["broker"], row["value"])
             if BROKER_LOADS.name in files:
                 self.loads |= _by_cluster(self._read(BROKER_LOADS, files, _COLUMNS))
         return rejected

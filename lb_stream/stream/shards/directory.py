@@ -29,7 +29,8 @@ class ShardMap(msgspec.Struct, frozen=True, gc=False):
     names, values) after the last batch, in the shards' order. `since_ms`: since when the cluster is
     silent and its blocks are the same. `leaving`: the cluster is forgotten unless this batch has a
     record of it. `asked`: pending decision → the asked broker, and the bundle. `history_ms`: time
-    of the last batch that added to the cluster's history.
+    of the last batch that added to the cluster's history. `new_ms`: since when the cluster is
+    known, while only one report of one broker has been heard of it; None: it is confirmed.
     """
 
     shards: int = 1
@@ -38,6 +39,7 @@ class ShardMap(msgspec.Struct, frozen=True, gc=False):
     leaving: bool = False
     asked: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
     history_ms: int | None = None
+    new_ms: int | None = None
 
     @property
     def is_resharded(self) -> bool:
@@ -211,14 +213,28 @@ class ListeningTime:
         self, clusters: Mapping[str, ShardMap], now_ms: int, retention_ms: int
     ) -> list[str]:
         """Return the clusters that have been silent for `retention_ms`; none if that is 0."""
-        if (
-            not retention_ms
-            or self.since_ms is None
-            or now_ms - self.since_ms < min(retention_ms, LISTENED_MS)
-        ):
+        if not self._has_listened(now_ms, retention_ms):
             return []
         return [
             name
             for name, shard_map in clusters.items()
             if shard_map.since_ms is not None and now_ms - shard_map.since_ms >= retention_ms
         ]
+
+    def unconfirmed_clusters(
+        self, clusters: Mapping[str, ShardMap], now_ms: int, expires_ms: int
+    ) -> list[str]:
+        """Return the clusters that nothing has confirmed for `expires_ms`; none if that is 0."""
+        if not self._has_listened(now_ms, expires_ms):
+            return []
+        return [
+            name
+            for name, shard_map in clusters.items()
+            if shard_map.new_ms is not None and now_ms - shard_map.new_ms >= expires_ms
+        ]
+
+    def _has_listened(self, now_ms: int, duration_ms: int) -> bool:
+        """Whether the job has listened for so long that a silence of this duration counts."""
+        if not duration_ms or self.since_ms is None:
+            return False
+        return now_ms - self.since_ms >= min(duration_ms, LISTENED_MS)

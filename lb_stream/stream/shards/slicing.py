@@ -25,7 +25,8 @@ class ClusterBlocks:
     """The blocks of a cluster's shards after a batch; empty if the cluster was forgotten.
 
     `sampled`: the batch has a new sample of the cluster. `bundles`: their number; None: not known.
-    `error`: the cluster's round has failed.
+    `error`: the cluster's round has failed. `confirmed`: more than one report of one broker has
+    been heard of it; False: that isn't known.
     """
 
     now_ms: int
@@ -33,6 +34,7 @@ class ClusterBlocks:
     sampled: bool
     bundles: int | None = None
     error: bool = False
+    confirmed: bool = False
 
     @property
     def failed(self) -> bool:
@@ -60,14 +62,24 @@ def next_shard_map(
     """
     unchanged = after.blocks == before.blocks and before.since_ms is not None and not after.error
     since_ms = before.since_ms if unchanged else after.now_ms
+    new_ms = after.now_ms if before is NEW else before.new_ms
+    if after.confirmed:
+        new_ms = None
     if after.failed:
-        return replace(before, since_ms=since_ms, leaving=False)
+        return replace(before, since_ms=since_ms, leaving=False, new_ms=new_ms)
     shards = len(after.blocks)
     if after.bundles is not None:
         shards = wanted_shards(after.bundles, shards, shard_bundles)
     slot_begins = history_slot(before, after, resolution_ms) is not None
     history_ms = after.now_ms if slot_begins else before.history_ms
-    return ShardMap(shards, after.blocks, since_ms, asked=before.asked, history_ms=history_ms)
+    return ShardMap(
+        shards,
+        after.blocks,
+        since_ms,
+        asked=before.asked,
+        history_ms=history_ms,
+        new_ms=new_ms,
+    )
 
 
 def wanted_shards(bundles: int, shards: int, shard_bundles: int) -> int:

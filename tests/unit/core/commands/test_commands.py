@@ -131,6 +131,36 @@ def test_a_command_that_was_sent_long_before_or_after_kafka_took_it_is_refused(
     ).memory.operator_state.paused
 
 
+MANY = GIVEN | {"max_commands_per_minute": 0}
+
+
+def test_a_sender_of_too_many_commands_is_refused_and_others_are_not() -> None:
+    """What is refused pushes no other answer out, and takes no id."""
+    few = GIVEN | {"max_commands_per_minute": 3}
+
+    def given(number: int, by: str, at_ms: int, kind: str = "pause-cluster") -> Received:
+        own = {"key": "enabled"} if kind == "delete-config" else {}
+        return Received.from_command(COMMANDS[kind](id=f"{by}{number}", by=by, **own), at_ms=at_ms)
+
+    made = play(
+        view(**TWO),
+        Memory(),
+        given(0, "ann", 1_000, "delete-config"),
+        *(given(number, "ann", 1_000 + number) for number in range(1, 6)),
+        given(1, "bob", 1_005),
+        given(1, "ann", 1_006),
+        given=few,
+    )
+    found = {(result.id, result.rule, result.repeated) for result in made.results}
+    assert {name for name, rule, _ in found if rule == "too_many"} == {"ann3", "ann4", "ann5"}
+    assert ("bob1", None, False) in found and ("ann1", None, True) in found
+    kept = [answer["id"] for answer in made.memory.operator_state.answers]
+    assert kept == ["ann0", "ann1", "ann2", "bob1"]
+    later = play(view(**TWO), made.memory, given(3, "ann", 61_001), given=few)
+    assert [result.rule for result in later.results] == [None]
+    check_wording(next(result.text for result in made.results if result.rule == "too_many"))
+
+
 def test_an_old_command_does_not_come_alive_after_however_many_others() -> None:
     old = sent("pause-cluster", "old", 1_000_000, 1_000_001)
     memory = play(view(**TWO), Memory(), old).memory
@@ -138,7 +168,7 @@ def test_an_old_command_does_not_come_alive_after_however_many_others() -> None:
         sent("resume-cluster", f"r{number}", 1_000_002 + number, 1_000_010 + number)
         for number in range(MOST_REMEMBERED + 5)
     ]
-    memory = play(view(**TWO), memory, *others).memory
+    memory = play(view(**TWO), memory, *others, given=MANY).memory
     assert len(memory.operator_state.answers) == MOST_REMEMBERED
     again = sent("pause-cluster", "old", 1_000_000, 1_010_000)
     made = play(
@@ -146,6 +176,7 @@ def test_an_old_command_does_not_come_alive_after_however_many_others() -> None:
         Memory.from_json(memory.to_json()),
         again,
         sent("dry-run", "new", 1_009_990, 1_010_001, on=True),
+        given=MANY,
     )
     assert [(result.id, result.outcome, result.rule) for result in made.results] == [
         ("new", "done", None),
@@ -172,7 +203,7 @@ def test_refused_commands_of_a_megabyte_leave_little_in_what_every_round_logs() 
 
 def test_as_many_answers_are_remembered_as_are_bounded() -> None:
     commands = [command("pause-cluster", f"p{number}") for number in range(MOST_REMEMBERED + 5)]
-    made = play(view(**TWO), Memory(), *commands)
+    made = play(view(**TWO), Memory(), *commands, given=MANY)
     assert len(made.results) == MOST_REMEMBERED + 5
     assert [answer["id"] for answer in made.memory.operator_state.answers] == [
         f"p{number}" for number in range(5, MOST_REMEMBERED + 5)
