@@ -115,7 +115,7 @@ def _build_input(model: type[Operation], name: str) -> TextInput:
         is_number=bool(lower or upper),
         min=lower[0] if lower else None,
         max=upper[0] if upper else None,
-        is_flag=field.annotation is bool,
+        is_flag=field.annotation in (bool, bool | None),
         is_list="list[" in str(field.annotation),
     )
 

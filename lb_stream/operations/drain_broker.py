@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
 
 from lb_stream.contracts.commands import BrokerName
 from lb_stream.core.commands.base import (
@@ -20,7 +23,9 @@ from lb_stream.core.commands.base import (
     done,
     make,
     named,
+    option,
     plural,
+    refused_as_absurd,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
             "Drain",
             "Unload all bundles of {broker}, and give it none until the drain is ended.",
             on=("broker",),
+            asks=("force",),
         )
     ],
 )
@@ -53,6 +59,11 @@ class DrainBroker(StateCommand):
     kind: Literal["drain-broker"] = "drain-broker"
     phrase = "drains {broker}"
     broker: Annotated[BrokerName, argument("BROKER")]
+    force: Annotated[
+        bool | None,
+        option("--force"),
+        Field(description="Drain it even if no other broker takes bundles."),
+    ] = None
     brokers = ("broker",)
 
     def apply(self, context: CommandContext) -> Effect:
@@ -61,6 +72,12 @@ class DrainBroker(StateCommand):
             return context.unknown_broker(broker)
         before = context.operator_state.drained
         is_repeated = broker in before
+        others = {*context.speaking_brokers()} - {*before, broker}
+        if not (others or is_repeated or self.force):
+            return refused_as_absurd(
+                f"{broker} is the last broker that takes bundles: its own would stay, and bundles "
+                "without an owner would get none"
+            )
         drained = tuple(sorted({*before, broker}))
         serves = context.bundles_at(broker)
         arriving = context.bundles_bound_for(broker)
@@ -101,6 +118,11 @@ class DrainBroker(StateCommand):
             return Ended("failed", text)
         text = f"{broker} was undrained with {len(arriving)} bundles moving to it"
         return Ended("failed", f"{text}: {named(sorted(arriving))}")
+
+    @classmethod
+    def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, object]:
+        force = {"force": True} if given.get("force") else {}
+        return {"broker": given["broker"], **force}
 
     def preview(self, present: Present) -> WhatIf:
         return WhatIf(drained=[self.broker])

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from lb_stream.contracts.commands import MOST_VALUES, Scalar, Word
 from lb_stream.core.commands.base import (
+    FORCE_HELP,
     BadForm,
     Button,
     CommandLine,
@@ -24,6 +25,7 @@ from lb_stream.core.commands.base import (
     make,
     named,
     option,
+    refused_as_absurd,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +45,12 @@ class Pairs(Form):
         ),
     ]
 
+    force: Annotated[
+        bool | None,
+        option("--force"),
+        Field(description=FORCE_HELP),
+    ] = None
+
     def fields(self) -> dict[str, object]:
         keys = self.pairs[::2]
         if len(self.pairs) % 2:
@@ -50,7 +58,8 @@ class Pairs(Form):
         twice = [key for key in dict.fromkeys(keys) if keys.count(key) > 1]
         if twice:
             raise BadForm(f"{', '.join(twice)}: expected each key once")
-        return {"values": dict(zip(keys, self.pairs[1::2], strict=True))}
+        values: dict[str, object] = {"values": dict(zip(keys, self.pairs[1::2], strict=True))}
+        return values | ({"force": True} if self.force else {})
 
 
 class MoveLimitsForm(Form):
@@ -172,6 +181,7 @@ class SetConfig(SettingsCommand):
 
     kind: Literal["set-config"] = "set-config"
     values: Annotated[dict[Word, Scalar], Field(min_length=1, max_length=MOST_VALUES)]
+    force: Annotated[bool | None, Field(description="also if it is absurd")] = None
     several = ("values",)
 
     def describe(self) -> str:
@@ -179,6 +189,9 @@ class SetConfig(SettingsCommand):
 
     def change_settings(self, change: SettingsChange) -> Effect:
         after, text = change.with_values(self.values)
+        absurd = [] if self.force else change.explain_absurd(self.values)
+        if absurd:
+            return refused_as_absurd("; ".join(absurd))
         values = change.normalise_names(self.values)
         if values.get("mode", "observe") != "observe":
             text += change.describe_brokers()

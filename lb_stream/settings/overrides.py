@@ -28,6 +28,7 @@ from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.observing.differing_settings import Grouped, update_differing
 from lb_stream.core.round.decide import Inbox
 from lb_stream.core.round.observe import list_self_balancing
+from lb_stream.settings.absurd import explain_absurd
 from lb_stream.settings.load_managers import CLASS_KEYS
 from lb_stream.settings.names import list_models, normalise_names, to_our_name
 from lb_stream.settings.resolve import (
@@ -163,6 +164,10 @@ class SettingsChange:
     def normalise_names(self, values: GivenSettings) -> dict[str, object]:
         """Return settings under our names. Raises SettingError."""
         return normalise_names(values)
+
+    def explain_absurd(self, values: GivenSettings) -> list[str]:
+        """Explain what absurd ones among these settings would do. Raises SettingError."""
+        return explain_absurd(normalise_names(values))
 
     def describe_pending(self) -> str:
         """Describe how many earlier decisions go on, as the end of a sentence."""
@@ -316,4 +321,5 @@ def build_inverse_commands(names: Sequence[str], before: OperatorState) -> list[
         for name, own in zip(names, ours, strict=True)
         if own not in had
     ]
-    return ([make("set-config", values=again)] if again else []) + removals
+    force = {"force": True} if explain_absurd(normalise_names(again)) else {}
+    return ([make("set-config", values=again, **force)] if again else []) + removals

@@ -188,14 +188,21 @@ def send_commands(
 ) -> bool:
     """Send commands (kind, fields) and print their results; return whether all are done.
 
+    One that must be forced ends the program with exit code 2.
+
     `in_one_round`: one round is to read them all. Raises CommandError if a result doesn't come in
     time.
     """
-    all_done = True
+    from lb_stream.core.commands.base import ABSURD
+
+    all_done, must_be_forced = True, False
     for by_cluster in request_results(options, wanted, in_one_round):
         for result in by_cluster.values():
             _print(options, result, alone=len(by_cluster) == 1)
+            must_be_forced |= result.rule == ABSURD
         all_done &= all(result.outcome == "done" for result in by_cluster.values())
+    if must_be_forced:
+        raise typer.Exit(2)
     return all_done
 
 

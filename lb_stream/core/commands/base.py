@@ -141,6 +141,16 @@ def done(text: str, **changes: object) -> Effect:
     return Effect("done", text, None, changes)
 
 
+ABSURD = "absurd"
+"""Rule of a command that is legal but absurd: it must be forced."""
+FORCE_HELP = "Do it even if the balancer calls it absurd."
+
+
+def refused_as_absurd(text: str) -> Effect:
+    """Return the effect of a command that must be forced. `text`: what it would do."""
+    return refused(ABSURD, f"{text}. With --force (field force) it is done all the same")
+
+
 def refused(rule: str, text: str) -> Effect:
     """Return the effect of a command that changes nothing: which rule refuses it, and why."""
     return Effect("refused", text, rule)
