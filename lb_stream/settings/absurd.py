@@ -92,9 +92,6 @@ SENSIBLE: dict[str, Sensible] = {
     "max_assignments_per_minute": Sensible(
         least=10, below="a failover of a thousand bundles takes hours"
     ),
-    "threshold_percent": Sensible(
-        most=100, above="no broker is ever so far above the others: nothing is shed"
-    ),
 }
 """Setting, under our name → its sensible values. Of others only the size is looked at."""
 

@@ -17,7 +17,7 @@ ABSURD = {
     "shedding_interval_ms": 0,
     "heartbeat_timeout_ms": 1,
     "unloading_timeout_ms": 10 * 365 * 86_400_000,
-    "threshold_percent": 1e308,
+    "bandwidth_in_weight": 1e308,
     "loadBalancerSheddingGracePeriodMinutes": 60_000_000 // 60,
     "overloaded_threshold_percent": 1,
     "cpu_weight": 1e300,

@@ -308,12 +308,12 @@ def test_either_all_values_of_a_command_count_or_none() -> None:
 
 def test_the_two_spellings_of_a_key_are_one_setting() -> None:
     first = command("set-config", "1", values={"loadBalancerSheddingIntervalMinutes": "3"})
-    second = command("set-config", "2", values={"shedding_interval_ms": 5})
+    second = command("set-config", "2", values={"shedding_interval_ms": 5_000})
     config, responder = set_by(OperatorState(), first, given=GIVEN | {"shedding_interval_ms": 1})
     assert config.balancer.shedding_interval_ms == 180_000
     config, responder = set_by(responder.operator_state, second)
-    assert responder.operator_state.settings == {"shedding_interval_ms": 5}
-    assert config.balancer.shedding_interval_ms == 5
+    assert responder.operator_state.settings == {"shedding_interval_ms": 5_000}
+    assert config.balancer.shedding_interval_ms == 5_000
     config, responder = set_by(
         responder.operator_state,
         command("delete-config", "3", key="loadBalancerSheddingIntervalMinutes"),
@@ -341,10 +341,10 @@ def test_settings_that_no_longer_go_together_can_be_mended_by_a_command() -> Non
     with pytest.raises(ValueError, match="shedding_interval_ms"):
         set_by(broken)
     assert (
-        set_by(broken, command("set-config", values={"shedding_interval_ms": 7}))[
+        set_by(broken, command("set-config", values={"shedding_interval_ms": 7_000}))[
             0
         ].balancer.shedding_interval_ms
-        == 7
+        == 7_000
     )
     assert (
         set_by(broken, command("delete-config", key="shedding_interval_ms"))[1].answers[0].outcome
