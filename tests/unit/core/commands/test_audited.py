@@ -66,7 +66,7 @@ def test_of_many_things_some_are_named_and_the_others_counted() -> None:
 
 def test_old_and_new_value_are_the_parts_that_differ() -> None:
     before = Memory(operator_state=OperatorState(drained=("b",)))
-    drained = answered(play(view(**TWO), before, command("drain-broker", broker="a")))
+    drained = answered(play(view(**TWO), before, command("drain-broker", broker="a", force=True)))
     assert values(drained) == [{"drained": []}, {"drained": ["a"]}]  # b stays drained
     assert drained.audited.objects == ("broker a",)
     paused = answered(play(view(**TWO), before, command("pause-cluster")))
