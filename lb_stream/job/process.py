@@ -74,16 +74,17 @@ def end_leftover(state: Path) -> bool:
 def end_session(
     leader: int,
     reap: Callable[[], object],
-    grace_s: float = GRACE_S,
+    grace_s: float | None = None,
     hurry: Callable[[], bool] = lambda: False,
 ) -> None:
     """End every process of the session that `leader` began: JVM, Python driver, Python workers.
 
     The driver gets the first signal: it finishes the running batch and ends Spark. It has `grace_s`
-    for that, or less if `hurry` returns True. `reap` collects the leader once it has ended.
+    for that (None: GRACE_S), or less if `hurry` returns True. `reap` collects the leader once it
+    has ended.
     """
     for number, wait_s, list_targets in (
-        (signal.SIGTERM, grace_s, _driver),
+        (signal.SIGTERM, GRACE_S if grace_s is None else grace_s, _driver),
         (signal.SIGTERM, SECOND_GRACE_S, _members),
         (signal.SIGKILL, 10.0, _members),
     ):
