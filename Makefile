@@ -69,7 +69,7 @@ test: check ## check, the tests without a JVM, a few whole loops with Spark and 
 
 # One process has all tests with Kafka, the other one all that need only Spark, and slow ones (tests/conftest.py).
 test-all: check ## what make test leaves out: all tests with Spark and Kafka, slow ones, more generated examples: half an hour
-	$(PYTEST) -q -n 2 --dist loadfile --hypothesis-profile=whole tests/properties $(ARGS)
+	$(PYTEST) -q -n 2 --dist loadfile --hypothesis-profile=whole -m "not long" tests/properties $(ARGS)
 	$(PYTEST) -q -n 2 --dist loadgroup -m "(jvm or e2e or slow) and not (loop or long)" $(ARGS)
 
 test-long: setup-dev $(FUZZ_STAMP) ## the tests that take too long for every change: hours, one of them a soak with kills (LB_SOAK_MINUTES, else 60)
