@@ -16,7 +16,11 @@ from tests.support.topics import topics_named
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 
-SETTINGS = {"stream.max_offsets_per_trigger": 30, "shedding_interval_ms": 0}
+SETTINGS = {
+    "stream.max_offsets_per_trigger": 30,
+    "shedding_interval_ms": 0,
+    "admission.records_per_second": 0,  # each record is looked at, however fast they come
+}
 BROKERS = ("b1:8080", "b2:8080")
 BIG = 12_000
 """Bundles of the big reports: more than three megabytes."""

@@ -44,6 +44,7 @@ RETENTION_MS = {"stored": 1_000, "polled": 300_000, "disturbed": 300_000}
 THRESHOLD, HISTORY = 0.05, 0.5
 SETTINGS = {
     "stream.max_offsets_per_trigger": 80,
+    "admission.records_per_second": 0,  # what was sent in minutes comes at once
     "shedding_interval_ms": 0,
     "shedding_grace_period_ms": 0,
     "threshold_percent": THRESHOLD * 100,

@@ -64,7 +64,8 @@ def send(
             metavar="FACTOR",
             min=0.001,
             help="1: at the times that the reports have; 10: ten times as fast. Default: as fast "
-            "as possible.",
+            "as possible. A job takes more than admission.records_per_second reports of a broker "
+            "within a second for a storm, of which the newest counts.",
         ),
     ] = None,
     broker: Annotated[
