@@ -54,7 +54,13 @@ SUBMIT = (
 
 def environment_of(code: Path) -> dict[str, str]:
     """Return this environment with another release's code."""
-    return {**os.environ, "PYTHONPATH": str(code), "LB_JARS_DIR": str(default_folder().resolve())}
+    return {
+        **os.environ,
+        "PYTHONPATH": str(code),
+        # Spark's workers are started by `python -m`, and would take the code of this folder.
+        "PYTHONSAFEPATH": "1",
+        "LB_JARS_DIR": str(default_folder().resolve()),
+    }
 
 
 @dataclass
