@@ -62,6 +62,10 @@ NUMBER_FOCUSABLE = f"""() => {{
   seen.forEach((it, number) => {{ it.dataset.number = number; }});
   return seen.length;
 }}"""
+# Whether each chart has its lines and its buttons, or says why it has none.
+ALL_DRAWN = """() => [...document.querySelectorAll("[data-chart]")].every(
+  (it) => it.querySelector(".uplot, .dim")
+)"""
 # The number of what has the focus, and whether it shows.
 FOCUSED = """() => {
   const it = document.activeElement;
@@ -158,6 +162,7 @@ def test_a_keyboard_reaches_everything_and_shows_where_it_is(
     missed: dict[str, list[str]] = {}
     for address in list_pages():
         page.goto(address)
+        page.wait_for_function(ALL_DRAWN)
         count = page.evaluate(NUMBER_FOCUSABLE)
         reached, unseen = set[str](), set[str]()
         for _ in range(count + 2):
