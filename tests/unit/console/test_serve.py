@@ -21,9 +21,9 @@ from lb_stream.io.local.http_server import MAX_HEAD_BYTES
 from lb_stream.io.local.tls import ServerTls
 from lb_stream.store import Store
 from tests.support.certificates import KEY_PASSWORD, Authority, Certificate
+from tests.support.raw_clients import PATIENCE_S, connect, port_of
 from tests.unit.console.site import PASSWORD, fleet, settings_of
 
-PATIENCE_S = 60
 PAGE = "/static/console.css"
 HEAD = b"GET /static/console.css HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 FORM = b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\n" + (
@@ -71,16 +71,6 @@ def start(tables: Path, users: Path) -> Iterator[Start]:
     yield begin
     for server in servers:
         server.stop()
-
-
-def port_of(server: ConsoleServer) -> int:
-    return int(server.url.rpartition(":")[2])
-
-
-def connect(server: ConsoleServer, sent: bytes = b"") -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port_of(server)), timeout=PATIENCE_S)
-    connection.sendall(sent)
-    return connection
 
 
 def ask(

@@ -19,9 +19,9 @@ from lb_stream.contracts.servers import LookupSettings
 from lb_stream.io.local.http_server import MAX_HEAD_BYTES, TEXT, HttpAnswer, HttpServer
 from lb_stream.io.local.tls import ServerTls, describe_plain
 from tests.support.certificates import KEY_PASSWORD, Authority
+from tests.support.raw_clients import PATIENCE_S, connect, port_of
 from tests.support.wordings import check_wording
 
-PATIENCE_S = 60
 Start = Callable[..., HttpServer]
 
 
@@ -43,16 +43,6 @@ def start() -> Iterator[Start]:
     yield begin
     for server in servers:
         server.stop()
-
-
-def port_of(server: HttpServer) -> int:
-    return int(server.url.rpartition(":")[2])
-
-
-def connect(server: HttpServer, sent: bytes = b"") -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port_of(server)), timeout=PATIENCE_S)
-    connection.sendall(sent)
-    return connection
 
 
 def ask(server: HttpServer, path: str = "/a", context: ssl.SSLContext | None = None) -> int:
