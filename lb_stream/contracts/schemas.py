@@ -318,8 +318,9 @@ Any record may be signed; where [settings](../docs/security.md#signed-records) a
 be. Its three headers are `lb-key` (the first 16 hex digits of the SHA-256 of the public key's 32
 bytes), `lb-signed-us` (the time, µs since the epoch, in decimal; it increases from record to
 record), and `lb-signature` (64 bytes, Ed25519). Signed are the bytes of
-`DSSEv1 LEN TOPIC LEN KEY LEN KIND LEN TIME LEN VALUE` with single spaces; each LEN is the number of
-bytes of what follows it, in decimal, KIND is the header `kind` or empty, TIME is `lb-signed-us`.
+`DSSEv1 LEN TOPIC LEN KEY LEN KIND LEN TIME LEN DIGEST` with single spaces; each LEN is the number
+of bytes of what follows it, in decimal, KIND is the header `kind` or empty, TIME is `lb-signed-us`,
+DIGEST the 32 bytes of the value's SHA-256.
 
 A broker, or an agent beside it, takes part by following four rules:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 
@@ -278,6 +279,8 @@ def _start(
         )
     running = Running(_start_query(writer, settings), balancer.outbox, monitor, settings, batches)
     monitor.start(running.query)
+    # What the job has imported stays. To look through it takes 90 ms, every hundred batches.
+    gc.freeze()
     logger.info(
         "epoch %d, continuing after batch %d of the log", balancer.epoch, balancer.log.last_seq
     )

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
@@ -35,7 +37,6 @@ from lb_stream.io.telemetry.port import OnLost, Signal, Span
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.sdk.trace import ReadableSpan
     from prometheus_client import CollectorRegistry
 
 logger = logging.getLogger(__name__)
@@ -174,49 +175,26 @@ class _Causes(logging.Handler):
             self.last = message[:300]
 
 
-class _GivenIds:
-    """Gives the SDK the ids that a span has already."""
-
-    def __init__(self) -> None:
-        self.trace_id = self.span_id = 0
-
-    def generate_trace_id(self) -> int:
-        """Return the trace's id."""
-        return self.trace_id
-
-    def generate_span_id(self) -> int:
-        """Return the span's id."""
-        return self.span_id
-
-    def is_trace_id_random(self) -> bool:
-        """Return False: ids are derived from names."""
-        return False
-
-
 class _SpanSender:
     """The SDK's provider, with its queue and its exporter."""
 
     def __init__(self, url: str | None, resource: Resource, losses: Losses) -> None:
-        self._ids, self._losses = _GivenIds(), losses
+        self._resource, self._losses = resource, losses
         self._lock = threading.Lock()
         self._waiting = 0
-        ids: Any = self._ids
-        self._provider: Any = TracerProvider(
-            resource=resource, shutdown_on_exit=False, id_generator=ids
-        )
+        # The environment's sampler, which the SDK gives to a provider alone.
+        self._sampler = TracerProvider(resource=resource, shutdown_on_exit=False).sampler
+        self._scope = InstrumentationScope(SCOPE, __version__)
         # The SDK's queue drops the oldest span and counts nothing: `send` never lets it get full.
         self._room = _read_number("OTEL_BSP_MAX_QUEUE_SIZE", MAX_QUEUED)
         exporter: Any = _CountedExporter(OTLPSpanExporter(endpoint=url), self._note_sent)
-        self._provider.add_span_processor(
-            BatchSpanProcessor(
-                exporter,
-                max_queue_size=self._room,
-                max_export_batch_size=min(
-                    self._room, _read_number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", MAX_SENT_TOGETHER)
-                ),
-            )
+        self._processor: Any = BatchSpanProcessor(
+            exporter,
+            max_queue_size=self._room,
+            max_export_batch_size=min(
+                self._room, _read_number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", MAX_SENT_TOGETHER)
+            ),
         )
-        self._tracer = self._provider.get_tracer(SCOPE, __version__)
 
     def _note_sent(self, spans: int, ok: bool) -> None:
         with self._lock:
@@ -224,44 +202,54 @@ class _SpanSender:
         if not ok:
             self._losses.note("traces", "failed", spans)
 
-    def is_sampled(self, trace_id: str) -> bool:
-        """Whether the sampler takes this trace."""
-        decision = self._provider.sampler.should_sample(None, int(trace_id, 16), "").decision
-        return bool(decision.is_sampled())
+    def is_sampled(self, trace_id: str, parent: Context | None = None) -> bool:
+        """Whether the sampler takes this trace, or this child of a sampled span."""
+        decision = self._sampler.should_sample(parent, int(trace_id, 16), "").decision
+        return decision is Decision.RECORD_AND_SAMPLE
 
     def send(self, span: Span, sampled: bool | None) -> None:
         """Queue a span, unless its trace is not sampled or the queue is full."""
-        sampled = self.is_sampled(span.trace_id) if sampled is None else sampled
-        if not sampled:
+        parent = _context(span) if sampled else None
+        if sampled is False or not self.is_sampled(span.trace_id, parent):
             return
         with self._lock:
             has_room = self._waiting < self._room
-            if has_room:
-                self._waiting += self._record(span)
-        if not has_room:
+            self._waiting += has_room
+        if has_room:
+            self._processor.on_end(self._build(span))
+        else:
             self._losses.note("traces", "full", 1)
 
-    def _record(self, span: Span) -> bool:
-        """Give a span to the SDK; return whether its sampler takes it."""
-        self._ids.trace_id, self._ids.span_id = int(span.trace_id, 16), int(span.span_id, 16)
-        recorded = self._tracer.start_span(
-            span.name,
-            context=_context(span.trace_id, span.parent_id),
-            kind=_KINDS[span.kind],
-            attributes=dict(span.attributes),
+    def _build(self, span: Span) -> ReadableSpan:
+        """Return a span as the SDK's exporters read it.
+
+        It is over, so the SDK's tracer, which would watch it from its begin to its end, costs a
+        batch more than it gives.
+        """
+        trace_id = span.trace_id
+        return ReadableSpan(
+            name=span.name,
+            context=_span_context(trace_id, span.span_id),
+            parent=_span_context(trace_id, span.parent_id) if span.parent_id else None,
+            resource=self._resource,
+            attributes=span.attributes,
+            events=[
+                Event(event.name, event.attributes, _nanoseconds(event.at_ms))
+                for event in span.events
+            ],
             links=[Link(_span_context(*link)) for link in span.links],
+            kind=_KINDS[span.kind],
+            status=Status(StatusCode.UNSET)
+            if span.error is None
+            else Status(StatusCode.ERROR, span.error),
             start_time=_nanoseconds(span.start_ms),
+            end_time=_nanoseconds(max(span.start_ms, span.end_ms)),
+            instrumentation_scope=self._scope,
         )
-        for event in span.events:
-            recorded.add_event(event.name, dict(event.attributes), _nanoseconds(event.at_ms))
-        if span.error is not None:
-            recorded.set_status(Status(StatusCode.ERROR, span.error))
-        recorded.end(_nanoseconds(max(span.start_ms, span.end_ms)))
-        return bool(recorded.get_span_context().trace_flags.sampled)
 
     def close(self) -> None:
         """Send what is queued. This may take long."""
-        self._provider.shutdown()
+        self._processor.shutdown()
 
 
 def _read_number(name: str, default: int) -> int:
@@ -270,11 +258,11 @@ def _read_number(name: str, default: int) -> int:
     return max(1, int(text)) if text.isascii() and text.isdecimal() else default
 
 
-def _context(trace_id: str, parent_id: str) -> Context | None:
-    """Return the context of a span with this parent; without a parent, none."""
-    if not parent_id:
+def _context(span: Span) -> Context | None:
+    """Return the context of a span with a sampled parent; without a parent, none."""
+    if not span.parent_id:
         return None
-    return set_span_in_context(NonRecordingSpan(_span_context(trace_id, parent_id)))
+    return set_span_in_context(NonRecordingSpan(_span_context(span.trace_id, span.parent_id)))
 
 
 def _span_context(trace_id: str, span_id: str) -> SpanContext:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -138,6 +139,12 @@ def test_two_different_records_are_never_encoded_alike(parts: list[bytes], at_us
     assert encode_signed(topic, b"a b", kind, at_us, b"c") != encode_signed(
         topic, b"a", kind, at_us, b"b c"
     )
+
+
+def test_signed_are_the_lengths_and_bytes_of_each_part_and_of_the_values_digest() -> None:
+    digest = sha256(b"value").digest()
+    encoded = encode_signed("lb-commands", b"", "", 17, b"value")
+    assert encoded == b"DSSEv1 11 lb-commands 0  0  2 17 32 " + digest
 
 
 def test_times_of_one_signer_increase() -> None:
