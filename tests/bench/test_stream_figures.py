@@ -17,7 +17,7 @@ from tests.bench.stream.example import decision
 from tests.bench.stream.figures import FIGURES, Bench, Size
 from tests.bench.stream.fleet import Fleet
 from tests.bench.stream.stepped import Place
-from tests.bench.stream.traced import BLOCK, SETTLING, counts, is_traced
+from tests.bench.stream.traced import BLOCK, SETTLING, counts, is_traced, pair_up
 
 PLACE = Place("127.0.0.1:1", Path("unused"), 4)
 
@@ -171,17 +171,24 @@ def test_cost_of_age_compares_batches_900_to_1000_with_50_to_150(
     assert (measured.other_s, measured.ours_s) == (first + (50 + 149) / 2, first + (900 + 999) / 2)
 
 
-def test_tracing_compares_each_traced_block_with_the_one_after_it_without_their_first_batches(
+def test_tracing_compares_the_inner_two_of_four_blocks_with_the_outer_two(
     bench: Bench, small_jobs: dict[str, PretendedJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch takes as many seconds as its number says: blocks of ten are ten seconds apart."""
+    """A batch takes as many seconds as its number says: what grows meets both sides alike."""
     receiver = SimpleNamespace(url="http://unused", requests=["one"])
     monkeypatch.setattr(figures, "otlp_receiver", lambda **_: nullcontext(receiver))
-    bench.size = Size(batches=40)
+    bench.size = Size(batches=100)
     measured = figures.tracing(bench)["tracing_on_vs_off"]
-    first = figures.WARM_UP_TICKS + 2  # its number: the very first batch reads all brokers
-    traced = [number for number in range(first, first + 40) if is_traced(number)]
-    assert measured.ours_s is not None and measured.other_s is not None
-    assert measured.other_s - measured.ours_s == BLOCK
-    assert min(traced) < measured.ours_s < max(traced)
+    assert measured.value == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("period", [2, 4, 5, 10, 20])
+def test_work_of_every_nth_batch_does_not_look_like_a_cost_of_tracing(period: int) -> None:
+    seconds = {
+        number: 1.0 + (number % period == period - 1) for number in range(400) if counts(number)
+    }
+    assert sum(map(is_traced, seconds)) == len(seconds) / 2
+    assert all(on == off for on, off in pair_up(seconds))
+    costly = {number: took * (1.5 if is_traced(number) else 1) for number, took in seconds.items()}
+    assert [on / off for on, off in pair_up(costly)] == pytest.approx([1.5] * len(pair_up(costly)))
     assert [counts(number) for number in range(BLOCK)] == [False] * SETTLING + [True] * 8

@@ -16,7 +16,7 @@ from tests.bench.stream.feed import Feed
 from tests.bench.stream.fleet import Fleet, Shape
 from tests.bench.stream.spark import explode_json, read_kafka, seconds_to_noop, session
 from tests.bench.stream.stepped import Place, Stepped, progress
-from tests.bench.stream.traced import BLOCK, counts, is_traced
+from tests.bench.stream.traced import counts, pair_up
 from tests.support.otlp_receiver import otlp_receiver
 
 WARM_UP = 3
@@ -419,10 +419,10 @@ def tracing(bench: Bench) -> dict[str, Measured]:
                     seconds[batch.number] = batch.seconds
     if not receiver.requests:
         raise RuntimeError("the job sent no trace: look into its log")
-    # A traced batch and the one at the same place in the next block; both are hot, or neither is.
-    traced = [number for number in seconds if is_traced(number) and number + BLOCK in seconds]
-    on = [seconds[number] for number in traced]
-    return {"tracing_on_vs_off": ratio(on, [seconds[number + BLOCK] for number in traced])}
+    pairs = pair_up(seconds)
+    if not pairs:
+        raise RuntimeError("tracing_on_vs_off needs four blocks of batches: give --batches 80")
+    return {"tracing_on_vs_off": ratio([on for on, _ in pairs], [off for _, off in pairs])}
 
 
 GROUPS: tuple[tuple[frozenset[str], Callable[[Bench], dict[str, Measured]]], ...] = (
