@@ -169,10 +169,10 @@ class BalancedAdapter(BrokerAdapter, Protocol):
 class YieldingAdapter(BrokerAdapter, Protocol):
     """A broker that follows the balancer's ownership records.
 
-    It gives a bundle up when a record says that another broker owns it. This happens to a broker
-    that counted as dead for a while.
+    It gives a bundle up when a record says that another broker owns it, or that it was split or
+    merged. This happens to a broker that counted as dead for a while.
     """
 
     def give_up(self, bundle: str) -> None:
-        """Stop serving a bundle that another broker owns now."""
+        """Stop serving a bundle that another broker owns now, or that no longer exists."""
         ...

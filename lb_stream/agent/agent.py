@@ -18,7 +18,7 @@ from lb_stream.agent.adapter import (
     MeasuringAdapter,
     YieldingAdapter,
 )
-from lb_stream.agent.carry_out import carry_out, give_up
+from lb_stream.agent.carry_out import carry_out, give_up, must_give_up
 from lb_stream.agent.clock import RecordClock, wall_clock_ms
 from lb_stream.agent.config import AgentConfig
 from lb_stream.agent.connection import CLOSE_S, Connection, Headers
@@ -171,7 +171,7 @@ class Agent:
 
     def _follow(self, records: Iterable[SignedRecord]) -> list[str | None]:
         """Follow records of the ownership topic; return the brokers that gave a bundle up."""
-        owners: dict[str, str | None] = {}
+        last: dict[str, Ownership | None] = {}  # by bundle
         prefix = f"{self.config.cluster}/"
         for record in records:
             key = (record.key or b"").decode(errors="replace")
@@ -187,21 +187,23 @@ class Agent:
             bundle = key.removeprefix(prefix)
             self.memory.note_record(bundle, ownership, self.clock.now_ms())
             self._hooks.follow(bundle, ownership)
-            is_owned = ownership is not None and ownership.state == "Owned"
-            owners[bundle] = ownership.owner if ownership is not None and is_owned else None
-        return self._give_up(owners)
+            last[bundle] = ownership
+        return self._give_up(last)
 
-    def _give_up(self, owners: dict[str, str | None]) -> list[str | None]:
-        """Have brokers give up bundles that another broker owns; `owners` is by bundle."""
+    def _give_up(self, last: dict[str, Ownership | None]) -> list[str | None]:
+        """Have brokers give up bundles that another one owns, or that were split or merged.
+
+        `last`: bundle → its last record.
+        """
         yielding = [
             adapter for adapter in self.adapters.values() if isinstance(adapter, YieldingAdapter)
         ]
         return [
-            give_up(adapter, bundle, owner)
-            for bundle, owner in owners.items()
-            if owner
+            give_up(adapter, bundle, record)
+            for bundle, record in last.items()
+            if record is not None
             for adapter in yielding
-            if adapter.name != owner
+            if must_give_up(adapter.name, record)
         ]
 
     def _take(self, value: bytes | None, appended_ms: int = 0, headers: Headers = ()) -> str | None:

@@ -16,7 +16,7 @@ from lb_stream.agent.adapter import (
 from lb_stream.agent.clock import wall_clock_ms
 from lb_stream.agent.hooks import MoveHooks
 from lb_stream.agent.obey import AgentMemory, AgentVerdict, acknowledgement, judge
-from lb_stream.contracts.decisions import Decision
+from lb_stream.contracts.decisions import Decision, Ownership
 from lb_stream.contracts.reports import Ack
 
 log = logging.getLogger(__name__)
@@ -91,12 +91,22 @@ def _act(adapter: BrokerAdapter, verdict: AgentVerdict, decision: Decision) -> A
     return verdict
 
 
-def give_up(adapter: YieldingAdapter, bundle: str, owner: str) -> str | None:
-    """Give up a bundle that `owner` owns by now; return the broker's name if it served it."""
+def must_give_up(broker: str, record: Ownership) -> bool:
+    """Return whether a broker must not serve a bundle any more, by the bundle's last record.
+
+    Another broker owns the bundle, or it was split or merged: both may happen while this broker
+    counts as dead.
+    """
+    return record.state == "Deleted" or (record.state == "Owned" and record.owner != broker)
+
+
+def give_up(adapter: YieldingAdapter, bundle: str, record: Ownership) -> str | None:
+    """Give up a bundle because of its record; return the broker's name if it served it."""
     try:
         if not adapter.owns(bundle):
             return None
-        log.warning("%s gives up %s: %s owns it", adapter.name, bundle, owner)
+        why = f"{record.owner} owns it" if record.owner else "it was split or merged"
+        log.warning("%s gives up %s: %s", adapter.name, bundle, why)
         adapter.give_up(bundle)
     except Exception:  # the next report shows what is so; the other brokers must not wait
         log.exception("%s could not give up %s", adapter.name, bundle)

@@ -355,7 +355,8 @@ missing where `otel.enabled` is false. A program may ignore it; one that traces 
 child of the decision's, and names that span in its ack.
 
 The compacted topic `lb-ownership` has each bundle's owner; an empty value means that the bundle no
-longer exists.
+longer exists. A broker gives up a bundle whose record says that another one owns it (`Owned`), or
+that it was split or merged (`Deleted`): both may happen while it counts as dead.
 
 An operator's program sends commands to `lb-commands` and reads the answers on `lb-command-results`.
 The sender chooses a command's `id`; the same `id` sent again is answered again and not done twice.

@@ -117,7 +117,7 @@ class SimBroker:
             raise Refused(f"{bundle} is served by another broker")
 
     def give_up(self, bundle: str) -> None:
-        """Stop serving a bundle that another broker owns now.
+        """Stop serving a bundle that another broker owns now, or that was split or merged.
 
         Raises KeyError when it is not served here.
         """

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lb_stream.agent.carry_out import must_give_up
 from lb_stream.agent.obey import AgentMemory, acknowledgement, addressee, judge
 from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.decisions import MOVES, Decision, Ownership
@@ -194,7 +195,6 @@ class World:
             self._yield(broker)
             if broker.heard_ms is not None and self.is_silent(broker.name, DEAD_MS):
                 broker.back_ms = self.now_ms
-                self._give_up_split(broker)
             broker.heard_ms = self.now_ms
             bundles = sorted(broker.owned | broker.claimed)
             usage = 12.0 * sum(map(_load, bundles))
@@ -219,22 +219,11 @@ class World:
             events.append(Event("heartbeat", broker.name, **place()))
         return reports, events
 
-    def _give_up_split(self, broker: Broker) -> None:
-        """Have a broker that is back give up what others have split or merged meanwhile.
-
-        No record tells it that: it must be started anew (docs/decisions/0055, "What is open").
-        """
-        for bundle in sorted(broker.owned):
-            record = self.ownership.get(bundle)
-            if record is not None and record.state in ("Deleted", "Init"):
-                broker.owned.discard(bundle)
-
     def _yield(self, broker: Broker) -> None:
-        """Have a broker give up what another one owns by its record, as agents do."""
+        """Have a broker give up what isn't its own by the bundles' records, as agents do."""
         for bundle in sorted(broker.owned):
             record = self.ownership.get(bundle)
-            owner = None if record is None or record.state != "Owned" else record.owner
-            if owner not in (None, broker.name):
+            if record is not None and must_give_up(broker.name, record):
                 broker.owned.discard(bundle)
 
     def _read(self, broker: Broker) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from lb_stream.contracts.decisions import MOVES, Decision, DecisionKind, OwnershipState
 from lb_stream.core.model.memory import Memory, Pending
+from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.model.view import Bools, ClusterView, Rows
 from lb_stream.core.ownership.records import (
     OwnershipRecords,
@@ -59,6 +60,7 @@ class Ledger:
     reported: ClusterView  # with them, as reported
     records: OwnershipRecords
     published_to: str | None  # the last bundle with a published record; None: all have one
+    _returned: frozenset[str] = frozenset()  # living brokers that counted as dead before
     _rows: dict[str, int] = field(default_factory=dict)  # bundle → its row in the view
 
     @staticmethod
@@ -99,6 +101,9 @@ class Ledger:
         `dead_before`: brokers that were dead before this round. `tombstone_delay_ms`: how long a
         bundle is unassigned before its record is deleted.
         """
+        names, alive = self.view.brokers.names, self.view.brokers.alive.tolist()
+        living = {name for name, is_alive in zip(names, alive, strict=True) if is_alive}
+        self._returned = frozenset(living.intersection(dead_before))
         still_pending = {bundle for decision in pending for bundle in decision.bundles}
         just_ended = {bundle for decision in ended for bundle in decision.pending.bundles}
         decided = still_pending | just_ended
@@ -108,6 +113,7 @@ class Ledger:
         for (name, decision), row in zip(bundles, rows, strict=True):
             self._record_ending(name, row, decision)
         self._follow_deaths_and_returns(decided, dead_before)
+        self._restore_deleted(decided)
         if not self.records.dry_run:
             self._publish_unpublished(decided)
             self._delete_long_unserved(decided, tombstone_delay_ms)
@@ -199,7 +205,7 @@ class Ledger:
             if name in decided:
                 continue
             owner = records.owner(row)
-            if owner is not None:
+            if owner is not None and not self._is_replaced(name, owner):
                 records.write(name, row, RecordedOwner.owned(owner, now_ms), forced=True)
             elif name in records.unserved and name not in records.released:
                 last = records.unserved[name]
@@ -215,7 +221,11 @@ class Ledger:
             for name, last in records.unserved.items()
             if last.since_ms <= latest_ms and name not in decided and name not in records.released
         ]
-        for name in sorted(old)[:MAX_PUBLISHED]:
+        old.sort()
+        rows = self.view.bundles.rows_of(old).tolist()
+        # A broker that was told of a split or merge may not have obeyed yet.
+        unowned = [name for name, row in zip(old, rows, strict=True) if records.owner(row) is None]
+        for name in unowned[:MAX_PUBLISHED]:
             records.delete(name)
 
     def _record_ending(self, name: str, row: int, ended: EndedDecision) -> None:
@@ -242,15 +252,53 @@ class Ledger:
     ) -> None:
         """Record that a broker serves a bundle without a decision; `moved`: another one did before.
 
-        Such a record is forced, unless it is the bundle's first.
+        Such a record is forced, unless it is the bundle's first. For a bundle that was replaced by
+        others it is Deleted: then the broker gives the bundle up.
         """
         records = self.records
         known = moved or name in records.versions or name in records.unserved
         entry = RecordedOwner.owned(owner, since_ms)
+        if self._is_replaced(name, owner):
+            entry = RecordedOwner.unserved("Deleted", owner, since_ms)
         if known:
             records.write(name, row, entry, forced=True)
         else:
             records.write(name, row, entry, version=FIRST_VERSION)
+
+    def _is_replaced(self, name: str, owner: str) -> bool:
+        """Whether a broker names a bundle that was split or merged while it counted as dead.
+
+        Then the bundle's record is Deleted, or the broker has just returned, and another broker
+        owns a part of its range: by a record that isn't Deleted, and without having just returned.
+        """
+        records, bundles = self.records, self.view.bundles
+        if not self._is_deleted(name) and owner not in self._returned:
+            return False
+        namespace, lower, upper = parse_bundle(name)
+        mine = bundles.rows_of_namespace(namespace)
+        for row in range(mine.start, mine.stop):
+            other = records.owner(row)
+            if other in (None, owner) or other in self._returned:
+                continue
+            beside = bundles.name(row)
+            _, first, last = parse_bundle(beside)
+            if first < upper and lower < last and not self._is_deleted(beside):
+                return True
+        return False
+
+    def _is_deleted(self, name: str) -> bool:
+        """Whether a bundle's record says that it was split or merged."""
+        last = self.records.unserved.get(name)
+        return last is not None and last.state == "Deleted"
+
+    def _restore_deleted(self, decided: Collection[str]) -> None:
+        """Record who serves Deleted bundles, once no other broker owns a part of their ranges."""
+        names = [name for name in sorted(self.records.unserved) if self._is_deleted(name)]
+        for name, row in zip(names, self.view.bundles.rows_of(names).tolist(), strict=True):
+            owner = self.records.owner(row)
+            if owner is None or name in decided or self._is_replaced(name, owner):
+                continue
+            self._record_gain(name, row, owner, self.view.now_ms)
 
     def _record_loss(
         self, name: str, row: int, source: str | None, since_ms: int, decision_id: str | None = None

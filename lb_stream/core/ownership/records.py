@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lb_stream.contracts.decisions import Ownership, OwnershipState
+from lb_stream.contracts.decisions import RESHAPES, Ownership, OwnershipState
 from lb_stream.core.model.memory import Memory, Pending, UnservedBundle
+from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.ownership.unit_states import FIRST_VERSION, ServiceUnit, accepts
 
@@ -58,8 +59,9 @@ class ReleasedBundle(NamedTuple):
 class OwnershipRecords:
     """The records of bundles as a round has them so far.
 
-    A dry run publishes no record. Bundles whose records change meanwhile are `unpublished` and
-    follow after it, unless nothing was published before it.
+    A dry run publishes the records of bundles that were unassigned, or in progress by a published
+    decision, when it began: until a broker has them. Other bundles whose records change meanwhile
+    are `unpublished` and follow after it, unless nothing was published before it.
     """
 
     view: ClusterView  # without the owners of dead brokers' bundles
@@ -70,6 +72,8 @@ class OwnershipRecords:
     unserved: dict[str, UnservedBundle]
     unpublished: set[str]
     units: dict[str, ServiceUnit]  # of this round, and of pending decisions
+    followed: set[str] = field(default_factory=set)  # records that a dry run publishes, too
+    reshaped: list[str] = field(default_factory=list)  # bundles that are split or merged
     published: list[Ownership] = field(default_factory=list)  # by this round
     released: dict[str, ReleasedBundle] = field(default_factory=dict)
 
@@ -92,6 +96,8 @@ class OwnershipRecords:
             unserved=dict(memory.unserved),
             unpublished=set(memory.unpublished),
             units=units,
+            followed=_find_unfinished(memory) if dry_run else set(),
+            reshaped=[pending.bundle for pending in memory.pending if pending.kind in RESHAPES],
         )
 
     def owner(self, row: int) -> str | None:
@@ -154,10 +160,13 @@ class OwnershipRecords:
         """
         if self.dry_run and self.nothing_published:
             return
-        # The record that it follows, and its version.
+        published = not self.dry_run or self._is_followed(name)
+        # The record that it follows, and its version. What is not published uses up no version.
         current = None if version is not None else self.unit(name, row)
         if version is None:
-            version = self._next_version(current)
+            version = FIRST_VERSION
+            if current is not None:
+                version = current.version + 1 if published else current.version
         unit = ServiceUnit(entry.state, entry.destination, entry.source, version)
         force = forced or not accepts(current, unit, "metadata_store")
         self.units[name] = unit
@@ -166,7 +175,7 @@ class OwnershipRecords:
             self.unserved[name] = UnservedBundle(entry.state, entry.since_ms, entry.source)
         else:
             self.unserved.pop(name, None)
-        if self.dry_run:
+        if not published:
             self.unpublished.add(name)
             return
         self.unpublished.discard(name)
@@ -174,11 +183,21 @@ class OwnershipRecords:
             self.versions[name] = version
         self._publish(name, entry, version, force)
 
-    def _next_version(self, current: ServiceUnit | None) -> int:
-        """Return the version of the record that follows; a dry run uses up no versions."""
-        if current is None:
-            return FIRST_VERSION
-        return current.version if self.dry_run else current.version + 1
+    def _is_followed(self, name: str) -> bool:
+        """Whether a dry run publishes the bundle's record: that of a published decision.
+
+        So are the records of the bundles that a split or merge makes.
+        """
+        if name in self.followed:
+            return True
+        if not self.reshaped:
+            return False
+        namespace, lower, upper = parse_bundle(name)
+        wholes = (parse_bundle(whole) for whole in self.reshaped)
+        return any(
+            whole.namespace == namespace and whole.lower <= lower and upper <= whole.upper
+            for whole in wholes
+        )
 
     def delete(self, name: str) -> None:
         """Publish an empty record of a bundle, and remember nothing of it."""
@@ -205,6 +224,17 @@ class OwnershipRecords:
             decision_id=entry.decision_id,
         )
         self.published.append(record)
+
+
+def _find_unfinished(memory: Memory) -> set[str]:
+    """Return the bundles whose published records do not say that a broker serves them.
+
+    They are those of pending decisions, with what a split or merge makes, and unassigned ones.
+    """
+    decided = {
+        bundle for pending in memory.pending for bundle in (*pending.bundles, *pending.children)
+    }
+    return decided | (memory.unserved.keys() - set(memory.unpublished))
 
 
 def _pending_unit(pending: Pending, version: int) -> ServiceUnit:

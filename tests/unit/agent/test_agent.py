@@ -18,13 +18,14 @@ from kafka.future import Future
 
 from lb_stream.access.refusals import RefusalLog
 from lb_stream.agent import Agent, AgentConfig, AgentMemory, ReportThrottle, YieldingAdapter, judge
+from lb_stream.agent.carry_out import must_give_up
 from lb_stream.agent.clock import RecordClock
 from lb_stream.agent.obey import REMEMBERED_MS
 from lb_stream.agent.producer import RecoveringProducer
 from lb_stream.agent.report_throttle import CHANGES
 from lb_stream.agent.reporter import HeartbeatSender
 from lb_stream.contracts.balancer import BalancerConfig
-from lb_stream.contracts.decisions import Ownership, example_decision
+from lb_stream.contracts.decisions import Ownership, OwnershipState, example_decision
 from lb_stream.contracts.reports import ReportConfig
 from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.sim.reports import make_report
@@ -287,6 +288,24 @@ def test_a_broker_gives_up_what_another_one_owns_by_now_and_reports_at_once(
     agent.stop()
     assert not cluster.owns(A, mine) and cluster.owns(A, kept)
     assert set(agent.memory.records) == {mine, kept}
+
+
+@pytest.mark.parametrize(
+    ("state", "owner", "gives_up"),
+    [
+        ("Owned", B, True),
+        ("Owned", A, False),
+        ("Deleted", None, True),
+        ("Splitting", A, False),
+        ("Assigning", None, False),
+        ("Free", None, False),
+    ],
+)
+def test_what_was_split_or_merged_is_given_up_as_what_another_one_owns(
+    state: OwnershipState, owner: str | None, gives_up: bool
+) -> None:
+    ended = record("t/n/0", 4).model_copy(update={"state": state, "owner": owner})
+    assert must_give_up(A, ended) is gives_up
 
 
 # --- reports that are left out ---

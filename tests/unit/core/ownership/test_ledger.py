@@ -71,6 +71,74 @@ def test_what_has_changed_in_a_dry_run_is_told_after_it() -> None:
     assert told(cluster, "round") == []
 
 
+def test_a_move_from_before_a_dry_run_is_followed_to_its_end_in_it_and_nothing_else_is() -> None:
+    cluster = Cluster()
+    told(cluster, *SETUP, "round")
+    quiet = "config dry_run=true shedding_enabled=false"
+    assert told(cluster, quiet, "obey", "round") == [("t/n/0", "Free", None, 3)]
+    assert told(cluster, "bundles b: t/n/0", "round") == [("t/n/0", "Owned", "b", 4)]
+    assert told(cluster, "bundles b: t/n/0 t/n/1", "bundles a: none", "round") == []
+    assert told(cluster, "bundles b: t/n/1", "bundles a: t/n/0", "round") == []
+    assert told(cluster, "config dry_run=false", "round") == [
+        ("t/n/0", "Owned", "a", 5),
+        ("t/n/1", "Owned", "b", 2),
+    ]
+
+
+def test_an_assignment_from_before_a_dry_run_tells_a_broker_that_returns_who_has_its_bundle() -> (
+    None
+):
+    cluster = Cluster()
+    told(cluster, *CALM, *OF_A, "round", "config dry_run=true")
+    assert told(cluster, "obey", "round") == [("t/n/0", "Owned", "c", 3)]
+    assert told(cluster, "round") == []
+
+
+def test_a_split_from_before_a_dry_run_is_recorded_with_its_children() -> None:
+    cluster = Cluster()
+    told(
+        cluster,
+        "config shedding_enabled=false unload_split_bundles=false",
+        "brokers a=0.50 b=0.40",
+        "bundles a: t/n/0-3=1MB,1200topics",
+        "round",
+        "config dry_run=true",
+    )
+    assert told(cluster, "obey", "round") == [
+        ("t/n/0-1", "Owned", "a", 1),
+        ("t/n/0-3", "Deleted", None, 3),
+        ("t/n/2-3", "Owned", "a", 1),
+    ]
+
+
+def test_a_broker_that_returns_with_a_bundle_that_was_split_meanwhile_is_told_to_give_it_up() -> (
+    None
+):
+    cluster = Cluster()
+    told(
+        cluster,
+        "config shedding_enabled=false unload_split_bundles=false",
+        "brokers a=0.50 b=0.40 c=0.60",
+        "bundles a: t/n/0-3=1MB",
+        "round",
+        "silent a",
+        "wait 31s",
+        "round",
+        "obey",
+        "round",
+        "bundles b: t/n/0-3=1MB,1200topics",
+        "round",
+        "obey",
+    )
+    split = [record for record in told(cluster, "round") if record[0] == "t/n/0-3"]
+    assert split == [("t/n/0-3", "Deleted", None, 5)]
+    told(cluster, "speaks a", "bundles a: t/n/0-3")
+    assert told(cluster, "round") == [("t/n/0-3", "Deleted", None, 6)]
+    assert told(cluster, "wait 3600s", "round") == [], "it is remembered while a broker serves it"
+    told(cluster, "bundles b: none")
+    assert ("t/n/0-3", "Owned", "a", 7) in told(cluster, "round"), "others serve it no more"
+
+
 def test_a_new_cluster_in_dry_run_publishes_nothing_until_it_is_enabled() -> None:
     cluster = Cluster()
     assert told(cluster, *SETUP, "config dry_run=true", "round", "round") == []
