@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lb_stream.core.model.names import RANGE_LENGTH, namespace_of
-from lb_stream.core.model.view import Bools, Bundles, ClusterView, Ints, Rows
+from lb_stream.core.model.view import Bools, ClusterView, Ints, Rows
 
 DIGITS = 8
 """Digits of a range's bound, after `0x`."""
@@ -50,17 +50,14 @@ def find_overlaps(view: ClusterView) -> Overlapped:
     """
     # Served bundles of namespaces in which two overlap, with their ranges and weights.
     bundles = view.bundles
-    served = np.flatnonzero(np.append(view.brokers.alive, False)[bundles.owner])
-    rows, namespaces = _select_overlapping_namespaces(bundles, served)
+    rows, namespaces = _select_overlapping_namespaces(view)
     if not len(rows):
         return Overlapped.none(len(bundles))
     lower, upper = map(_parse_hex, _read_bounds(bundles.names, rows))
     named = bundles.reported_ms[rows] >= view.brokers.reported_ms[bundles.owner[rows]]
     weight = np.where(named, IN_LATEST_REPORT, bundles.reported_ms[rows])
     # Each overlapping pair both ways round, if the first of it is doubtful.
-    firsts, seconds = _find_overlapping_pairs(namespaces, lower, upper)
-    bundle = np.concatenate([firsts, seconds])
-    other = np.concatenate([seconds, firsts])
+    bundle, other = _find_overlapping_pairs(namespaces, lower, upper)
     doubtful = weight[other] >= weight[bundle]
     bundle, other = bundle[doubtful], other[doubtful]
     is_inside = (lower[other] <= lower[bundle]) & (upper[bundle] <= upper[other])
@@ -73,12 +70,27 @@ def find_overlaps(view: ClusterView) -> Overlapped:
     return Overlapped(reshaping, moving, beside)
 
 
-def _select_overlapping_namespaces(bundles: Bundles, served: Rows) -> tuple[Rows, Ints]:
-    """Select the rows of namespaces in which two bundles overlap, and number their namespaces.
+def find_overlapping_rows(view: ClusterView) -> dict[int, list[int]]:
+    """Return the rows of bundles of live brokers that overlap others, each with the others' rows.
+
+    O(bundles).
+    """
+    rows, namespaces = _select_overlapping_namespaces(view)
+    lower, upper = map(_parse_hex, _read_bounds(view.bundles.names, rows))
+    found: dict[int, list[int]] = {}
+    for row, other in rows[np.stack(_find_overlapping_pairs(namespaces, lower, upper), 1)].tolist():
+        found.setdefault(row, []).append(other)
+    return found
+
+
+def _select_overlapping_namespaces(view: ClusterView) -> tuple[Rows, Ints]:
+    """Select the bundles of live brokers in namespaces where two overlap, and number these.
 
     Rows are sorted by name, so by lower bound within a namespace. Where any two overlap, two
     neighbouring rows do. Returns rows in their order, and the number of each one's namespace.
     """
+    bundles = view.bundles
+    served = np.flatnonzero(np.append(view.brokers.alive, False)[bundles.owner])
     # Neighbouring rows of one namespace that overlap.
     lower, upper = _read_bounds(bundles.names, served)
     at = np.flatnonzero(lower[1:] < upper[:-1])  # also at the border of two namespaces
@@ -123,7 +135,7 @@ def _parse_hex(bounds: NDArray[np.uint64]) -> Ints:
 
 
 def _find_overlapping_pairs(namespaces: Ints, lower: Ints, upper: Ints) -> tuple[Rows, Rows]:
-    """Return the positions of every two bundles that overlap.
+    """Return the positions of every two bundles that overlap, each pair both ways round.
 
     The bundles are sorted by namespace, lower and upper bound. Each namespace is a band of its own.
     """
@@ -131,4 +143,5 @@ def _find_overlapping_pairs(namespaces: Ints, lower: Ints, upper: Ints) -> tuple
     later = np.searchsorted(band + lower, band + upper, side="left") - np.arange(len(lower)) - 1
     first = np.repeat(np.arange(len(lower)), later)
     starts = np.cumsum(later) - later
-    return first, first + 1 + np.arange(len(first)) - np.repeat(starts, later)
+    second = first + 1 + np.arange(len(first)) - np.repeat(starts, later)
+    return np.concatenate([first, second]), np.concatenate([second, first])

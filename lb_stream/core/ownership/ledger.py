@@ -18,8 +18,8 @@ import numpy as np
 
 from lb_stream.contracts.decisions import MOVES, Decision, DecisionKind, OwnershipState
 from lb_stream.core.model.memory import Memory, Pending
-from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.model.view import Bools, ClusterView, Rows
+from lb_stream.core.observing.overlaps import find_overlapping_rows
 from lb_stream.core.ownership.records import (
     OwnershipRecords,
     RecordedOwner,
@@ -62,6 +62,8 @@ class Ledger:
     published_to: str | None  # the last bundle with a published record; None: all have one
     _returned: frozenset[str] = frozenset()  # living brokers that counted as dead before
     _rows: dict[str, int] = field(default_factory=dict)  # bundle → its row in the view
+    # Row → rows of bundles that it overlaps, once that was needed.
+    _overlapping: dict[int, list[int]] | None = None
 
     @staticmethod
     def build(view: ClusterView, reported: ClusterView, memory: Memory, dry_run: bool) -> Ledger:
@@ -205,7 +207,7 @@ class Ledger:
             if name in decided:
                 continue
             owner = records.owner(row)
-            if owner is not None and not self._is_replaced(name, owner):
+            if owner is not None and not self._is_replaced(name, row, owner):
                 records.write(name, row, RecordedOwner.owned(owner, now_ms), forced=True)
             elif name in records.unserved and name not in records.released:
                 last = records.unserved[name]
@@ -258,31 +260,28 @@ class Ledger:
         records = self.records
         known = moved or name in records.versions or name in records.unserved
         entry = RecordedOwner.owned(owner, since_ms)
-        if self._is_replaced(name, owner):
+        if self._is_replaced(name, row, owner):
             entry = RecordedOwner.unserved("Deleted", owner, since_ms)
         if known:
             records.write(name, row, entry, forced=True)
         else:
             records.write(name, row, entry, version=FIRST_VERSION)
 
-    def _is_replaced(self, name: str, owner: str) -> bool:
+    def _is_replaced(self, name: str, row: int, owner: str) -> bool:
         """Whether a broker names a bundle that was split or merged while it counted as dead.
 
         Then the bundle's record is Deleted, or the broker has just returned, and another broker
         owns a part of its range: by a record that isn't Deleted, and without having just returned.
         """
-        records, bundles = self.records, self.view.bundles
         if not self._is_deleted(name) and owner not in self._returned:
             return False
-        namespace, lower, upper = parse_bundle(name)
-        mine = bundles.rows_of_namespace(namespace)
-        for row in range(mine.start, mine.stop):
-            other = records.owner(row)
+        if self._overlapping is None:
+            self._overlapping = find_overlapping_rows(self.view)
+        for beside in self._overlapping.get(row, ()):
+            other = self.records.owner(beside)
             if other in (None, owner) or other in self._returned:
                 continue
-            beside = bundles.name(row)
-            _, first, last = parse_bundle(beside)
-            if first < upper and lower < last and not self._is_deleted(beside):
+            if not self._is_deleted(self.view.bundles.name(beside)):
                 return True
         return False
 
@@ -296,7 +295,7 @@ class Ledger:
         names = [name for name in sorted(self.records.unserved) if self._is_deleted(name)]
         for name, row in zip(names, self.view.bundles.rows_of(names).tolist(), strict=True):
             owner = self.records.owner(row)
-            if owner is None or name in decided or self._is_replaced(name, owner):
+            if owner is None or name in decided or self._is_replaced(name, row, owner):
                 continue
             self._record_gain(name, row, owner, self.view.now_ms)
 
