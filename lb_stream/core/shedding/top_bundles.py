@@ -25,7 +25,7 @@ def sort_keys(stats: Rates, connections: Ints, cache_bytes: Ints) -> tuple[Float
 
     `connections`: topics, consumers and producers together.
     """
-    in_steps = np.stack((stats.throughput_in, stats.throughput_out, stats.rate)) / _STEPS
+    in_steps = np.array((stats.throughput_in, stats.throughput_out, stats.rate)) / _STEPS
     return (
         *rounded(in_steps),
         connections // CONNECTIONS_STEP,
@@ -42,6 +42,8 @@ def rounded(values: Floats) -> Floats:
 
 def limited(values: Floats) -> Floats:
     """Clip to the range of the reference's integers; NaN becomes 0."""
+    if (np.abs(values) <= LARGEST).all():
+        return values
     return np.where(np.isnan(values), 0.0, np.clip(values, -LARGEST, LARGEST))
 
 

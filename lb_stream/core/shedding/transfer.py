@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import chain
+from math import isfinite
+from operator import itemgetter
 from typing import Literal
 
 import numpy as np
@@ -163,7 +164,7 @@ def observe(
     """
     # Brokers that have lost or gained bundles.
     brokers, counts = view.brokers, view.bundle_counts()
-    known, before = _loads(view, memory)
+    known, before = _remembered(view, memory)
     changed = counts < known
     owner = view.bundles.owner
     changed[owner[view.bundles.gained & (owner >= 0)]] = True
@@ -180,14 +181,22 @@ def observe(
     return TransferMemory(memory.hits, {name: row for name, row, is_alive in alive if is_alive})
 
 
-def _loads(view: ClusterView, memory: TransferMemory) -> tuple[Ints, BrokerLoads]:
+_ASSUMED = (ASSUMED_FULL, 0.0, 0)
+"""What is remembered of a broker before its first sample."""
+
+
+def _remembered(view: ClusterView, memory: TransferMemory) -> tuple[Ints, BrokerLoads]:
     """Return the remembered number of bundles and figures of each broker of the view."""
     found = list(map(memory.brokers.get, view.brokers.names))
-    known = np.array([row is not None for row in found], np.bool_)
-    rows = [row or (ASSUMED_FULL, 0.0, 0) for row in found]
-    figures = np.fromiter(chain.from_iterable(rows), np.float64, 3 * len(rows)).reshape(-1, 3)
-    load, throughput, counts = figures.T.copy()
-    return counts.astype(np.int64), BrokerLoads(load, throughput, known)
+    known = np.ones(len(found), np.bool_)
+    if not all(found):
+        known = np.array([row is not None for row in found], np.bool_)
+    rows = [row or _ASSUMED for row in found]
+    load, throughput = (
+        np.fromiter(map(itemgetter(column), rows), np.float64, len(rows)) for column in (0, 1)
+    )
+    counts = np.fromiter(map(itemgetter(2), rows), np.int64, len(rows))
+    return counts, BrokerLoads(load, throughput, known)
 
 
 def _usage(view: ClusterView, config: TransferShedderConfig) -> Floats:
@@ -233,9 +242,10 @@ def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMe
 
     # The loads of the live brokers; in the first round with this shedder, as reported.
     alive = np.flatnonzero(view.brokers.alive)
-    if not {view.brokers.names[row] for row in alive.tolist()} <= memory.brokers.keys():
+    if not all(map(memory.brokers.__contains__, _names_of(view, alive))):
         memory = observe(context.reported, config, memory)
-    store = build_load_store(replace(context, memory=memory))
+        context = replace(context, memory=memory)
+    store = build_load_store(context)
 
     def may_take(bundle: int, place: int) -> bool:
         return context.may_take(bundle, int(alive[place]))
@@ -252,7 +262,7 @@ def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMe
             limit=move.why.limit,
             average=cycle.average,
             # It is infinite if the source reports no throughput.
-            expected_after=move.expected_after if np.isfinite(move.expected_after) else None,
+            expected_after=move.expected_after if isfinite(move.expected_after) else None,
             destination=None if move.destination is None else int(alive[move.destination]),
             with_next=move.in_return,
         )
@@ -265,7 +275,7 @@ def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMe
 def build_load_store(context: TransferContext) -> LoadStore:
     """Return the loads and top bundles of the live brokers, with pending moves applied."""
     view, config, reported = context.view, context.config, context.reported
-    _, loads = _loads(view, context.memory)
+    _, loads = _remembered(view, context.memory)
     load, throughput, latest = loads.load, loads.throughput, view.brokers.latest.throughput
     if reported is not view:
         moved = latest - reported.brokers.latest.throughput
@@ -274,13 +284,19 @@ def build_load_store(context: TransferContext) -> LoadStore:
     alive = np.flatnonzero(view.brokers.alive)
     top_bundles = _TopBundles(view, config, context.eligible, context.movable)
     return LoadStore(
-        names=tuple(view.brokers.names[row] for row in alive.tolist()),
+        names=_names_of(view, alive),
         load=load[alive],
         throughput_ema=throughput[alive],
         throughput=latest[alive],
         updated_ms=view.brokers.reported_ms[alive],
         top=cache(lambda place: top_bundles.find(int(alive[place]))),
     )
+
+
+def _names_of(view: ClusterView, rows: Rows) -> tuple[str, ...]:
+    """Return the names of these brokers, in their order; nearly always they are all."""
+    names = view.brokers.names
+    return names if len(rows) == len(names) else tuple(names[row] for row in rows.tolist())
 
 
 SCANS = 8
@@ -305,20 +321,12 @@ class _TopBundles:
         The first SCANS + 1 calls take O(bundles), each call O(n log n) for the broker's n bundles.
         """
         rows = self._rows_of(broker)
-        rows = rows[self._is_reported(rows)]
         bundles = self.view.bundles
         connections = bundles.topics[rows] + bundles.sessions[rows]
         stats = bundles.latest.take(rows)
-        rows = rows[
-            reported_top(
-                stats,
-                connections,
-                bundles.cache_bytes[rows],
-                np.ones(len(rows), np.bool_),
-                self.config.top_bundles,
-            )
-        ]
-        return Top(rows, bundles.latest.take(rows).throughput, self.eligible[rows])
+        reported, cache_bytes = self._is_reported(rows), bundles.cache_bytes[rows]
+        top = reported_top(stats, connections, cache_bytes, reported, self.config.top_bundles)
+        return Top(rows[top], stats.throughput[top], self.eligible[rows[top]])
 
     def _rows_of(self, broker: int) -> Rows:
         """Return the bundles of a broker, in the order of their rows."""

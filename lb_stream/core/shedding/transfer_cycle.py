@@ -140,7 +140,8 @@ def run_cycle(
 
         # The moves, pair by pair.
         no_data, few_bundles = _relieve_pairs(store, limits, stats, cycle, may_take)
-    cycle.moves = list(dict.fromkeys(cycle.moves))
+    if len({move.bundle for move in cycle.moves}) < len(cycle.moves):
+        cycle.moves = list(dict.fromkeys(cycle.moves))
     cycle.std_after = float(stats.std)
     if cycle.moves:
         cycle.hits = 0
