@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,14 +26,13 @@ from lb_stream.core.model.blocks import (
     BUNDLE_SCHEMA,
     EVENT_SCHEMA,
     NO_EVENTS,
-    NO_REPORTS,
-    NO_SAMPLES,
     Batch,
     Shard,
     from_bytes,
     to_bytes,
 )
 from lb_stream.store import Store
+from lb_stream.stream.gathering import count_samples, gather_batch, gather_batches
 from lb_stream.stream.rows import ClusterEvent, PartitionClock
 from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from lb_stream.stream.shards.block_files import (
@@ -126,20 +125,19 @@ class Folding:
         for cluster in sorted(rows):
             work = self._begin_member(cluster, rows[cluster])
             works.append(work)
-            bundles += max(len(work.shard.bundles), len(work.batch.samples))
+            bundles += max(len(work.shard.bundles), count_samples(work.rows))
             if bundles >= FOLDED_BUNDLES:
                 yield from self._fold_together(works)
                 works, bundles = [], 0
         yield from self._fold_together(works)
 
     def _begin_member(self, cluster: str, given: list[Row]) -> _ShardWork:
-        """Return the work on a cluster's only shard, read from its blocks."""
-        work = _ShardWork(cluster, 0, _gather_batch(given, self._read_once))
+        """Return the work on a cluster's only shard, read from its blocks; it has no batch yet."""
+        work = _ShardWork(cluster, 0, given)
         blocks = tuple(given[0].blocks)
         try:
             work.shard, work.error = _read_or_begin_anew(lambda: read_shard(self._files, blocks))
             work.blocks = blocks if work.error is None else None
-            work.drop_copies()
         except Exception as error:
             work.failed, work.error = True, error
         return work
@@ -150,6 +148,9 @@ class Folding:
         If the pass fails, each is folded separately, so that only the cluster that fails is
         affected.
         """
+        batches = gather_batches([work.rows for work in works], self._read_once)
+        for work, batch in zip(works, batches, strict=True):
+            work.add_batch(batch)
         by_config: dict[FoldConfig, list[_ShardWork]] = {}
         for work in works:
             if not work.failed:
@@ -217,7 +218,7 @@ class Folding:
             self._state.clear()
             state = None
         # Forget a leaving cluster without records.
-        batch = _gather_batch(given, self._read_once)
+        batch = gather_batch(given, self._read_once)
         if given[0].leaving and not has_signs_of_life(batch):
             self._state.clear()
             return Row(
@@ -230,7 +231,7 @@ class Folding:
                 events=to_bytes(batch.events) if number == 0 else None,
             )
         # The shard before the batch: inherited from other shards' blocks, or read from its own.
-        work = _ShardWork(cluster, number, batch)
+        work = _ShardWork(cluster, number, given)
         try:
             if inherited is not None:
                 work.shard, work.error = _read_or_begin_anew(
@@ -246,9 +247,9 @@ class Folding:
                     lambda: read_shard(self._files, state[1:])
                 )
                 work.blocks = state[1:] if work.error is None else None
-            work.drop_copies()
         except Exception as error:
             work.failed, work.error = True, error
+        work.add_batch(batch)
         # The shard after the batch.
         self._finish(work)
         if work.blocks is not None:
@@ -285,6 +286,7 @@ class Folding:
 class _ShardWork:
     """The work on one shard in one batch.
 
+    `rows`: those of decoding tasks. `batch`: what is in them, without copies of signed records.
     `shard`: before the batch. `blocks`: references to it. `folded`: the shard after the batch, and
     the rejected reports. `error`: of reading or folding, for the round. `failed`: the shard before
     the batch can't be read, and nothing is folded.
@@ -292,20 +294,25 @@ class _ShardWork:
 
     cluster: str
     number: int
-    batch: Batch
+    rows: Sequence[Row]
+    batch: Batch = field(default_factory=Batch.empty)
     shard: Shard = field(default_factory=Shard.empty)
     blocks: BlockRefs | None = None
-    events: pa.Table = field(init=False)
+    events: pa.Table = field(default_factory=lambda: NO_EVENTS)
     folded: tuple[Shard, pa.Table] | None = None
     error: Exception | None = None
     failed: bool = False
 
-    def __post_init__(self) -> None:
-        self.events = self.batch.events
-
-    def drop_copies(self) -> None:
-        """Drop copies of signed records from the batch; they become events."""
-        self.batch, copies = drop_copies(self.shard.brokers, self.batch)
+    def add_batch(self, batch: Batch) -> None:
+        """Add the batch. Copies of signed records are dropped from it, and become events."""
+        self.batch, self.events = batch, batch.events
+        if self.failed:
+            return
+        try:
+            self.batch, copies = drop_copies(self.shard.brokers, batch)
+        except Exception as error:
+            self.failed, self.error = True, error
+            return
         if len(copies):
             self.events = pa.concat_tables([self.batch.events, copies])
 
@@ -384,53 +391,6 @@ def merge_clocks(clocks: Iterable[PartitionClock]) -> list[PartitionClock]:
         merged["last"] = max(merged["last"], clock["last"])
         merged["append_ms"] = max(merged["append_ms"], clock["append_ms"])
     return [found[partition] for partition in sorted(found)]
-
-
-def _gather_batch(rows: list[Row], read: Callable[[str], pa.Table]) -> Batch:
-    """Return the records that several decoding tasks have read for one shard.
-
-    They are in the order of the tasks' first records, not in that of the rows. `read`: returns the
-    block of a reference.
-    """
-    reports, samples, events = [], [], []
-    count = 0
-    for row in sorted(rows, key=lambda row: row.first):
-        if row.events is not None:
-            events.append(from_bytes(row.events))
-        if row.reports is not None or row.stored_reports is not None:
-            new, of_new = _read_content(row, read)
-            # Rows of reports count on from those of earlier tasks.
-            if count:
-                shifted = pa.array(of_new["report"].to_numpy() + np.int32(count), pa.int32())
-                of_new = of_new.set_column(1, of_new.schema.field("report"), shifted)
-            samples.append(of_new)
-            reports.append(new)
-            count += len(new)
-    return Batch(
-        _concat(reports, NO_REPORTS), _concat(samples, NO_SAMPLES), _concat(events, NO_EVENTS)
-    )
-
-
-def _read_content(row: Row, read: Callable[[str], pa.Table]) -> tuple[pa.Table, pa.Table]:
-    """Return reports and samples, from the row itself or from the blocks that it refers to."""
-    if row.stored_reports is None:
-        return from_bytes(row.reports), from_bytes(row.samples)
-    samples = NO_SAMPLES
-    if row.stored_samples is not None:
-        samples = _read_part(row.stored_samples, read)
-    return _read_part(row.stored_reports, read), samples
-
-
-def _read_part(place: str, read: Callable[[str], pa.Table]) -> pa.Table:
-    """Return some rows of a block. `place`: reference:first row:number of rows."""
-    reference, begin, rows = place.rsplit(":", 2)
-    return read(reference).slice(int(begin), int(rows))
-
-
-def _concat(tables: list[pa.Table], empty: pa.Table) -> pa.Table:
-    if not tables:
-        return empty
-    return tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
 
 
 _NO_EVENTS = to_bytes(NO_EVENTS)

@@ -6,14 +6,15 @@ No JVM needed.
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
 from lb_stream.store import Store
-from lb_stream.stream.averages import _gather_batch
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
+from lb_stream.stream.gathering import count_samples, gather_batch, gather_batches
 from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from lb_stream.stream.shards.block_files import BlockWriter, read_block
 from lb_stream.stream.shards.directory import ShardMap
@@ -65,7 +66,7 @@ def test_each_shard_gets_the_same_from_a_file_as_through_rows(
     assert len(keys) == 4 + 1 + 9
     for key in keys:
         one, other = (
-            _gather_batch(
+            gather_batch(
                 [row for row in side if (row.cluster, row.slot) == key],
                 lambda reference: read_block(Store.at(tmp_path), reference),
             )
@@ -73,6 +74,32 @@ def test_each_shard_gets_the_same_from_a_file_as_through_rows(
         )
         assert one.reports.equals(other.reports) and one.samples.equals(other.samples)
         assert len(one.reports) == (0 if key[0] == "silent" else 6)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_many_shards_gathered_at_once_get_what_each_gets_alone(
+    tmp_path: Path, stored: bool
+) -> None:
+    found: dict[tuple[str, int], list[Row]] = {}
+    for row in rows(DecodeConfig("home", "commands", KNOWN, 2), tmp_path, stored=stored):
+        found.setdefault((row.cluster, row.slot), []).append(row)
+
+    def read(reference: str) -> pa.Table:
+        return read_block(Store.at(tmp_path), reference)
+
+    for shards in (list(found.values()), list(found.values())[::-1]):
+        together = gather_batches(shards, read)
+        assert sum(len(batch.samples) for batch in together) > 1_000
+        for own, batch in zip(shards, together, strict=True):
+            alone = gather_batch(own, read)
+            assert batch.reports.equals(alone.reports) and batch.samples.equals(alone.samples)
+            assert count_samples(own) == len(alone.samples)
+            # The tasks' reports, one task's after the other's, each with the samples of its own.
+            names = batch.reports["name"].to_pylist()
+            assert [name[1] for name in names] == (list("024135") if names else [])
+            sizes = np.bincount(batch.samples["report"].to_numpy(), minlength=6).tolist()
+            if own[0].cluster != "large" and names:
+                assert sizes == [int(name[1]) % 3 * 40 for name in names]
 
 
 def test_a_file_has_a_block_of_reports_and_one_of_samples_for_each_partition(

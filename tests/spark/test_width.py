@@ -12,8 +12,9 @@ from pyspark.sql import Row
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Shard
-from lb_stream.stream.averages import _gather_batch, merge_clocks
+from lb_stream.stream.averages import merge_clocks
 from lb_stream.stream.decode import decode
+from lb_stream.stream.gathering import gather_batch
 from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from lb_stream.stream.source import read_records
 from tests.support.decoding import BUNDLE, KNOWN, RECORDS, record, report
@@ -47,7 +48,7 @@ def whole(pieces: list[list[dict[str, Any]]]) -> tuple[list[dict[str, Any]], lis
     clock = merge_clocks(
         seen for row in rows if row.cluster == ALL_CLUSTERS for seen in json.loads(row.clock)
     )
-    batch = _gather_batch(
+    batch = gather_batch(
         [row for row in rows if row.cluster == "eu"],
         lambda reference: pytest.fail(f"{reference}: they are few"),
     )
