@@ -276,7 +276,7 @@ def is_to_be_forgotten(results: str | None) -> bool:
 
 def blocks_of_rounds(rounds: pa.Table) -> dict[str, ClusterBlocks]:
     """Return each cluster's blocks after a batch, from its rounds."""
-    columns = ["cluster", "now_ms", "blocks", "sampled", "bundles", "error", "confirmed"]
+    columns = ["cluster", "now_ms", "blocks", "sampled", "bundles", "error", "confirmed", "waits"]
     clusters = {}
     for row in rounds.select(columns).to_pylist():
         references = tuple(
@@ -289,6 +289,7 @@ def blocks_of_rounds(rounds: pa.Table) -> dict[str, ClusterBlocks]:
             row["bundles"],
             row["error"] is not None,
             row["confirmed"],
+            row["waits"],
         )
     return clusters
 

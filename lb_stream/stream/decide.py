@@ -7,7 +7,7 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -72,7 +72,8 @@ def decide_clusters(
         decide_cluster(own, context, figure_files, blocks, budget) for own in clusters.values()
     ]
     figure_files.write(rounds)
-    yield from pa.Table.from_pylist([asdict(row) for row in rounds], ROUND_SCHEMA).to_batches()
+    columns = {name: [getattr(row, name) for row in rounds] for name in ROUND_SCHEMA.names}
+    yield from pa.table(columns, ROUND_SCHEMA).to_batches()
 
 
 def decide_cluster(
@@ -115,6 +116,7 @@ def decide_cluster(
         _fail(row, cluster_input, error, remembered, context)
     crash_point("in_decide")
     row.idle = not (row.sampled or row.error) and _is_unchanged(row, remembered)
+    row.waits = row.waits and row.idle
     shadows = context.settings.shadows_of(cluster_input.cluster)
     if shadows and budget is not None and shadow_input is not None and not row.idle:
         budget.earn(time.perf_counter() - begin)
@@ -206,6 +208,7 @@ def _make_round(
     if row.sampled:
         figure_files.add_loads(view, made)
     row.seq, row.memory = made.seq, made.memory.to_json()
+    row.waits = context.caught_up and not made.memory.pending
     for name, entries in encode_entries(made).items():
         setattr(row, name, entries)
     overrides, profile = begin.memory.operator_state.settings, begin.config.balancer.profile

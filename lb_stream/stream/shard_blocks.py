@@ -12,7 +12,7 @@ their blocks are known.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +32,7 @@ from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.partition_records import LONGEST_SHOWN, PartitionRecords
 from lb_stream.stream.records import RecordRejected
 from lb_stream.stream.rows import BlockRow, ClusterEvent, PartitionClock
-from lb_stream.stream.shards.directory import NEW
+from lb_stream.stream.shards.directory import NEW, ShardMap
 from lb_stream.stream.shards.partition_keys import partition, slots_of
 from lb_stream.stream.shards.slicing import name_hashes
 
@@ -133,7 +133,7 @@ def build_shard_rows(
     reporting = {records.sources[row].cluster for row in kept.tolist()}
     unknown = _redirect_unknown_clusters(records, config, reporting)
     tables = _sort_by_shard(records, kept, samples, config, store)
-    silent = config.known.keys() if config.first else set[str]()
+    silent = _clusters_of_each_batch(config.known) if config.first else set[str]()
     names = sorted((silent | records.clusters.keys()) - unknown)
     rows = (
         row for name in names for row in _rows(name, records.clusters.get(name), tables, config)
@@ -145,6 +145,16 @@ def build_shard_rows(
         for row in emitted:
             row["first"] = first
         yield pa.RecordBatch.from_pylist(emitted, BLOCK_SCHEMA)
+
+
+def _clusters_of_each_batch(known: Mapping[str, ShardMap]) -> Set[str]:
+    """Return the known clusters that have a round in a batch without records of them.
+
+    Unconfirmed clusters have none if it would change nothing. If all clusters are such, all have
+    one: a batch without a round would have no time.
+    """
+    awake = {name for name, shard_map in known.items() if not shard_map.rests}
+    return awake or known.keys()
 
 
 def _join_members(rows: list[BlockRow], partitions: int) -> Iterator[BlockRow]:

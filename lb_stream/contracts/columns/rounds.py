@@ -78,6 +78,7 @@ class RoundRow(LoggedRound):
     sampled: bool = False  # whether a report brought anything new
     confirmed: bool = False  # whether more than one report of one broker has been heard
     idle: bool = False  # whether the round had nothing to do
+    waits: bool = False  # whether the next round would have nothing to do without a record
 
 
 _KINDS = {str: pa.string(), str | None: pa.string(), int: pa.int64(), bool: pa.bool_()}

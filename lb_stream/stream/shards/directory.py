@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.model.memory import Pending
@@ -30,7 +31,8 @@ class ShardMap(msgspec.Struct, frozen=True, gc=False):
     silent and its blocks are the same. `leaving`: the cluster is forgotten unless this batch has a
     record of it. `asked`: pending decision → the asked broker, and the bundle. `history_ms`: time
     of the last batch that added to the cluster's history. `new_ms`: since when the cluster is
-    known, while only one report of one broker has been heard of it; None: it is confirmed.
+    known, while only one report of one broker has been heard of it; None: it is confirmed. `waits`:
+    its last round had nothing to do, nor has the next one without a record.
     """
 
     shards: int = 1
@@ -40,6 +42,7 @@ class ShardMap(msgspec.Struct, frozen=True, gc=False):
     asked: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
     history_ms: int | None = None
     new_ms: int | None = None
+    waits: bool = False
 
     @property
     def is_resharded(self) -> bool:
@@ -50,6 +53,11 @@ class ShardMap(msgspec.Struct, frozen=True, gc=False):
     def is_stateless(self) -> bool:
         """Whether the cluster had one shard and keeps it: such a shard needs no state."""
         return self.shards == len(self.blocks) == 1 and all(self.blocks[0]) and not self.leaving
+
+    @property
+    def rests(self) -> bool:
+        """Whether a batch without a record of the cluster leaves it out: it is unconfirmed."""
+        return self.waits and self.new_ms is not None and self.is_stateless
 
     @property
     def inherited(self) -> str | None:
@@ -120,7 +128,9 @@ def read_directory(checkpoint: Store, batch_id: int, epoch: int) -> dict[str, Sh
         ]
         if not earlier:
             raise
-        return _read(checkpoint, f"{FOLDER}/{max(earlier).name}")
+        found = _read(checkpoint, f"{FOLDER}/{max(earlier).name}")
+        # This job may have other settings: each cluster has a round with them.
+        return {name: replace(shard_map, waits=False) for name, shard_map in found.items()}
 
 
 AccessFile = Literal["signers", "rights"]

@@ -26,7 +26,7 @@ class ClusterBlocks:
 
     `sampled`: the batch has a new sample of the cluster. `bundles`: their number; None: not known.
     `error`: the cluster's round has failed. `confirmed`: more than one report of one broker has
-    been heard of it; False: that isn't known.
+    been heard of it; False: that isn't known. `waits`: the next round needs a record.
     """
 
     now_ms: int
@@ -35,6 +35,7 @@ class ClusterBlocks:
     bundles: int | None = None
     error: bool = False
     confirmed: bool = False
+    waits: bool = False
 
     @property
     def failed(self) -> bool:
@@ -66,7 +67,7 @@ def next_shard_map(
     if after.confirmed:
         new_ms = None
     if after.failed:
-        return replace(before, since_ms=since_ms, leaving=False, new_ms=new_ms)
+        return replace(before, since_ms=since_ms, leaving=False, new_ms=new_ms, waits=False)
     shards = len(after.blocks)
     if after.bundles is not None:
         shards = wanted_shards(after.bundles, shards, shard_bundles)
@@ -79,6 +80,7 @@ def next_shard_map(
         asked=before.asked,
         history_ms=history_ms,
         new_ms=new_ms,
+        waits=after.waits,
     )
 
 
@@ -140,6 +142,13 @@ def due_parts(
     """
     due: set[str] = set()
     content: Parts = {}
+    # The bundles of clusters that rest are in the parts of others.
+    now_ms = max((after.now_ms for after in clusters.values()), default=0)
+    for cluster, shard_map in directory.items():
+        if shard_map.rests and cluster not in clusters:
+            (brokers, names, values), part = shard_map.blocks[0], table_part(cluster, 0, 1)
+            rest = DueShard(cluster, 0, now_ms, (brokers, names, values))
+            content.setdefault(part, []).append(rest)
     for cluster, after in sorted(clusters.items()):
         before = directory.get(cluster, NEW)
         # The shards of each part after this batch, due or not.
@@ -155,5 +164,7 @@ def due_parts(
             due.update(parts)
             old = len(before.blocks) if leaves else 0
             due.update(table_part(cluster, shard, old) for shard in range(old))
-    whole = {part: [entry for entry in content.get(part, []) if all(entry.blocks)] for part in due}
+    whole = {
+        part: sorted(entry for entry in content.get(part, []) if all(entry.blocks)) for part in due
+    }
     return dict(sorted(whole.items()))

@@ -2,18 +2,33 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace as replaced
 
 from lb_stream.access.signatures import Signature, SignatureRejected
 from lb_stream.contracts.settings import AdmissionSettings
 from lb_stream.core.model.memory import Memory
+from lb_stream.store import Store
 from lb_stream.stream.admission import count_records
 from lb_stream.stream.decide import is_confirmed
 from lb_stream.stream.decode import RECORD_FIELDS, SIGNATURE_FIELDS, decode
-from lb_stream.stream.shards.directory import NEW, ListeningTime, ShardMap
-from lb_stream.stream.shards.slicing import ClusterBlocks, next_shard_map
+from lb_stream.stream.shards.directory import (
+    NEW,
+    ListeningTime,
+    ShardMap,
+    read_directory,
+    write_directory,
+)
+from lb_stream.stream.shards.slicing import (
+    ClusterBlocks,
+    DueShard,
+    due_parts,
+    next_shard_map,
+    table_part,
+)
 from lb_stream.stream.signed_records import SignatureCheck
 from tests.support.call_counts import calls
 from tests.support.command_rounds import view
@@ -203,6 +218,38 @@ def test_a_new_cluster_is_unconfirmed_until_a_round_says_otherwise() -> None:
     assert next_shard_map(new, later, 50_000).new_ms == 1_000
     assert next_shard_map(new, replace(later, confirmed=True), 50_000).new_ms is None
     assert next_shard_map(ShardMap(), later, 50_000).new_ms is None  # it was known before
+
+
+RESTING = ShardMap(1, (("b", "n", "v"),), new_ms=1, waits=True)
+
+
+def test_unconfirmed_clusters_that_wait_for_a_record_rest_and_no_others_do() -> None:
+    assert RESTING.rests
+    assert not replaced(RESTING, new_ms=None).rests
+    assert not replaced(RESTING, waits=False).rests
+    assert not replaced(RESTING, leaving=True).rests
+
+
+def test_a_cluster_waits_for_a_record_only_as_long_as_its_last_round_says_so() -> None:
+    after = ClusterBlocks(2_000, (("b", "n", "v"),), sampled=False, bundles=1, waits=True)
+    assert next_shard_map(RESTING, after, 50_000).waits
+    assert not next_shard_map(RESTING, replace(after, waits=False), 50_000).waits
+    failed = ClusterBlocks(2_000, (("", "", ""),), sampled=False)
+    assert not next_shard_map(RESTING, failed, 50_000).waits
+
+
+def test_bundles_of_clusters_that_rest_stay_in_the_part_of_others() -> None:
+    blocks, part = RESTING.blocks[0], table_part("x", 0, 1)
+    other = next(name for name in map(str, range(1_000)) if table_part(name, 0, 1) == part)
+    due = due_parts({"x": RESTING}, {other: ClusterBlocks(5, (("b", "n", "v"),), sampled=True)})
+    assert due == {part: [DueShard(other, 0, 5, blocks), DueShard("x", 0, 5, blocks)]}
+
+
+def test_a_job_that_takes_over_has_a_round_of_each_cluster(tmp_path: Path) -> None:
+    store = Store.at(tmp_path)
+    write_directory(store, 7, 1, {"x": RESTING})
+    assert read_directory(store, 7, 1)["x"].rests
+    assert not read_directory(store, 7, 2)["x"].rests
 
 
 def test_what_nothing_confirms_in_time_is_forgotten_once_the_job_has_listened_so_long() -> None:
