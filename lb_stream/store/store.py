@@ -29,6 +29,12 @@ Options = tuple[tuple[str, str], ...]
 """Options by their names, sorted."""
 
 
+@lru_cache(maxsize=64)
+def _to_path(folder: str) -> Path:
+    """Return a folder's path. A batch asks for the same few thousands of times."""
+    return Path(folder)
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
     """A folder and the options with which it is reached; a plain value, which tasks are given.
@@ -58,7 +64,7 @@ class Store:
     @property
     def local(self) -> Path | None:
         """Return its path; None if it is in an object store."""
-        return Path(self.address.path) if self.address.kind == "local" else None
+        return _to_path(self.address.path) if self.address.kind == "local" else None
 
     @property
     def uri(self) -> str:

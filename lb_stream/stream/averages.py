@@ -32,7 +32,13 @@ from lb_stream.core.model.blocks import (
     to_bytes,
 )
 from lb_stream.store import Store
-from lb_stream.stream.gathering import count_samples, gather_batch, gather_batches
+from lb_stream.stream.gathering import (
+    MemberRow,
+    TaskRow,
+    count_samples,
+    gather_batch,
+    gather_batches,
+)
 from lb_stream.stream.rows import ClusterEvent, PartitionClock
 from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from lb_stream.stream.shards.block_files import (
@@ -115,11 +121,12 @@ class Folding:
 
     def _fold_members(self, given: list[Row]) -> Iterator[Row]:
         """Yield the clusters of one shard, folded together about FOLDED_BUNDLES at a time."""
-        rows: dict[str, list[Row]] = {}
+        rows: dict[str, list[MemberRow]] = {}
         for row in given:
             members = from_bytes(row.members).to_pylist() if row.members is not None else ()
+            first = row.first
             for member in members:
-                rows.setdefault(member["cluster"], []).append(Row(**member, first=row.first))
+                rows.setdefault(member["cluster"], []).append(MemberRow(**member, first=first))
         works: list[_ShardWork] = []
         bundles = 0
         for cluster in sorted(rows):
@@ -131,10 +138,11 @@ class Folding:
                 works, bundles = [], 0
         yield from self._fold_together(works)
 
-    def _begin_member(self, cluster: str, given: list[Row]) -> _ShardWork:
+    def _begin_member(self, cluster: str, given: list[MemberRow]) -> _ShardWork:
         """Return the work on a cluster's only shard, read from its blocks; it has no batch yet."""
         work = _ShardWork(cluster, 0, given)
-        blocks = tuple(given[0].blocks)
+        brokers, names, values = given[0].blocks
+        blocks = (brokers, names, values)
         try:
             work.shard, work.error = _read_or_begin_anew(lambda: read_shard(self._files, blocks))
             work.blocks = blocks if work.error is None else None
@@ -294,7 +302,7 @@ class _ShardWork:
 
     cluster: str
     number: int
-    rows: Sequence[Row]
+    rows: Sequence[TaskRow]
     batch: Batch = field(default_factory=Batch.empty)
     shard: Shard = field(default_factory=Shard.empty)
     blocks: BlockRefs | None = None

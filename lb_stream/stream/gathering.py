@@ -23,6 +23,26 @@ Read = Callable[[str], pa.Table]
 """Returns the block of a reference."""
 
 
+class MemberRow(NamedTuple):
+    """What one decoding task has read for a cluster of one shard: a row of MEMBER_SCHEMA.
+
+    `first`: the task's first record. Attributes of Spark's `Row` are searched by name each time.
+    """
+
+    cluster: str
+    blocks: Sequence[str]
+    reports: bytes | None
+    samples: bytes | None
+    stored_reports: str | None
+    stored_samples: str | None
+    events: bytes | None
+    first: str
+
+
+TaskRow = Row | MemberRow
+"""What one decoding task has read for one shard."""
+
+
 class _Part(NamedTuple):
     """Some rows of a table."""
 
@@ -42,12 +62,12 @@ class _Part(NamedTuple):
         return _Part(read(reference), int(begin), int(rows))
 
 
-def gather_batch(rows: Iterable[Row], read: Read) -> Batch:
+def gather_batch(rows: Iterable[TaskRow], read: Read) -> Batch:
     """Return the records of one shard. `rows`: one of each decoding task that has read some."""
     return gather_batches([rows], read)[0]
 
 
-def gather_batches(shards: Sequence[Iterable[Row]], read: Read) -> list[Batch]:
+def gather_batches(shards: Sequence[Iterable[TaskRow]], read: Read) -> list[Batch]:
     """Return the records of each shard, in the order of the tasks' first records.
 
     `shards`: the rows of each, one of each decoding task. All tables are gathered at once, however
@@ -84,7 +104,7 @@ def gather_batches(shards: Sequence[Iterable[Row]], read: Read) -> list[Batch]:
     ]
 
 
-def count_samples(rows: Iterable[Row]) -> int:
+def count_samples(rows: Iterable[TaskRow]) -> int:
     """Return the number of samples that decoding tasks have read for a shard; O(rows)."""
     count = 0
     for row in rows:
@@ -95,9 +115,10 @@ def count_samples(rows: Iterable[Row]) -> int:
     return count
 
 
-def _read_content(row: Row, read: Read) -> tuple[_Part, _Part]:
+def _read_content(row: TaskRow, read: Read) -> tuple[_Part, _Part]:
     """Return reports and samples, from the row itself or from the blocks that it refers to."""
     if row.stored_reports is None:
+        assert row.reports is not None and row.samples is not None, "a row has both or none"
         return _Part.whole(from_bytes(row.reports)), _Part.whole(from_bytes(row.samples))
     samples = _Part.whole(NO_SAMPLES)
     if row.stored_samples is not None:

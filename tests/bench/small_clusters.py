@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import argparse
 import cProfile
+import gc
 import json
 import pstats
 import statistics
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -51,7 +53,9 @@ def measure(clusters: int, runs: int) -> dict[str, Any]:
         shape = Shape(1, max(1, bundles // LARGE_BUNDLES), min(bundles, LARGE_BUNDLES))
         large = Side(shape, Path(folder, "large"), "large")
         for _ in range(WARM_UP):
-            small.run(), large.run()
+            small.run()
+            large.run()
+        gc.freeze()  # as workers do
         pairs = [(small.run(), large.run()) for _ in range(runs)]
     found: dict[str, Any] = {"clusters": clusters, "runs": runs}
     for at, stage in enumerate(Cost._fields):
@@ -65,7 +69,7 @@ def measure(clusters: int, runs: int) -> dict[str, Any]:
 
 def profile(clusters: int, runs: int, stage: str) -> None:
     """Print the functions of a stage that take most time."""
-    profiler, method = cProfile.Profile(), f"_{stage}"
+    profiler, method = cProfile.Profile(time.process_time), f"_{stage}"
     run_stage = getattr(Stages, method)
 
     def profiled(*given: Any) -> Any:
@@ -75,6 +79,7 @@ def profile(clusters: int, runs: int, stage: str) -> None:
         small = Side(Shape(clusters, BROKERS, BUNDLES), Path(folder, "small"), "small")
         for _ in range(WARM_UP):
             small.run()
+        gc.freeze()
         with patch.object(Stages, method, profiled):
             for _ in range(runs):
                 small.run()

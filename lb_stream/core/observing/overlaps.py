@@ -93,7 +93,9 @@ def _select_overlapping_namespaces(view: ClusterView) -> tuple[Rows, Ints]:
     served = np.flatnonzero(np.append(view.brokers.alive, False)[bundles.owner])
     # Neighbouring rows of one namespace that overlap.
     lower, upper = _read_bounds(bundles.names, served)
-    at = np.flatnonzero(lower[1:] < upper[:-1])  # also at the border of two namespaces
+    at = np.flatnonzero((lower[1:] < upper[:-1]) & (lower[1:] >= lower[:-1]))
+    if not len(at):  # nearly always: at the border of two namespaces the bounds begin anew
+        return np.empty(0, np.intp), np.empty(0, np.int64)
     before, after = (
         pc.utf8_slice_codeunits(bundles.names.take(pa.array(served[at + step])), 0, -RANGE_LENGTH)
         for step in (0, 1)
