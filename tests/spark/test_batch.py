@@ -27,7 +27,7 @@ from lb_stream.stream.shards.slicing import table_part
 
 BLOCKS = (("b:0:8", "n:0:8", "v:0:8"),)
 ROUND = {"cluster": "eu", "seq": 4, "memory": "{}", "now_ms": 1_000, "blocks": json.dumps(BLOCKS)}
-ROUND |= {"bundles": 9, "sampled": True, "idle": False}
+ROUND |= {"bundles": 9, "sampled": True, "idle": False, "waits": False}
 ROUNDS = pa.Table.from_pylist([ROUND], ROUND_SCHEMA)
 IDLE = pa.Table.from_pylist([ROUND | {"sampled": False, "idle": True}], ROUND_SCHEMA)
 CLOCK = json.dumps(
