@@ -11,6 +11,7 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from lb_stream.access.refusals import AGAIN_S
+from lb_stream.io.kafka.clients import close_producer
 
 if TYPE_CHECKING:
     from lb_stream.agent.connection import SendFuture
@@ -73,7 +74,7 @@ class RecoveringProducer:
             self._pause_if_refused(error)
             return
         old, self._producer = self._producer, new
-        _close(old, CLOSE_REPLACED_S)
+        close_producer(old, CLOSE_REPLACED_S)
 
     def _pause_if_refused(self, error: Exception) -> None:
         if self._note_refusal(error, "Write"):
@@ -84,17 +85,5 @@ class RecoveringProducer:
 
         Raises KafkaError when some are left.
         """
-        if (error := _close(self._producer, timeout)) is not None:
+        if (error := close_producer(self._producer, timeout)) is not None:
             raise error
-
-
-def _close(producer: KafkaProducer, timeout: float) -> KafkaError | None:
-    try:
-        producer.close(timeout=timeout)
-    except KafkaError as error:
-        # kafka-python leaves such a producer open: it would try again, and log errors, when it is
-        # garbage-collected.
-        producer._sender.force_close()
-        producer._closed = True
-        return error
-    return None

@@ -5,11 +5,21 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lb_stream.stream.ports import FatalError, StreamError
 
-FIRST_PAUSE_S = 1.0
-LONGEST_PAUSE_S = 30.0
+
+class Pauses(NamedTuple):
+    """How long the stream rests before it restarts: at first, and at most; s."""
+
+    first_s: float
+    longest_s: float
+
+
+PAUSES = Pauses(1.0, 30.0)
+KAFKA_PAUSES = Pauses(0.25, 5.0)
+"""After Kafka's absence: that Kafka answers again has been waited for already."""
 
 
 class TransientError(StreamError):
@@ -104,7 +114,7 @@ class Patience:
     tries: int = 0
     _since: float = field(default_factory=time.monotonic)
 
-    def next_pause_s(self, finished: bool) -> float | None:
+    def next_pause_s(self, finished: bool, pauses: Pauses = PAUSES) -> float | None:
         """Return the pause before the next try (s); None: the limit is reached.
 
         `finished`: a batch has been finished since the last try.
@@ -112,6 +122,6 @@ class Patience:
         if finished or not self.tries:
             self.tries, self._since = 0, time.monotonic()
         self.tries += 1
-        pause = min(FIRST_PAUSE_S * 2.0 ** min(self.tries - 1, 10), LONGEST_PAUSE_S)
+        pause = min(pauses.first_s * 2.0 ** min(self.tries - 1, 10), pauses.longest_s)
         over = self.limit_s and time.monotonic() - self._since + pause > self.limit_s
         return None if over else pause

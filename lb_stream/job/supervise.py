@@ -18,7 +18,13 @@ from lb_stream.io.leadership.leader import is_leader
 from lb_stream.io.leadership.membership import Member
 from lb_stream.io.messages.errors import error_chain
 from lb_stream.job.damage import find_machine_fault
-from lb_stream.job.failures import Patience, TransientError, find_failure
+from lb_stream.job.failures import (
+    KAFKA_PAUSES,
+    PAUSES,
+    Patience,
+    TransientError,
+    find_failure,
+)
 from lb_stream.job.pipeline import start
 from lb_stream.job.running import Running, SharedCheckpoint, Stop, Stuck, never
 from lb_stream.job.session import renew_daemon
@@ -28,6 +34,11 @@ from lb_stream.stream.ports import StreamError
 logger = logging.getLogger(__name__)
 
 _ONCE = ", once Kafka answers"
+
+ANSWER_MS = 5_000
+"""How long one question whether Kafka answers may take; the client asks each second meanwhile."""
+LOOK_S = 0.2
+"""Pause between two such questions."""
 
 
 def run(
@@ -82,7 +93,7 @@ def run(
             if isinstance(reason, TransientError) and reason.daemon_lost:
                 renew_daemon(spark)
             logger.warning(
-                "%s: the stream begins anew in %.0f s%s",
+                "%s: the stream begins anew in %.3g s%s",
                 reason,
                 pause_s,
                 "" if isinstance(reason, TransientError) else _ONCE,
@@ -98,7 +109,8 @@ def _find_pause(patience: Patience, reason: Exception, running: Running | None) 
     """Return how long to wait before the next try (s); None if the job ends."""
     if not isinstance(reason, KafkaUnavailable | KafkaError | TransientError):
         return None
-    return patience.next_pause_s(running is not None and running.batches.done > 0)
+    pauses = PAUSES if isinstance(reason, TransientError) else KAFKA_PAUSES
+    return patience.next_pause_s(running is not None and running.batches.done > 0, pauses)
 
 
 def _is_no_records_fault(reason: Exception) -> bool:
@@ -172,9 +184,9 @@ def wait_for_kafka(settings: Settings, stop: Stop = never) -> None:
     """Wait until Kafka answers, or until a stop is requested. Raises AccessDenied."""
     while not stop():
         try:
-            KafkaAdminClient(**client_options(settings), bootstrap_timeout_ms=5_000).close()
+            KafkaAdminClient(**client_options(settings), bootstrap_timeout_ms=ANSWER_MS).close()
             return
         except REFUSALS as error:
             raise build_denial(settings, error) from error
         except KafkaError:
-            time.sleep(2)
+            _wait(LOOK_S, stop)

@@ -18,6 +18,7 @@ from lb_stream.settings.signing import SignersFile
 from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.figures import part_files
+from lb_stream.stream.kafka_absence import KafkaAbsence
 from lb_stream.stream.ports import (
     Backlog,
     BatchObserver,
@@ -80,6 +81,10 @@ class Balancer:
     rights: RightsFile | None = None
     _listening: ListeningTime = field(default_factory=ListeningTime)
     _next_directory: tuple[int, Mapping[str, ShardMap]] = field(default=(-1, {}), init=False)
+    _absence: KafkaAbsence = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._absence = KafkaAbsence.from_settings(self.settings.stream)
 
     @property
     def _checkpoint(self) -> Store:
@@ -88,6 +93,7 @@ class Balancer:
     def __call__(self, shards: DataFrame, batch_id: int) -> None:
         """Decide, log, publish and project a batch. A batch in the log is not decided again."""
         crash_point("on_entry")
+        self._absence.end_wait()
         self.observer.begin(batch_id)
         # First, so that a batch that runs again after a restart sees the same backlog.
         self.backlog.record_batch(batch_id)
@@ -97,7 +103,9 @@ class Balancer:
             write_access_file(self._checkpoint, batch_id, "rights", self.rights.text())
         directory = self._read_directory(batch_id)
         logged, clusters = self._decide_once(shards, batch_id, directory)
+        self._absence.begin_wait()
         self.outbox.publish(logged)
+        self._absence.end_wait()
         self.observer.done("publish")
         crash_point("after_publish")
         self._project(shards.sparkSession, batch_id, directory, logged, clusters)
@@ -106,6 +114,7 @@ class Balancer:
         self.log.run_upkeep()
         self.observer.finish(logged)
         crash_point("before_commit")
+        self._absence.begin_wait()
 
     def _read_directory(self, batch_id: int) -> dict[str, ShardMap]:
         """Return the shard maps of this pipeline's clusters in this batch."""
@@ -173,7 +182,7 @@ class Balancer:
             file_tag=self._file_tag(batch_id),
             log_seq=self.log.last_seq + 1,
             epoch=self.epoch,
-            caught_up=self.backlog.is_read,
+            caught_up=self.backlog.is_read and not self._absence.is_recent,
             memories=memories.balancer,
             shadow_memories=memories.shadows,
             stored=memories.stored,

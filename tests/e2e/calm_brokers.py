@@ -137,7 +137,7 @@ class CalmAgent(Agent):
     ) -> None:
         super().__init__(config, [CalmBroker(cluster, name) for name in BROKERS], on_decision=told)
         self._cluster = cluster
-        self.seen.done.update(
+        self.memory.done.update(
             {(broker, decision): 2**62 for broker, decision in cluster.known.obeyed}
         )
 

@@ -4,6 +4,7 @@ again. No JVM needed."""
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from lb_stream.contracts.columns.rounds import ROUND_SCHEMA
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.store import Store
+from lb_stream.stream import kafka_absence
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.ports import Logged
 from lb_stream.stream.shards.directory import (
@@ -248,6 +250,24 @@ def test_a_forgotten_cluster_leaves_the_directory(tmp_path: Path) -> None:
         ) == {"us": ShardMap(2)}
         assert f"averages 5: {part}" in world.calls
         assert ("recorded ['eu']" in world.calls) == ("decide" in world.calls), "their records end"
+
+
+def test_brokers_that_kafka_has_cut_off_do_not_count_as_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(kafka_absence, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    settings = Settings(
+        stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path))
+    )
+    world, caught_up = World(None, IDLE), []
+    write_directory(Store.at(tmp_path), 5, 2, BEFORE)
+    balancer = Balancer(settings, world, world, world, world, epoch=2, observer=world)
+    for batch_id, waited_s in enumerate((0, 1, 60, 1, 3, 3, 3, 3), 5):
+        clock.now += waited_s
+        balancer(world, batch_id)
+        caught_up.append(balancer._context(batch_id, {}).caught_up)
+    assert caught_up == [True, True, False, False, False, False, False, True]
 
 
 def test_a_cluster_that_is_silent_for_its_time_leaves_with_the_next_batch(tmp_path: Path) -> None:

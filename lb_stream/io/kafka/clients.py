@@ -1,8 +1,9 @@
 """Makes every kafka-python client report a refusal at once, and wait no longer than needed.
 
 kafka-python 3.0.12 takes a refused login for a broker that is away: with TLS it drops the broker's
-last bytes, and in any case it retries for 30 s, then says that it is "unable to bootstrap". And its
-`retry_backoff_ms` never reaches the code that asks for topics' partitions.
+last bytes, and in any case it retries for 30 s, then says that it is "unable to bootstrap". Its
+`retry_backoff_ms` never reaches the code that asks for topics' partitions. And a producer loses the
+request of a transaction that it has to send while Kafka is away (`_Client`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kafka import KafkaProducer
+from kafka.errors import KafkaConnectionError, KafkaError
 from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl.oauth import AbstractTokenProvider
@@ -27,6 +30,13 @@ FAST_RETRY: Mapping[str, object] = {"retry_backoff_ms": 10}
 The client's own 100 ms pass before it asks for topics' partitions, and up to twice in each
 transaction. Agents keep the 100 ms: hundreds of agents that ask a hundred times a second would
 burden a Kafka that is in trouble already.
+"""
+
+RECONNECT: Mapping[str, object] = {"reconnect_backoff_max_ms": 1_000}
+"""Longest pause of every client between two attempts to connect.
+
+It is the default of Kafka's client in Java. kafka-python's own 30 s make a client come back up to
+twice as late as Kafka itself.
 """
 
 
@@ -49,12 +59,27 @@ def kafka_python_options(options: Mapping[str, object]) -> dict[str, object]:
     given = dict(options)
     if TOKEN_FILE in given:
         given["sasl_oauth_token_provider"] = TokenFile(str(given.pop(TOKEN_FILE)))
-    return {"kafka_client": _build_client, **given}
+    return {"kafka_client": _build_client, **RECONNECT, **given}
 
 
 def _build_client(**configs: object) -> KafkaNetClient:
     net = NetworkSelector(**configs)
-    return KafkaNetClient(net=net, manager=_ConnectionManager(net, **configs))
+    return _Client(net=net, manager=_ConnectionManager(net, **configs))
+
+
+class _Client(KafkaNetClient):  # type: ignore[misc]
+    """Says that a broker is not ready, where kafka-python raises an error.
+
+    A producer has a request of its transaction sent again if the coordinator is not ready. Upon an
+    error it drops the request (kafka-python 3.0.12), and the transaction waits for ever.
+    """
+
+    def await_ready(self, node_id: object, timeout_ms: int = 30_000) -> bool:
+        """Connect to a broker, and return whether it may be sent a request."""
+        try:
+            return bool(super().await_ready(node_id, timeout_ms=timeout_ms))
+        except KafkaConnectionError:
+            return False
 
 
 class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]
@@ -98,6 +123,22 @@ class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]
         addresses = {broker.node_id for broker in self.cluster.bootstrap_brokers()}
         if not isinstance(refusal, TlsRefused) or addresses <= self._refused.keys():
             self._auth_failures.update(self._refused)
+
+
+def close_producer(producer: KafkaProducer, timeout_s: float) -> KafkaError | None:
+    """Close a producer, which may take `timeout_s` to deliver what waits in it.
+
+    Returns the error if records are left: they are dropped.
+    """
+    try:
+        producer.close(timeout=timeout_s)
+    except KafkaError as error:
+        # kafka-python leaves such a producer open: it would try again, and log errors, when it is
+        # garbage-collected.
+        producer._sender.force_close()
+        producer._closed = True
+        return error
+    return None
 
 
 def find_login_refusal(error: BaseException) -> BaseException | None:

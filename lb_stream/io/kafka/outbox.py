@@ -23,6 +23,7 @@ from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import SCHEMA_VERSION
 from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.contracts.trace_ids import TRACEPARENT, published_span
+from lb_stream.io.kafka.clients import close_producer
 from lb_stream.io.kafka.options import client_options
 from lb_stream.io.kafka.rights import REFUSALS, build_denial, find_denial
 from lb_stream.io.kafka.signing import SigningProducer
@@ -97,7 +98,6 @@ class Outbox:
             transactional_id=self._pipeline,
             acks="all",
             linger_ms=0,
-            reconnect_backoff_max_ms=1_000,  # the client's own 30 s would outlast most absences
             compression_type="zstd",
             max_request_size=MAX_REQUEST_BYTES,
             # Brokers' default maximum. A cluster's first batch has an ownership record of each of
@@ -215,8 +215,11 @@ class Outbox:
         return len(missed)
 
     def close(self) -> None:
-        """Release the connections."""
-        self._producer.close(timeout=5)
+        """Release the connections.
+
+        Each batch has been published or has failed: what a failed one has left is dropped.
+        """
+        close_producer(self._producer, 0)
 
 
 def _wait_while_progressing(

@@ -32,8 +32,6 @@ LONGEST_SENDING_MS = 5_000
 FETCH_MS = 100
 """How long Kafka may hold a fetch that finds no record; it blocks the connection meanwhile."""
 SILENCE_TICKS = 3
-SOON_MS = 1_000
-"""Longest pause between a client's attempts to connect; its own 30 s outlast most absences."""
 
 
 def silence_ms(settings: Settings) -> int:
@@ -73,8 +71,7 @@ class LeadershipSender:
     def __init__(self, settings: Settings) -> None:
         self._topic = settings.topics.commands
         timeouts = dict.fromkeys(_TIMEOUTS, LONGEST_SENDING_MS)
-        own = {"acks": "all", "linger_ms": 0, "reconnect_backoff_max_ms": SOON_MS}
-        options = client_options(settings) | timeouts | own
+        options = client_options(settings) | timeouts | {"acks": "all", "linger_ms": 0}
         self._producer = SigningProducer(load_signer(settings.security), **options)
 
     def send(self, record: LeadershipRecord) -> None:
@@ -104,8 +101,9 @@ class LeadershipReader:
             if security.commands != "open"
             else None
         )
-        soon = {"reconnect_backoff_max_ms": SOON_MS, "fetch_max_wait_ms": FETCH_MS}
-        self._consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False, **soon)
+        self._consumer = KafkaConsumer(
+            **client_options(settings), enable_auto_commit=False, fetch_max_wait_ms=FETCH_MS
+        )
         topic = settings.topics.commands
         self._places = [
             TopicPartition(topic, number)

@@ -20,7 +20,7 @@ from lb_stream.io.leadership.membership import Member
 from lb_stream.io.messages.errors import error_chain
 from lb_stream.job import supervise
 from lb_stream.job.damage import find_machine_fault
-from lb_stream.job.failures import LONGEST_PAUSE_S, TransientError, find_failure
+from lb_stream.job.failures import KAFKA_PAUSES, PAUSES, Pauses, TransientError, find_failure
 from lb_stream.job.running import BatchFailed, Running, SharedCheckpoint, Stuck, WatchedBatches
 from lb_stream.stream.ports import FatalError
 from tests.support.wordings import check_wording
@@ -168,16 +168,20 @@ def test_a_leader_that_had_no_kafka_does_not_shut_out_whoever_leads_meanwhile(
     assert world.calls == ["start", "stop", "wait", *(["start", "stop"] if leads else ["Fenced"])]
 
 
-@pytest.mark.parametrize("end", [AWAY, DIED, LATE], ids=["Kafka", "workers", "executors"])
+@pytest.mark.parametrize(
+    ("end", "pauses"),
+    [(AWAY, KAFKA_PAUSES), (DIED, PAUSES), (LATE, PAUSES)],
+    ids=["Kafka", "workers", "executors"],
+)
 def test_it_waits_longer_each_time_and_gives_up_when_it_leads_nowhere(
-    monkeypatch: pytest.MonkeyPatch, end: Exception
+    monkeypatch: pytest.MonkeyPatch, end: Exception, pauses: Pauses
 ) -> None:
-    world = run(monkeypatch, *[Run(0, end) for _ in range(100)])
-    assert world.pauses[:6] == [1, 2, 4, 8, 16, LONGEST_PAUSE_S] and set(world.pauses[5:]) == {
-        LONGEST_PAUSE_S
-    }
+    world = run(monkeypatch, *[Run(0, end) for _ in range(1_000)])
+    first_s, longest_s = pauses
+    grown = [first_s * 2**number for number in range(5)]
+    assert world.pauses[:6] == [*grown, longest_s] and set(world.pauses[5:]) == {longest_s}
     limit_s = StreamSettings().batch_timeout_ms / 1000
-    assert limit_s - LONGEST_PAUSE_S <= sum(world.pauses) <= limit_s
+    assert limit_s - longest_s <= sum(world.pauses) <= limit_s
     assert world.calls[-1] == type(end).__name__
 
 

@@ -3,12 +3,21 @@
 import ssl
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
+from kafka.errors import KafkaConnectionError, KafkaTimeoutError, SaslAuthenticationFailedError
+from kafka.producer.sender import Sender
+from kafka.producer.transaction_manager import InitProducerIdHandler, TransactionManager
 
 from lb_stream.access.refusals import TlsRefused
-from lb_stream.io.kafka.clients import FAST_RETRY, _build_client
+from lb_stream.io.kafka.clients import (
+    FAST_RETRY,
+    RECONNECT,
+    _build_client,
+    close_producer,
+    kafka_python_options,
+)
 
 UNTRUSTED = KafkaConnectionError(ssl.SSLError("tlsv13 alert certificate required"))
 
@@ -53,3 +62,33 @@ def test_whoever_is_waited_for_asks_for_partitions_soon(manager: Any) -> None:
         assert manager.cluster.refresh_backoff() == 100  # the client's own
     finally:
         soon.close()
+
+
+def test_every_client_is_back_soon_after_kafka_unless_it_is_told_otherwise() -> None:
+    assert kafka_python_options({}).items() >= RECONNECT.items()
+    given = {"reconnect_backoff_max_ms": 7}
+    assert kafka_python_options(given).items() >= given.items()
+
+
+def test_a_transaction_that_finds_kafka_away_keeps_its_requests() -> None:
+    """kafka-python's own client drops the request, and the transaction waits for ever."""
+    client = _build_client(bootstrap_servers=["127.0.0.1:1"])
+    try:
+        transactions = TransactionManager("pipeline", 1_000, 1, (2, 5), client.cluster)
+        transactions._transaction_coordinator = client.cluster.bootstrap_brokers()[0].node_id
+        transactions.initialize_transactions()
+        accumulator = Mock(has_incomplete=False)
+        sender = Sender(client, client.cluster, accumulator, transaction_manager=transactions)
+        sender._maybe_send_pending_request()
+        waiting = [type(handler) for *_, handler in transactions._pending_requests]
+        assert InitProducerIdHandler in waiting
+    finally:
+        client.close()
+
+
+def test_a_producer_that_cannot_deliver_is_closed_all_the_same() -> None:
+    error = KafkaTimeoutError()
+    producer = Mock(close=Mock(side_effect=error), _closed=False)
+    assert close_producer(producer, 0) is error
+    producer._sender.force_close.assert_called_once()
+    assert producer._closed

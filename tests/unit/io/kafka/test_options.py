@@ -25,6 +25,7 @@ def test_without_options_only_the_servers_are_told() -> None:
     assert client_options(settings()).keys() == {
         "bootstrap_servers",
         "kafka_client",
+        "reconnect_backoff_max_ms",
         "retry_backoff_ms",
     }
     assert client_options(settings())["bootstrap_servers"] == ["one:9093", "two:9093"]

@@ -8,6 +8,7 @@ import pytest
 from kafka.errors import (
     InvalidProducerEpochError,
     KafkaError,
+    KafkaTimeoutError,
     NotLeaderForPartitionError,
     ProducerFencedError,
 )
@@ -96,3 +97,13 @@ def test_a_million_records_do_not_wait_in_the_client_together(
     assert producer.send.call_count == 100 and most == 11
     assert not waiting, "each is waited for before the transaction ends"
     producer.commit_transaction.assert_called_once()
+
+
+def test_the_end_of_a_failed_transaction_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever closes the outbox after a failure begins anew: an error would end the job instead."""
+    producer = Mock(close=Mock(side_effect=KafkaTimeoutError()))
+    monkeypatch.setattr(outbox, "SigningProducer", lambda *_, **__: producer)
+    Outbox(Settings()).close()
+    producer.close.assert_called_once_with(timeout=0)
