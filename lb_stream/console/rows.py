@@ -204,6 +204,7 @@ class AuditRow(Answer):
     arguments: JsonObject | None = _describe("the command's fields")
     old_value: JsonObject | None = _describe("what it changed, as it was; null: it set nothing")
     new_value: JsonObject | None = _describe("what it changed, as it is; null: it set nothing")
+    by_unproven: bool = Field(description="whether no signature shows that `by` has sent it")
 
 
 class Cost(Answer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -50,6 +51,8 @@ from lb_stream.query.present.plans import add_partners, load_plan_effect
 from lb_stream.query.present.proposals import load_waiting_proposals
 from lb_stream.query.screens import brokers, feed, load_shares
 from lb_stream.query.screens.lists import ListRequest
+
+logger = logging.getLogger(__name__)
 
 SendCommand = Callable[[str, Command], None]
 """Takes a cluster and a command; returns once the topic has it. Raises KafkaError, AccessRefusal.
@@ -263,13 +266,20 @@ def _require_verb(visitor: Visitor, form: CommandForm, cluster: str) -> None:
     if not visitor.has_verb(cluster, form.verb):
         if form.verb is None:
             raise HTTPException(403, f"{visitor.name} may send no commands in {cluster}")
-        raise MissingRight(visitor, RequiredRight(form.verb), cluster)
+        raise _report_missing(visitor, RequiredRight(form.verb), cluster)
 
 
 def _require_rights(visitor: Visitor, cluster: str, rights: Iterable[RequiredRight]) -> None:
     """Raise MissingRight unless the visitor has these rights in a cluster."""
     if (missing := visitor.find_missing(cluster, rights)) is not None:
-        raise MissingRight(visitor, missing, cluster)
+        raise _report_missing(visitor, missing, cluster)
+
+
+def _report_missing(visitor: Visitor, right: RequiredRight, cluster: str) -> MissingRight:
+    """Return the error about a missing right, and log it: the audit has only what was sent."""
+    error = MissingRight(visitor, right, cluster)
+    logger.warning("not sent: %r", error.detail)
+    return error
 
 
 class MissingRight(HTTPException):

@@ -35,9 +35,12 @@ RESOURCES = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
 CLUSTER_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 """Names of clusters and pipelines, which become parts of keys, paths and ids."""
 
-NAMESPACE_PATTERN = r"^[^/\s]+(/[^/\s]+){1,2}$"
-SERVED_NAMESPACE_PATTERN = r"^[^/]+/[^/]+$"
-BUNDLE_NAME_PATTERN = r"^[^/\s]+(/[^/\s]+){2,3}$"
+NAME_PART = r"(?:[^/.]|\.[^/.]|\.\.[^/])[^/]*"
+"""A tenant or a namespace's own name: neither `.` nor `..`, which mean folders in an address."""
+_SOLID_PART = r"(?:[^/.\s]|\.[^/.\s]|\.\.[^/\s])[^/\s]*"
+NAMESPACE_PATTERN = rf"^{_SOLID_PART}(/{_SOLID_PART}){{1,2}}$"
+SERVED_NAMESPACE_PATTERN = rf"^{NAME_PART}/{NAME_PART}$"
+BUNDLE_NAME_PATTERN = rf"^{_SOLID_PART}(/{_SOLID_PART}){{2,3}}$"
 BOOTSTRAP_PATTERN = r"^[^,\s]+:\d+(,[^,\s]+:\d+)*$"
 LISTEN_PATTERN = r"^(0?|[^\s/]+:\d{1,5})$"
 COLLECTOR_PATTERN = r"^(https?://(\[[0-9a-fA-F:.]+\]|[^/\s?#@:\[\]]+)(:\d{1,5})?(/[^\s?#]*)?)?$"
@@ -51,8 +54,8 @@ USER_PATTERN = r"^[A-Za-z0-9._@+-]{1,128}$"
 PATTERN_DESCRIPTIONS = {
     r"^\S+$": "text without white space",
     CLUSTER_PATTERN: "letters, digits, dots, dashes and underscores only",
-    NAMESPACE_PATTERN: "<tenant>/<namespace>, such as shop/orders",
-    SERVED_NAMESPACE_PATTERN: "<tenant>/<namespace>, such as shop/orders",
+    NAMESPACE_PATTERN: "<tenant>/<namespace>, such as shop/orders, no part of them . or ..",
+    SERVED_NAMESPACE_PATTERN: "<tenant>/<namespace>, such as shop/orders, no part of them . or ..",
     BUNDLE_NAME_PATTERN: "<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH",
     BOOTSTRAP_PATTERN: "host:port, or several with commas between",
     LISTEN_PATTERN: 'host:port, or "" or 0 for nowhere',

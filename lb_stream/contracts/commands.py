@@ -59,6 +59,8 @@ MOST_VALUES = 500
 """Settings of one command."""
 MOST_PINS = 1_000
 """Bundles that one command pins, and all pinned bundles of a cluster. The memory holds them."""
+MOST_POLICIES = 1_000
+"""Policies, groups or domains of one command."""
 MOST_REJECTIONS = 1_000
 """Proposals of one command, and current rejections of a cluster. The memory holds them."""
 LONGEST_WHY = 300

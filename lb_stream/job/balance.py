@@ -168,6 +168,8 @@ def balance(options: argparse.Namespace, stop: StopRequest) -> None:
     from lb_stream.job.session import spark_session
 
     member = Member(settings, leads=not options.standby)
+    if options.take_over:
+        member.took_over = "leads: it was started with --take-over"
     if settings.stream.tick_interval_ms and not options.once:
         member.start()
     spark = spark_session(settings)

@@ -12,6 +12,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.tables import ROUNDS
+from lb_stream.core.commands.audited import TAKE_OVER, JobChange
 from lb_stream.io.kafka.batch_size import limit_batch_size
 from lb_stream.io.kafka.checkpoint import (
     StartBacklog,
@@ -238,6 +239,9 @@ def _start(
     # The preparation of the first batch.
     settings = _keep_partitions(spark, settings)
     balancer, starting, guard = prepare(settings, backlog, telemetry)
+    if member.took_over:
+        balancer.took_over = JobChange(TAKE_OVER, member.instance, member.took_over)
+        member.took_over = ""
     # This job announces its lead before the query starts, as standbys wait for that.
     if not once:
         member.lead(balancer.epoch)

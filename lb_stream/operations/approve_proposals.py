@@ -58,6 +58,7 @@ class ApproveProposals(MoveCommand):
         Field(description="Also moves that would raise the usage of the busiest broker."),
     ] = None
     about = "proposals are approved"
+    objects = {"proposals": "proposal"}
 
     def decide(self, moves: OperatorMoves) -> list[BundleAnswer]:
         return moves.approve(self.proposals, bool(self.even_if_worse))

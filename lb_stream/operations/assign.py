@@ -30,6 +30,8 @@ class Assign(MoveCommand):
         Field(max_length=LONGEST_TOPIC, description="the bundle of this topic"),
     ] = None
     namespaces = ("namespace",)
+    ranges = ("bundle",)
+    objects = {"topic": "topic"}
     instead = "a bundle that was assigned had no owner before"
     is_answered_at_once = True
 

@@ -57,6 +57,7 @@ class DeleteConfig(SettingsCommand):
             description="The key, by Pulsar's name or this project's.",
         ),
     ]
+    objects = {"key": "setting"}
 
     def change_settings(self, change: SettingsChange) -> Effect:
         after = change.without_key(self.key)

@@ -11,6 +11,7 @@ from lb_stream.contracts.verbs import RequiredRight
 from lb_stream.core.commands.base import (
     CommandLine,
     Effect,
+    NamedObject,
     StateCommand,
     argument,
     command,
@@ -48,6 +49,14 @@ class ImportNamespaces(StateCommand):
         Field(description="A file with the output of `lbctl agent namespaces`; - is stdin."),
     ]
     instead = "an import can't be taken back: import the earlier namespaces and policies again"
+
+    def named_objects(self) -> tuple[NamedObject, ...]:
+        content = self.content
+        return (
+            *(NamedObject("broker", broker) for broker in content.failure_domains),
+            *(NamedObject("namespace", namespace.name) for namespace in content.namespaces),
+            *(NamedObject("policy", policy.name) for policy in content.isolation),
+        )
 
     def required_rights(self) -> tuple[RequiredRight, ...]:
         # It replaces the policies of the last import, and adds any namespaces.

@@ -59,6 +59,7 @@ class Merge(MoveCommand):
     ] = None
     about = "pairs of bundles are merged"
     namespaces = ("namespace",)
+    ranges = ("bundles",)
     instead = "a merge can't be taken back: lbctl namespaces split cuts a bundle"
 
     @model_validator(mode="after")

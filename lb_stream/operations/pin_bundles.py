@@ -10,7 +10,6 @@ from pydantic import Field
 
 from lb_stream.contracts.commands import LONGEST_PIN_MS, MOST_PINS, BundleName
 from lb_stream.contracts.spans import parse_span
-from lb_stream.contracts.verbs import RequiredRight
 from lb_stream.core.commands.base import (
     HOUR_MS,
     Button,
@@ -95,10 +94,7 @@ class PinBundles(StateCommand):
         int, Field(ge=0, le=LONGEST_PIN_MS, description="how long, ms; 0 ends earlier pins")
     ]
     several = ("bundles",)
-
-    def required_rights(self) -> tuple[RequiredRight, ...]:
-        names = dict.fromkeys(bundle.rpartition("/")[0] for bundle in self.bundles)
-        return tuple(RequiredRight(self.spec.verb, namespace=name) for name in names)
+    objects = {"bundles": "bundle"}
 
     def describe(self) -> str:
         if not self.for_ms:

@@ -83,6 +83,7 @@ class RejectProposals(StateCommand):
         ),
     ]
     several = ("proposals",)
+    objects = {"proposals": "proposal"}
 
     def apply(self, context: CommandContext) -> Effect:
         """End proposals and remember it, or change how long an earlier rejection holds."""

@@ -53,6 +53,7 @@ class RolloutAbort(StateCommand):
         option("--rollout", metavar="ID"),
         Field(description="Only the rollout with this id, as lbctl rollout status shows it."),
     ] = None
+    objects = {"rollout": "rollout"}
     instead = "lbctl rollout start begins another one, of the brokers that are left"
 
     def apply(self, context: CommandContext) -> Effect:

@@ -95,6 +95,8 @@ class SetCapacity(StateCommand):
         Field(description="What the broker reports counts again."),
     ] = False
 
+    objects = {"broker": "broker"}
+
     def required_rights(self) -> tuple[RequiredRight, ...]:
         # In the patterns of grants a bracket stands for itself, here for one of several characters.
         pattern = re.sub(r"\[.*\]", ALL, broker_of(self.broker))

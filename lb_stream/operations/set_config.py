@@ -183,6 +183,7 @@ class SetConfig(SettingsCommand):
     values: Annotated[dict[Word, Scalar], Field(min_length=1, max_length=MOST_VALUES)]
     force: Annotated[bool | None, Field(description="also if it is absurd")] = None
     several = ("values",)
+    objects = {"values": "setting"}
 
     def describe(self) -> str:
         return f"sets {named(f'{key} = {value}' for key, value in self.values.items())}"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from lb_stream.contracts.commands import BrokerName, NamespaceName, Word
+from lb_stream.contracts.commands import MOST_POLICIES, BrokerName, NamespaceName, Word
 from lb_stream.contracts.namespaces import NamespaceIsolation
-from lb_stream.contracts.verbs import RequiredRight
+from lb_stream.contracts.verbs import ALL, RequiredRight
 from lb_stream.core.commands.base import (
     BadForm,
     CommandLine,
@@ -154,12 +154,23 @@ class SetPolicies(StateCommand):
     kind: Literal["set-policies"] = "set-policies"
     phrase = "sets namespace policies"
     isolation: list[NamespaceIsolation] = Field(
-        [], description="each takes the place of the policy of its name"
+        [], max_length=MOST_POLICIES, description="each takes the place of the policy of its name"
     )
-    remove_isolation: list[str] = Field([], description="names of policies")
-    anti_affinity: dict[NamespaceName, Word | None] = Field({}, description="namespace → group")
-    failure_domains: dict[BrokerName, Word | None] = Field({}, description="broker → domain")
+    remove_isolation: list[str] = Field(
+        [], max_length=MOST_POLICIES, description="names of policies"
+    )
+    anti_affinity: dict[NamespaceName, Word | None] = Field(
+        {}, max_length=MOST_POLICIES, description="namespace → group"
+    )
+    failure_domains: dict[BrokerName, Word | None] = Field(
+        {}, max_length=MOST_POLICIES, description="broker → domain"
+    )
     brokers = ("failure_domains",)
+    objects = {
+        "anti_affinity": "namespace",
+        "remove_isolation": "policy",
+        "isolation": "policy",
+    }
     several = ("isolation", "remove_isolation", "anti_affinity", "failure_domains")
 
     @model_validator(mode="after")
@@ -171,12 +182,16 @@ class SetPolicies(StateCommand):
         return self
 
     def required_rights(self) -> tuple[RequiredRight, ...]:
-        verb = self.spec.verb
-        rights = [RequiredRight(verb, namespace=name) for name in self.anti_affinity]
-        rights += [RequiredRight(verb, broker_of(name)) for name in self.failure_domains]
-        if self.isolation or self.remove_isolation:  # expressions may match any name
-            rights.append(RequiredRight(verb))
-        return tuple(rights)
+        # Each for itself. The expressions of a policy may match any name.
+        rights = (
+            RequiredRight(
+                self.spec.verb,
+                found.name if found.kind == "broker" else ALL,
+                found.namespace or ALL,
+            )
+            for found in self.named_objects()
+        )
+        return tuple(dict.fromkeys(rights))
 
     def apply(self, context: CommandContext) -> Effect:
         operator_state = context.operator_state

@@ -93,6 +93,8 @@ class Split(MoveCommand):
         bool, option("--unload", "-u"), Field(description="Unload the children afterwards.")
     ] = False
     namespaces = ("namespace",)
+    ranges = ("bundle",)
+    objects = {"topic": "topic"}
     instead = (
         "a split can't be taken back: lbctl namespaces merge merges two bundles, if their agent "
         "can merge"

@@ -80,6 +80,7 @@ class UnloadBundles(MoveCommand):
     ] = None
     brokers = ("destination",)
     namespaces = ("namespace",)
+    ranges = ("bundle",)
 
     def describe(self) -> str:
         to = f" to {self.destination}" if self.destination else ""

@@ -1,7 +1,8 @@
 """Settings that are legal but absurd: a command that sets one must be forced.
 
-They are typing errors more often than wishes: a zero too many, seconds for minutes. What is given
-in the job's own files is not checked here: who writes those has time to read them.
+They are typing errors more often than wishes: a zero too many, seconds for minutes. Of those in the
+job's own files, environment and arguments the job warns when it starts, and goes by them: there is
+nobody whom it could ask.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class LoadedSettings:
     """Checked settings.
 
     `origins`: path of each given key, under our name → where it was given. `warnings`: keys that
-    nothing knows, settings that were replaced by something that works, and files of secrets that
-    other users can open.
+    nothing knows, settings that were replaced by something that works, absurd values, and files of
+    secrets that other users can open.
     """
 
     settings: Settings
@@ -162,6 +162,7 @@ def _resolve_clusters(
     """
     if not settings.balancer and not settings.cluster:
         return settings, ()
+    from lb_stream.settings.absurd import explain_absurd
     from lb_stream.settings.resolve import resolve
 
     general: dict[str, object] = {}
@@ -177,8 +178,11 @@ def _resolve_clusters(
         warnings += resolved.warnings
         if not cluster:
             general = _convert_types(settings.balancer, resolved.values)
+            warnings += [f"balancer.{absurd}" for absurd in explain_absurd(general)]
             continue
         clusters[cluster] = _convert_types(settings.cluster[cluster], resolved.values)
+        own_absurd = explain_absurd(clusters[cluster])
+        warnings += [f"cluster.{cluster}.{absurd}" for absurd in own_absurd]
         shadows = {}
         for name, of_shadow in _resolve_shadows(settings, cluster, origins).items():
             shadows[name] = _convert_types(settings.shadows_of(cluster)[name], of_shadow.values)
@@ -186,6 +190,10 @@ def _resolve_clusters(
                 f"cluster.{cluster}.shadow.{name}: {warning}"
                 for warning in of_shadow.warnings
                 if warning not in resolved.warnings
+            ]
+            warnings += [
+                f"cluster.{cluster}.shadow.{name}.{absurd}"
+                for absurd in explain_absurd(shadows[name])
             ]
         if shadows:
             clusters[cluster][SHADOW] = shadows

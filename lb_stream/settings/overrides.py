@@ -9,21 +9,25 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
+import msgspec
 from pydantic import ValidationError
 
 from lb_stream.contracts.balancer import BalancerConfig, NamespaceConfig
+from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.keys import (
     GivenSettings,
     SettingError,
     describe_expected_setting,
     key_metadata,
 )
+from lb_stream.core.commands.audited import find_own_changes
 from lb_stream.core.commands.base import Effect, Operation, SettingsCommand, make, named, refused
 from lb_stream.core.commands.responder import CommandResponder, Received
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.followed_profile import FollowedProfile, describe_doubts
-from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.memory import Memory, OwnSettings
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.observing.differing_settings import Grouped, update_differing
 from lb_stream.core.round.decide import Inbox
@@ -54,9 +58,11 @@ class RoundArguments:
 def apply_setting_commands(own: GivenSettings, memory: Memory, inbox: Inbox) -> RoundArguments:
     """Apply the inbox's commands about settings, wherever they stand in it.
 
-    `own`: the job's settings for this cluster, under our names or Pulsar's. Raises SettingError
+    Settings of its own that the last job didn't have become a change for the audit. `own`: the
+    job's settings for this cluster, under our names or Pulsar's. Raises SettingError
     when these and the overrides exclude each other, also after the commands.
     """
+    memory, inbox = _note_own_settings(own, memory, inbox)
     about_settings = tuple(filter(_is_about_settings, inbox.commands))
     if about_settings:
         responder = CommandResponder(
@@ -75,6 +81,19 @@ def apply_setting_commands(own: GivenSettings, memory: Memory, inbox: Inbox) -> 
         inbox = replace(inbox, commands=others, answers=tuple(responder.answers))
         memory = replace(memory, operator_state=responder.operator_state)
     return RoundArguments(resolve_in_force(own, memory), memory, inbox)
+
+
+def _note_own_settings(own: GivenSettings, memory: Memory, inbox: Inbox) -> tuple[Memory, Inbox]:
+    """Return memory and inbox with the job's own settings, and their change by this job, if any."""
+    known = memory.own_settings
+    if memory.epoch == (0 if known is None else known.epoch):
+        return memory, inbox  # one job has the same settings from its start to its end
+    # As the log gives them back.
+    given: dict[str, Any] = msgspec.json.decode(canonical_json(own))
+    if known is not None and known.given != given:
+        change = find_own_changes(known.given, given, memory.epoch)
+        inbox = replace(inbox, job_changes=(*inbox.job_changes, change))
+    return replace(memory, own_settings=OwnSettings(memory.epoch, given)), inbox
 
 
 def resolve_in_force(own: GivenSettings, memory: Memory) -> ClusterConfig:

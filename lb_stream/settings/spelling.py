@@ -13,7 +13,7 @@ from functools import cache
 from pydantic import TypeAdapter, ValidationError
 
 from lb_stream.contracts.balancer import NamespaceConfig
-from lb_stream.contracts.base import LONGEST_NAMESPACE
+from lb_stream.contracts.base import LONGEST_NAMESPACE, NAMESPACE_PATTERN
 from lb_stream.contracts.keys import GivenSettings, KeyModel, SettingError, pulsar_names
 
 OLD_SPELLINGS = {
@@ -148,7 +148,7 @@ SECTION = "namespace"
 """The section of namespaces: [namespace."TENANT/NAMESPACE"], also inside a cluster's section."""
 PREFIX = f"{SECTION}."
 """Prefix of a namespace's key: `namespace.TENANT/NAMESPACE.KEY`."""
-_NAMESPACE = re.compile(r"[^/\s]+(/[^/\s]+){1,2}")
+_NAMESPACE = re.compile(NAMESPACE_PATTERN)
 
 
 def split_namespace_key(name: str, value: object) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from lb_stream.contracts.settings import SecuritySettings, Settings
+from lb_stream.core.commands.audited import JobChange
 from lb_stream.settings.rights import RightsFile
 from lb_stream.settings.signing import SignersFile
 from lb_stream.store import Store, checkpoint_of, tables_of
@@ -65,8 +66,9 @@ class Balancer:
 
     A restarted job reads all of its state from the log and the checkpoint. `signers`: the keys that
     may sign; None: signatures do not matter. `rights`: who may send which commands; None: everyone
-    may send all. `_next_directory`: the last directory that this job has written, with the batch
-    that it is for; -1: none.
+    may send all. `took_over`: how this job has come to lead; None: it was simply started.
+    `_next_directory`: the last directory that this job has written, with the batch that it is for;
+    -1: none.
     """
 
     settings: Settings
@@ -79,6 +81,7 @@ class Balancer:
     poison_records: PoisonRecords = field(default_factory=NoPoisonRecords)
     signers: SignersFile | None = None
     rights: RightsFile | None = None
+    took_over: JobChange | None = None
     _listening: ListeningTime = field(default_factory=ListeningTime)
     _next_directory: tuple[int, Mapping[str, ShardMap]] = field(default=(-1, {}), init=False)
     _absence: KafkaAbsence = field(init=False)
@@ -189,6 +192,7 @@ class Balancer:
             first_seq=self.log.first_seq,
             poison_events=self.poison_records.rejected_events(batch_id, directory.keys()),
             ownership_versions=self.tables.ownership_versions(leaving) if leaving else {},
+            took_over=self.took_over,
         )
 
     def _file_tag(self, batch_id: int) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from lb_stream.access.rights import Rights
 from lb_stream.contracts.patterns import matches_whole
 from lb_stream.contracts.settings import AdmissionSettings, Settings
+from lb_stream.core.commands.audited import JobChange
 from lb_stream.store import checkpoint_of
 from lb_stream.stream.records import RecordRejected
 from lb_stream.stream.shards.directory import ShardMap
@@ -73,7 +74,8 @@ class BatchContext:
     `first_seq`: the number from which a cluster without a memory counts its rounds, so that no
     `seq` of a forgotten cluster comes again. `poison_events`: by cluster, rejected events of poison
     records. `ownership_versions`: of clusters that may be forgotten, bundle → version of its
-    ownership record.
+    ownership record. `took_over`: how this job has come to lead, if another one led before; it is
+    for each cluster's first round.
     """
 
     settings: Settings
@@ -87,6 +89,7 @@ class BatchContext:
     shadow_memories: Mapping[str, str] = field(default_factory=dict)
     stored: tuple[str, ...] = ()
     ownership_versions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    took_over: JobChange | None = None
 
     def with_memories(self, clusters: Iterable[str]) -> BatchContext:
         """Return the context with the memories of these clusters read.

@@ -22,6 +22,7 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.columns.rounds import EMPTY, ENTRY_COLUMNS, ROUND_SCHEMA, RoundRow
 from lb_stream.contracts.decisions import Ownership
 from lb_stream.core.averages.cluster_view import NameOrder, name_order, view_of
+from lb_stream.core.commands.audited import JobChange
 from lb_stream.core.commands.proposal_book import ProposalNews
 from lb_stream.core.commands.responder import Received, refuse_all
 from lb_stream.core.config.cluster_config import ClusterConfig
@@ -102,10 +103,12 @@ def decide_cluster(
             row.inputs = canonical_json(cluster_input.logged_inputs(context))
             _forget(row, cluster_input.commands, context)
             return row
-        memory = _parse_memory(remembered, context.epoch)
+        before = Memory.from_json(remembered)
+        memory = before if before.epoch == context.epoch else replace(before, epoch=context.epoch)
         if cluster_input.cluster in context.memories:
             row.seq = memory.seq
-        inbox = _open_inbox(row, cluster_input, memory, context)
+        took_over = context.took_over if 0 < before.epoch < context.epoch else None
+        inbox = _open_inbox(row, cluster_input, memory, context, took_over)
         # A suspended cluster waits, unless there is a command, which may repair it.
         if row.now_ms < memory.retry_ms and not cluster_input.commands:
             row.idle = True
@@ -142,14 +145,12 @@ def _begin_row(cluster_input: ClusterInput, context: BatchContext) -> RoundRow:
     return row
 
 
-def _parse_memory(remembered: str, epoch: int) -> Memory:
-    """Return a cluster's memory, with the job's epoch."""
-    memory = Memory.from_json(remembered)
-    return memory if memory.epoch == epoch else replace(memory, epoch=epoch)
-
-
 def _open_inbox(
-    row: RoundRow, cluster_input: ClusterInput, memory: Memory, context: BatchContext
+    row: RoundRow,
+    cluster_input: ClusterInput,
+    memory: Memory,
+    context: BatchContext,
+    took_over: JobChange | None,
 ) -> Inbox:
     """Return the records for the round, and put all of its inputs into the row."""
     acks = select_valid_acks(cluster_input.acks, memory)
@@ -163,6 +164,8 @@ def _open_inbox(
     differing = cluster_input.differing(memory)
     if differing:
         inputs["differing"] = differing
+    if took_over is not None:
+        inputs["took_over"] = {"by": took_over.by, "text": took_over.text}
     row.inputs = canonical_json(inputs)
     return Inbox(
         acks,
@@ -172,6 +175,7 @@ def _open_inbox(
         balances,
         merging,
         differing,
+        job_changes=() if took_over is None else (took_over,),
     )
 
 
@@ -422,14 +426,20 @@ def cached_order(blocks: tuple[str, ...], names: list[pa.ChunkedArray]) -> NameO
 
 
 def _is_unchanged(row: RoundRow, remembered: str) -> bool:
-    """Return whether the round has no entries, and its memory differs at most in seq and epoch.
+    """Return whether the round has no entries, and its memory differs at most in seq and epochs.
 
     Such a round is not logged, and the next one has the same `seq`.
     """
     if any(getattr(row, name) != EMPTY for name in ENTRY_COLUMNS):
         return False
-    ignored = {"seq": 0, "epoch": 0}
-    return bool(json.loads(remembered) | ignored == json.loads(row.memory) | ignored)
+    return _without_numbers(remembered) == _without_numbers(row.memory)
+
+
+def _without_numbers(memory: str) -> dict[str, object]:
+    """Return a memory as an object of JSON, without the numbers of round and job."""
+    fields: dict[str, object] = json.loads(memory) | {"seq": 0, "epoch": 0}
+    own = fields.get("own_settings")
+    return fields | ({"own_settings": own | {"epoch": 0}} if isinstance(own, dict) else {})
 
 
 def encode_entries(made: Round) -> dict[str, str]:

@@ -84,13 +84,17 @@ def _build_table(rows: list[Row]) -> Table:
     cells = [
         (
             styled(clock(row["now_ms"]), row["cluster"], f"row {row['number']}"),
-            styled(row["by"] or "unknown", f"key {row['key_id'] or 'none'}"),
+            styled(_format_sender(row), f"key {row['key_id'] or 'none'}"),
             styled(row["kind"], *row["objects"][:3], *_describe_change(row)),
             _format_answer(row),
         )
         for row in rows
     ]
     return cast("Table", table(("answered", "by", "command", "answer"), cells))
+
+
+def _format_sender(row: Row) -> str:
+    return f"{row['by'] or 'unknown'}{' (unproven)' if row['by_unproven'] else ''}"
 
 
 def _describe_change(row: Row) -> list[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Any
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.core.commands.base import broker_of
+from lb_stream.core.commands.base import NamedObject
 from lb_stream.core.model.operator_state import OperatorState
 
 LONGEST_OBJECTS = 1_000
@@ -42,6 +42,25 @@ class Audited:
             for name, value in values.items()
             if value
         }
+
+
+OWN_SETTINGS = "own-settings"
+"""Kind of the change that a job has other settings of its own than the job before."""
+TAKE_OVER = "take-over"
+"""Kind of the change that a standby leads."""
+JOB_CHANGES = (OWN_SETTINGS, TAKE_OVER)
+"""Kinds of rows of the audit that no command has caused. They have no command id."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobChange:
+    """A change that comes with a job's start, for the audit. `by`: which job."""
+
+    kind: str
+    by: str
+    text: str
+    objects: tuple[str, ...] = ()
+    values: tuple[str | None, str | None] = (None, None)  # old and new one, JSON
 
 
 _NAMES = tuple(declared.name for declared in fields(Audited))
@@ -94,6 +113,20 @@ def _differing_parts(former: Any, after: Any) -> tuple[object, object]:
     return former, after
 
 
+def find_own_changes(former: Mapping[str, Any], own: Mapping[str, Any], epoch: int) -> JobChange:
+    """Return the change from the settings of an earlier job to those of this one, which differ."""
+    old, new = _differing_parts(former, own)
+    assert isinstance(old, Mapping) and isinstance(new, Mapping)
+    names = sorted(old.keys() | new.keys())
+    return JobChange(
+        OWN_SETTINGS,
+        "the job",
+        f"epoch {epoch} began with other settings of its own: files, environment, arguments",
+        describe_objects(NamedObject("setting", name) for name in names),
+        Changed({"own_settings": old}, {"own_settings": new}).values,
+    )
+
+
 def _to_text(value: Mapping[str, object]) -> str:
     text = canonical_json(value)
     if len(text) <= LONGEST_VALUE:
@@ -102,48 +135,10 @@ def _to_text(value: Mapping[str, object]) -> str:
     return canonical_json({"digest": digest, "characters": len(text)})
 
 
-def find_objects(arguments: Mapping[str, Any]) -> tuple[str, ...]:
+def describe_objects(objects: Iterable[NamedObject]) -> tuple[str, ...]:
     """Return the things that a command names, each with its kind: `broker b-1:8080`."""
-    found = list(dict.fromkeys(_list_objects(arguments)))
+    found = [f"{kind} {name}" for kind, name in objects]
     lengths = accumulate(map(len, found))
     named = max(1, sum(length <= LONGEST_OBJECTS for length in lengths))
     more = len(found) - named
     return (*found[:named], f"{more} more") if more > 0 else tuple(found)
-
-
-def _list_objects(arguments: Mapping[str, Any]) -> Iterator[str]:
-    for name in ("broker", "destination", "canary"):
-        if broker := arguments.get(name):
-            yield f"broker {broker_of(str(broker))}"
-    for broker in (*arguments.get("in_order", ()), *arguments.get("failure_domains", ())):
-        yield f"broker {broker_of(str(broker))}"
-    yield from _list_bundles(arguments)
-    if rollout := arguments.get("rollout"):
-        yield f"rollout {rollout}"
-    for kind, names in (
-        ("setting", [arguments["key"]] if "key" in arguments else ()),
-        ("setting", arguments.get("values", ())),
-        ("namespace", arguments.get("anti_affinity", ())),
-        ("policy", arguments.get("remove_isolation", ())),
-        ("proposal", arguments.get("proposals", ())),
-    ):
-        yield from (f"{kind} {name}" for name in names)
-    # An import has namespaces and policies in its content.
-    for content in (arguments, arguments.get("content", {})):
-        for kind, named in (("namespace", "namespaces"), ("policy", "isolation")):
-            yield from (f"{kind} {entry['name']}" for entry in content.get(named, ()))
-
-
-def _list_bundles(arguments: Mapping[str, Any]) -> Iterator[str]:
-    """Yield bundles, or the namespace where no bundle is named."""
-    namespace, bundles = arguments.get("namespace"), arguments.get("bundles")
-    names = [str(name) for name in bundles] if isinstance(bundles, list) else []
-    if bundle := arguments.get("bundle"):
-        names.append(str(bundle))
-    for name in names:
-        # Pins name whole bundles, other commands a range of their namespace.
-        yield f"bundle {namespace}/{name}" if namespace else f"bundle {name}"
-    if namespace and not names:
-        yield f"namespace {namespace}"
-    if topic := arguments.get("topic"):
-        yield f"topic {topic}"

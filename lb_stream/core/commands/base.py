@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, product
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
@@ -199,6 +199,24 @@ class CannotPreview(Exception):
 
 # --- the command ---
 
+ObjectKind = Literal[
+    "broker", "bundle", "namespace", "policy", "proposal", "rollout", "setting", "topic"
+]
+
+
+class NamedObject(NamedTuple):
+    """A thing that a command names, with its kind."""
+
+    kind: ObjectKind
+    name: str
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace that it is, or that the bundle is of; empty: neither."""
+        if self.kind == "bundle":
+            return self.name.rpartition("/")[0]
+        return self.name if self.kind == "namespace" else ""
+
 
 class Operation(Command):
     """A command that operators send, with all that the balancer knows of its kind."""
@@ -208,6 +226,10 @@ class Operation(Command):
     """Fields that hold brokers' names, which people may give short."""
     namespaces: ClassVar[tuple[str, ...]] = ()
     """Fields that hold namespaces' names."""
+    ranges: ClassVar[tuple[str, ...]] = ()
+    """Fields that hold hash ranges of bundles of the namespace."""
+    objects: ClassVar[Mapping[str, ObjectKind]] = {}
+    """Fields that hold other names → what these name."""
     several: ClassVar[tuple[str, ...]] = ()
     """Fields that name several things, each of which could have a command of its own."""
     instead: ClassVar[str] = "nothing takes it back"
@@ -228,20 +250,36 @@ class Operation(Command):
     def required_rights(self) -> tuple[RequiredRight, ...]:
         """Return the rights that its sender needs: all of them.
 
-        They follow from the fields that name brokers and namespaces. A command that names none of
-        a kind may concern all.
+        They follow from the brokers and namespaces that it names. A command that names none of a
+        kind may concern all.
         """
-        brokers = [broker_of(name) for name in self._names_in(self.brokers)] or [ALL]
-        namespaces = self._names_in(self.namespaces) or [ALL]
+        named = self.named_objects()
+        brokers = [found.name for found in named if found.kind == "broker"] or [ALL]
+        namespaces = dict.fromkeys(found.namespace for found in named if found.namespace)
         return tuple(
             RequiredRight(self.spec.verb, broker, namespace)
-            for broker, namespace in product(brokers, namespaces)
+            for broker, namespace in product(brokers, namespaces or [ALL])
         )
+
+    def named_objects(self) -> tuple[NamedObject, ...]:
+        """Return what the command names, each thing once: for its rights and for the audit."""
+        found = [NamedObject("broker", broker_of(name)) for name in self._names_in(self.brokers)]
+        ranges = self._names_in(self.ranges)
+        for namespace in self._names_in(self.namespaces):
+            found += [NamedObject("bundle", f"{namespace}/{bounds}") for bounds in ranges]
+            if not ranges:
+                found.append(NamedObject("namespace", namespace))
+        for field_name, kind in self.objects.items():
+            names = self._names_in([field_name])
+            found += [
+                NamedObject(kind, broker_of(name) if kind == "broker" else name) for name in names
+            ]
+        return tuple(dict.fromkeys(found))
 
     def _names_in(self, fields: Iterable[str]) -> list[str]:
         values = [getattr(self, name) for name in fields]
         names = [[value] if isinstance(value, str) else list(value or ()) for value in values]
-        return list(dict.fromkeys(chain.from_iterable(names)))
+        return list(dict.fromkeys(getattr(item, "name", item) for item in chain(*names)))
 
     @classmethod
     def follow(cls, progress: Progress, waiting: WaitingCommand) -> WaitingCommand | Ended:

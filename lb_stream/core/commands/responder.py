@@ -15,7 +15,13 @@ from typing import Any, Literal
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import Command, CommandOutcome
-from lb_stream.core.commands.audited import NOT_AUDITED, Audited, find_changes, find_objects
+from lb_stream.core.commands.audited import (
+    NOT_AUDITED,
+    Audited,
+    JobChange,
+    describe_objects,
+    find_changes,
+)
 from lb_stream.core.commands.base import Effect, Operation, operation
 from lb_stream.core.commands.proposal_book import ProposalBook
 from lb_stream.core.model.memory import Pending
@@ -84,8 +90,8 @@ class Received:
     @cached_property
     def audited(self) -> Audited:
         """Return what the audit says of the command before it is done."""
-        objects = () if self.rejected is not None else find_objects(self.command.arguments)
-        return Audited(self.key_id, self.right, objects)
+        named = () if self.rejected is not None else self.command.named_objects()
+        return Audited(self.key_id, self.right, describe_objects(named))
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -116,7 +122,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """A round's answer to a command."""
+    """A round's answer to a command. Without an id: a change by the job, for the audit alone."""
 
     id: str
     kind: str
@@ -129,6 +135,21 @@ class CommandAnswer:
     decision_ids: tuple[str, ...] = ()
     repeated: bool = False  # the command was sent again, and has had this answer before
     audited: Audited = NOT_AUDITED  # what only the audit says
+
+    @staticmethod
+    def of_job(change: JobChange, at_ms: int) -> CommandAnswer:
+        """Return a change that no command has caused: for the audit alone, without an id."""
+        old, new = change.values
+        return CommandAnswer(
+            id="",
+            kind=change.kind,
+            by=change.by,
+            at_ms=at_ms,
+            arguments={},
+            outcome="done",
+            text=change.text,
+            audited=Audited(objects=change.objects, old_value=old, new_value=new),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields for JSON."""

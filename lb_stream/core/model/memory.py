@@ -138,6 +138,14 @@ class Mergeable(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class OwnSettings:
+    """A job's own settings for the cluster, as given, and the job's epoch."""
+
+    epoch: int
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """A decision that waits for approval, with the load of its bundle.
 
@@ -222,6 +230,8 @@ class Memory:
     # Strategies.
     strategies: Mapping[str, Any] = field(default_factory=dict)  # strategy → its memory as JSON
     quotas: Mapping[str, Any] = field(default_factory=dict)  # of core.placement.learn_quotas
+
+    own_settings: OwnSettings | None = None  # of the last job; None: not known
 
     # Operators.
     operator_state: OperatorState = field(default_factory=OperatorState)

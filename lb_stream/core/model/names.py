@@ -10,10 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lb_stream.contracts.base import NAME_PART
 from lb_stream.core.model.releases import NAME_RULES, Release
 
-BUNDLE_PATTERN = r"^[^/]+/[^/]+(/[^/]+)?/0x[0-9a-f]{8}_0x[0-9a-f]{8}$"
-"""A namespace has two parts, or three: heartbeat namespaces are `pulsar/<cluster>/<host:port>`."""
+BUNDLE_PATTERN = rf"^{NAME_PART}/{NAME_PART}(/{NAME_PART})?/0x[0-9a-f]{{8}}_0x[0-9a-f]{{8}}$"
+"""A namespace has two parts, or three: heartbeat namespaces are `pulsar/<cluster>/<host:port>`.
+
+No part is `.` or `..`.
+"""
 
 SYSTEM_NAMESPACE = "pulsar/system"
 """The namespace of the brokers' own topics. Its bundles are spread evenly, and never shed by the

@@ -12,6 +12,7 @@ from lb_stream.core.commands.apply import (
     apply_state_commands,
     forget_ended,
 )
+from lb_stream.core.commands.audited import JobChange
 from lb_stream.core.commands.proposal_book import ProposalBook
 from lb_stream.core.commands.responder import CommandAnswer, CommandResponder, Received
 from lb_stream.core.config.cluster_config import ClusterConfig
@@ -41,6 +42,7 @@ class Inbox:
     # Broker → its settings that differ from the balancer's; none where the memory has them all.
     differing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     answers: tuple[CommandAnswer, ...] = ()  # to commands about settings, which are applied already
+    job_changes: tuple[JobChange, ...] = ()  # that came with the job's start
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
     """
     # Operators' state, with this batch's commands.
     memory = _mark_published(memory, view)
-    book, answers = ProposalBook(list(memory.proposals)), list(inbox.answers)
+    changes = (CommandAnswer.of_job(change, view.now_ms) for change in inbox.job_changes)
+    book, answers = ProposalBook(list(memory.proposals)), [*changes, *inbox.answers]
     responder = CommandResponder(
         memory.operator_state,
         book,

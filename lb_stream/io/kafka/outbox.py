@@ -263,6 +263,8 @@ def _records(
         strict=True,
     ):
         for entry in results:
+            if not entry["id"]:
+                continue  # no command's: for the audit alone
             fields = {name: entry[name] for name in _RESULT_FIELDS}
             result = CommandResult(
                 **fields,

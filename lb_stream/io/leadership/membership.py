@@ -69,7 +69,8 @@ class Member:
     """This job, as the leader or as a standby. Call `start` first and `stop` at last.
 
     `ready`: it may claim, because Spark runs; `warm`: it could lead at once. The caller sets both.
-    `hand_over`: the record by which an operator asks that another job leads. `connection_error`:
+    `hand_over`: the record by which an operator asks that another job leads. `took_over`: how this
+    job has come to lead; empty: it was simply started, or this was noted. `connection_error`:
     why it can't read the others' records; None: it can.
     """
 
@@ -88,6 +89,7 @@ class Member:
         self.clock = Clock(settings)
         self.ready = self.warm = False
         self.hand_over: HandOver | None = None
+        self.took_over = ""
         self.connection_error: str | None = "no record has been read yet"
 
     def start(self) -> None:
@@ -190,6 +192,7 @@ class Member:
             self._take_hand_over(received)
         elif action is Action.LEAD:
             self._leading = True
+            self.took_over = describe_take_over(self.standing)
             self._follower.begin_anew()
             self._called.set()
         elif action is Action.CLAIM and self.ready:
@@ -228,6 +231,16 @@ class Member:
     def _epoch(self) -> int:
         tick = self.standing.tick
         return tick.record.epoch if tick is not None else 0
+
+
+def describe_take_over(standing: Standing) -> str:
+    """Describe how a standby has come to lead. `standing`: what the topic said then."""
+    last = standing.tick
+    if last is None:
+        return "leads as a standby: no leader was known"
+    tick = last.record
+    end = "it had stopped in order" if standing.vacant else "its ticks had stopped"
+    return f"leads as a standby after {tick.instance} (epoch {tick.epoch}): {end}"
 
 
 def _now_ms() -> float:

@@ -17,6 +17,7 @@ from deltalake.transaction import AddAction
 
 from lb_stream.contracts.audit import CUT, Head, hash_row
 from lb_stream.contracts.tables import AUDIT
+from lb_stream.core.commands.audited import JOB_CHANGES
 from lb_stream.io.tables.commits import Mark, Marks, Table
 from lb_stream.io.tables.delta import add_files, commit_once, dataset, write_rows
 from lb_stream.stream.ports import Logged
@@ -42,7 +43,10 @@ _COPIED = (
 
 
 def audit_rows(logged: Logged) -> list[Row]:
-    """Return a batch's rows, without number and hash: one for each answer, in their order."""
+    """Return a batch's rows, without number and hash: one for each answer, in their order.
+
+    Changes that came with the job's start are answers without a command's id.
+    """
     entries = logged.entries("results")
     if not any(entries):
         return []
@@ -60,12 +64,12 @@ def audit_row(place: Row, log_seq: int, answer: Row) -> Row:
     return {
         **{name: answer.get(name) for name in _COPIED},
         # The sender of a command that can't be read chooses its kind.
-        "kind": f"'{CUT}'" if kind == CUT else kind,
+        "kind": f"'{kind}'" if kind == CUT or (kind in JOB_CHANGES and answer["id"]) else kind,
         **place,
         "log_seq": log_seq,
         "objects": answer.get("objects", []),
         "arguments": json.dumps(answer["arguments"], sort_keys=True),
-        "command_id": answer["id"],
+        "command_id": answer["id"] or None,
     }
 
 

@@ -69,7 +69,8 @@ def _decisions(logged: Logged) -> Rows:
 
 
 def _commands(logged: Logged) -> Rows:
-    rows = [row for row in _entries(logged, "results") if not row["repeated"]]
+    entries = _entries(logged, "results")
+    rows = [row for row in entries if row["id"] and not row["repeated"]]
     return [row | {"arguments": json.dumps(row["arguments"], sort_keys=True)} for row in rows]
 
 

@@ -19,6 +19,7 @@ from lb_stream.contracts.columns.rounds import EMPTY, ENTRY_COLUMNS
 from lb_stream.contracts.reports import Ack
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import ROUNDS
+from lb_stream.core.commands.audited import TAKE_OVER, JobChange
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
@@ -216,6 +217,7 @@ def _load_start(row: Row, remembered: Remembered, checkpoint: Store) -> RoundSta
         {broker: tuple(keys) for broker, keys in inputs["balances"].items()},
         inputs.get("merging", {}),
         {broker: tuple(keys) for broker, keys in inputs.get("differing", {}).items()},
+        job_changes=_parse_job_changes(inputs),
     )
     memory = without_failures(replace(Memory.from_json(remembered[0]), epoch=row["epoch"]))
     own = inputs["settings"]
@@ -229,6 +231,11 @@ def _load_start(row: Row, remembered: Remembered, checkpoint: Store) -> RoundSta
     view = cluster_view(row["cluster"], shards, blocks, row["now_ms"], weights, times)
     begin = follow_brokers(begin, own, view)
     return RoundStart(view, begin.memory, begin.inbox, begin.config, own, inputs)
+
+
+def _parse_job_changes(inputs: dict[str, Any]) -> tuple[JobChange, ...]:
+    given = inputs.get("took_over")
+    return () if given is None else (JobChange(TAKE_OVER, given["by"], given["text"]),)
 
 
 def _decide(row: Row, remembered: Remembered, checkpoint: Store) -> dict[str, str]:

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from lb_stream.core.commands.responder import UNSIGNED
 from lb_stream.query.lake import Row
 from lb_stream.query.screens.lists import ListPage, ListRequest, load_page
 
@@ -60,9 +61,9 @@ def list_audit_rows(lake: Lake, wanted: AuditFilter, page: int = 1, rows: int = 
 
 
 def _parse_row(row: Row) -> Row:
-    """Return a row with the JSON in it as objects."""
+    """Return a row with the JSON in it as objects, and whether its sender's name is unproven."""
     parsed = {
         name: None if row[name] is None else json.loads(row[name])
         for name in ("arguments", "old_value", "new_value")
     }
-    return row | parsed
+    return row | parsed | {"by_unproven": row["rule"] == UNSIGNED}

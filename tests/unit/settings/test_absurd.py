@@ -1,5 +1,6 @@
 """Commands that are legal but absurd are refused with what they would do, unless they are forced."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.settings.absurd import SENSIBLE, explain_absurd
+from lb_stream.settings.load import load
 from lb_stream.settings.names import list_models
 from lb_stream.settings.overrides import build_inverse_commands
 from tests.support.command_rounds import TWO, command, play, view
@@ -76,3 +78,21 @@ def test_undo_restores_what_was_forced() -> None:
     before = OperatorState(settings={"shedding_interval_ms": 0})
     (back,) = build_inverse_commands(["shedding_interval_ms"], before)
     assert back.arguments == {"values": {"shedding_interval_ms": 0}, "force": True}
+
+
+def test_of_absurd_values_in_its_own_files_the_job_warns_and_goes_by_them(tmp_path: Path) -> None:
+    file = tmp_path / "lb.toml"
+    file.write_text(
+        "[balancer]\nshedding_interval_ms = 0\n"
+        "[cluster.eu]\nbandwidth_in_weight = 1e308\nmin_dwell_ms = 1000\n"
+        "[cluster.eu.shadow.s]\noverloaded_threshold_percent = 1\n"
+    )
+    loaded = load(toml=file, environment={})
+    keys = [warning.partition(" = ")[0] for warning in loaded.warnings]
+    assert keys == [
+        "balancer.shedding_interval_ms",
+        "cluster.eu.bandwidth_in_weight",
+        "cluster.eu.shadow.s.overloaded_threshold_percent",
+    ]
+    assert loaded.settings.of_cluster("eu")["shedding_interval_ms"] == 0
+    check_wording("\n".join(loaded.warnings))

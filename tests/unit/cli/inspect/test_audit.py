@@ -37,12 +37,14 @@ def rewrite(job: Job, rows: pa.Table) -> None:
 def test_rows_are_shown_with_what_changed_and_the_answer(job: Job) -> None:
     (refused,) = ask(job, "--refused", "--json").objects
     assert (refused["command_id"], refused["number"], refused["rule"]) == ("c1", 2, "unsigned")
+    assert refused["by_unproven"] and "(unproven)" in ask(job, "--refused").out
     assert refused["new_value"] == {"drained": ["b-1:8080"]}
     assert [row["command_id"] for row in ask(job, "--last", "2", "--json").objects] == ["c1", "c2"]
     assert ask(job, "--what", "b-2", "-o", "name").out == "c2\n"
     within = ("--from", "1970-01-01T00:01Z", "--to", "1970-01-01T00:02Z")
     assert ask(job, *within, "-o", "name").out == "c1\n"
     words = ask(job, "--what", "b-2").out.split()
+    assert "(unproven)" not in words
     assert {"alice", "drain-broker", "broker", "done", "right:"} <= set(words)
     check_wording(ask(job, "--by", "mallory").err.splitlines()[-1])
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from lb_stream.core.commands.audited import LONGEST_OBJECTS, LONGEST_VALUE, find_objects
+from lb_stream.contracts.commands import COMMANDS
+from lb_stream.core.commands.audited import LONGEST_OBJECTS, LONGEST_VALUE, describe_objects
+from lb_stream.core.commands.base import make, operation
 from lb_stream.core.commands.responder import CommandAnswer
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
@@ -29,37 +31,66 @@ def values(answer: CommandAnswer) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "objects"),
+    ("kind", "fields", "objects"),
     [
-        ({"broker": "http://b-1:8080"}, ("broker b-1:8080",)),
+        ("drain-broker", {"broker": "http://b-1:8080"}, ("broker b-1:8080",)),
         (
+            "unload",
             {"namespace": "t/n", "bundle": "0x0_0x1", "destination": "b-2:8080"},
             ("broker b-2:8080", "bundle t/n/0x0_0x1"),
         ),
-        ({"namespace": "t/n", "bundles": 4}, ("namespace t/n",)),
-        ({"namespace": "t/n", "bundles": ["0x0_0x1"]}, ("bundle t/n/0x0_0x1",)),
-        ({"bundles": [PIN], "for_ms": 1}, (f"bundle {PIN}",)),
-        ({"namespace": "t/n", "topic": "a"}, ("namespace t/n", "topic a")),
-        ({"key": "mode"}, ("setting mode",)),
-        ({"values": {"mode": "act", "x": 1}}, ("setting mode", "setting x")),
-        ({"proposals": ["eu:1:p0"]}, ("proposal eu:1:p0",)),
-        ({"anti_affinity": {"t/n": "g"}}, ("namespace t/n",)),
-        ({"failure_domains": {"b-1:8080": None}}, ("broker b-1:8080",)),
-        ({"isolation": [{"name": "p", "namespaces": []}]}, ("policy p",)),
-        ({"remove_isolation": ["p"]}, ("policy p",)),
-        ({"content": {"namespaces": [{"name": "t/n"}]}}, ("namespace t/n",)),
-        ({"of": ["b.*"], "in_order": ["b-1:8080"], "at_most": 1}, ("broker b-1:8080",)),
-        ({"on": True}, ()),
+        ("create-namespace", {"namespace": "t/n", "bundles": 4}, ("namespace t/n",)),
+        (
+            "merge",
+            {"namespace": "t/n", "bundles": ["0x0_0x1", "0x1_0x2"]},
+            ("bundle t/n/0x0_0x1", "bundle t/n/0x1_0x2"),
+        ),
+        ("pin-bundles", {"bundles": [PIN], "for_ms": 1}, (f"bundle {PIN}",)),
+        (
+            "assign",
+            {"namespace": "t/n", "topic": "persistent://t/n/a"},
+            ("namespace t/n", "topic persistent://t/n/a"),
+        ),
+        ("delete-config", {"key": "mode"}, ("setting mode",)),
+        ("set-config", {"values": {"mode": "act", "x": 1}}, ("setting mode", "setting x")),
+        ("approve-proposals", {"proposals": ["eu:1:p0"]}, ("proposal eu:1:p0",)),
+        ("set-policies", {"anti_affinity": {"t/n": "g"}}, ("namespace t/n",)),
+        ("set-policies", {"failure_domains": {"b-1:8080": None}}, ("broker b-1:8080",)),
+        (
+            "set-policies",
+            {"isolation": [{"name": "p", "namespaces": [], "primary": []}]},
+            ("policy p",),
+        ),
+        ("set-policies", {"remove_isolation": ["p"]}, ("policy p",)),
+        (
+            "import-namespaces",
+            {"content": {"namespaces": [{"name": "t/n", "boundaries": [0, 0xFFFFFFFF]}]}},
+            ("namespace t/n",),
+        ),
+        ("rollout-start", {"in_order": ["b-1:8080"], "at_most": 1}, ("broker b-1:8080",)),
+        ("rollout-abort", {"rollout": "r-1"}, ("rollout r-1",)),
+        ("set-capacity", {"broker": "b-*", "cpu_cores": 2}, ("broker b-*",)),
+        ("dry-run", {"on": True}, ()),
     ],
 )
 def test_a_row_names_what_a_command_is_about(
-    arguments: dict[str, Any], objects: tuple[str, ...]
+    kind: str, fields: dict[str, Any], objects: tuple[str, ...]
 ) -> None:
-    assert find_objects(arguments) == objects
+    assert describe_objects(make(kind, **fields).named_objects()) == objects
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_every_field_that_names_a_thing_is_known_to_rights_and_audit(kind: str) -> None:
+    model = operation(kind)
+    known = {*model.brokers, *model.namespaces, *model.ranges, *model.objects}
+    assert known <= model.model_fields.keys()
+    names = {"broker", "destination", "namespace", "bundle", "topic", "proposals", "rollout", "key"}
+    assert names & model.model_fields.keys() <= known
 
 
 def test_of_many_things_some_are_named_and_the_others_counted() -> None:
-    found = find_objects({"values": {f"key{number:04}": 1 for number in range(500)}})
+    values = {f"key{number:04}": 1 for number in range(500)}
+    found = describe_objects(make("set-config", values=values).named_objects())
     assert found[-1] == f"{500 - len(found) + 1} more"
     assert sum(map(len, found[:-1])) <= LONGEST_OBJECTS < sum(map(len, found)) + 20
 

@@ -43,6 +43,8 @@ def test_an_answer_that_quotes_an_endless_command_fits_into_kafka() -> None:
         "now_ms": 5,
         "results": json.dumps([answer]),
     }
+    # What only the audit says is published to nobody.
+    row["results"] = json.dumps([answer, answer | {"id": ""}])
     logged = Logged(
         3, pa.Table.from_pylist([row | {"decisions": "[]", "ownership": "[]"}], ROUNDS.schema)
     )

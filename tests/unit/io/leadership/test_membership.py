@@ -110,6 +110,7 @@ def test_after_its_lead_it_stands_by_again_and_waits_as_long_as_everybody(topic:
     member.ready = True
     look(member, topic, 4_000)
     assert member.wait_to_lead(0)
+    assert member.took_over == "leads as a standby: no leader was known"
     member.begin_leading()
     member.end_leading(in_order=True)
     assert not member.wait_to_lead(0)
@@ -118,6 +119,7 @@ def test_after_its_lead_it_stands_by_again_and_waits_as_long_as_everybody(topic:
     assert not member.wait_to_lead(0) and topic.own_kinds().count("claim") == 1
     look(member, topic, 800)
     assert member.wait_to_lead(0) and topic.own_kinds().count("claim") == 2
+    assert member.took_over == "leads as a standby after h:2 (epoch 7): its ticks had stopped"
 
 
 @pytest.mark.parametrize("operation", ["Read", "Write"])

@@ -12,8 +12,9 @@ import pytest
 
 from lb_stream.contracts.audit import CUT
 from lb_stream.contracts.settings import UpkeepSettings
-from lb_stream.contracts.tables import AUDIT
-from lb_stream.core.commands.audited import NOT_AUDITED
+from lb_stream.contracts.tables import AUDIT, COMMANDS
+from lb_stream.core.commands.audited import NOT_AUDITED, TAKE_OVER, JobChange
+from lb_stream.core.commands.responder import CommandAnswer
 from lb_stream.io.tables.rebuild import rebuild
 from lb_stream.io.tables.upkeep import HOUR_MS, maintain
 from lb_stream.query.lake import open_lake
@@ -76,6 +77,17 @@ def test_each_answer_is_a_row_that_copies_the_log(job: Job) -> None:
     }
     assert (second["outcome"], second["rule"]) == ("refused", "unknown_broker")
     assert third["repeated"] and third["number"] == 3
+
+
+def test_a_change_by_the_job_is_a_row_without_a_command_and_no_command(job: Job) -> None:
+    change = JobChange(TAKE_OVER, "host:7", "leads as a standby: no leader was known")
+    forged = answer(1, kind=TAKE_OVER, outcome="refused", rule="unreadable")
+    job.tables_of.project(log(job, 0, CommandAnswer.of_job(change, 5).to_dict(), forged))
+    first, second = rows(job)
+    assert (first["kind"], first["by"], first["command_id"]) == ("take-over", "host:7", None)
+    assert (second["kind"], second["command_id"]) == ("'take-over'", "c1")
+    assert [row["id"] for row in rows_of(job, COMMANDS).to_pylist()] == ["c1"]
+    assert all(report.holds for report in verified(job))
 
 
 def test_a_hash_is_made_as_the_page_for_auditors_says(job: Job) -> None:
