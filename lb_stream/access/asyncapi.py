@@ -13,7 +13,8 @@ from lb_stream import __version__
 from lb_stream.access.roles import ROLES
 from lb_stream.access.signatures import KEY_HEADER, SIGNATURE_HEADER, TIME_HEADER
 from lb_stream.contracts.base import LARGEST_RECORD_BYTES
-from lb_stream.contracts.schemas import RECORDS, RecordSchema
+from lb_stream.contracts.columnar import CONTENT_TYPE
+from lb_stream.contracts.schemas import BINARY_RECORDS, RECORDS, BinaryRecord, RecordSchema
 from lb_stream.contracts.settings import KafkaSettings
 from lb_stream.contracts.topics import TOPICS, Topic
 from lb_stream.contracts.trace_ids import TRACEPARENT
@@ -21,6 +22,7 @@ from lb_stream.contracts.trace_ids import TRACEPARENT
 ASYNCAPI = "3.0.0"
 SCHEMA_FORMAT = "application/schema+json;version=draft-2020-12"
 KAFKA_BINDING = "0.5.0"
+AnyRecord = RecordSchema | BinaryRecord
 DESCRIPTION = (
     "The topics of the load balancer. Agents of brokers send load reports and obey decisions; "
     "operators send commands. schemas/README.md has the rules that a broker follows."
@@ -42,7 +44,12 @@ def build_document() -> dict[str, Any]:
         },
         "channels": {topic.setting: _build_channel(topic) for topic in TOPICS},
         "operations": dict(_build_operations()),
-        "components": {"messages": {record.name: _build_message(record) for record in RECORDS}},
+        "components": {
+            "messages": {
+                **{record.name: _build_message(record) for record in RECORDS},
+                **{record.name: _build_binary_message(record) for record in BINARY_RECORDS},
+            }
+        },
     }
 
 
@@ -51,14 +58,15 @@ def find_roles(topic: Topic, operation: str) -> list[str]:
     return [role for role, rights in ROLES.items() if operation in rights.get(topic.setting, ())]
 
 
-def find_senders(record: RecordSchema) -> list[str]:
+def find_senders(record: AnyRecord) -> list[str]:
     """Return the roles that send a record."""
     (topic,) = (topic for topic in TOPICS if topic.setting == record.topic)
     return list(record.senders) or find_roles(topic, "Write")
 
 
-def _records_of(topic: Topic) -> list[RecordSchema]:
-    return [record for record in RECORDS if record.topic == topic.setting]
+def _records_of(topic: Topic) -> list[AnyRecord]:
+    records: list[AnyRecord] = [*RECORDS, *BINARY_RECORDS]
+    return [record for record in records if record.topic == topic.setting]
 
 
 def _build_channel(topic: Topic) -> dict[str, Any]:
@@ -103,7 +111,7 @@ def _build_operations() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _build_operation(
-    action: str, topic: Topic, records: list[RecordSchema], **more: object
+    action: str, topic: Topic, records: list[AnyRecord], **more: object
 ) -> dict[str, Any]:
     channel = f"#/channels/{topic.setting}"
     return {
@@ -147,7 +155,34 @@ def _build_message(record: RecordSchema) -> dict[str, Any]:
     return message
 
 
-def _build_headers(record: RecordSchema) -> dict[str, Any]:
+def _build_binary_message(record: BinaryRecord) -> dict[str, Any]:
+    """Return the message of an Arrow IPC stream; its columns are an extension."""
+    (topic,) = (topic for topic in TOPICS if topic.setting == record.topic)
+    columns = [
+        {"name": column.name, "type": str(column.type), "nullable": column.nullable}
+        for column in record.schema
+    ]
+    return {
+        "name": record.name,
+        "contentType": CONTENT_TYPE,
+        "summary": record.about,
+        "payload": {
+            "schemaFormat": SCHEMA_FORMAT,
+            "schema": {"type": "string", "contentMediaType": CONTENT_TYPE},
+        },
+        "bindings": {
+            "kafka": {
+                "key": {"type": "string", "description": topic.key},
+                "bindingVersion": KAFKA_BINDING,
+            }
+        },
+        "headers": _build_headers(record),
+        "x-arrow-columns": columns,
+        "x-sent-by": find_senders(record),
+    }
+
+
+def _build_headers(record: AnyRecord) -> dict[str, Any]:
     """Return the schema of a record's headers. A load report may have none.
 
     A signed record of any kind also has those of its signature.

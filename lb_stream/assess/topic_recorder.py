@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from lb_stream.contracts.columnar import COLUMNS, ROSTER, ColumnarError, ReportReader
 from lb_stream.io.kafka.reading import open_topic, read_below, seek_since
 from lb_stream.io.local.report_lines import format_line
 from lb_stream.io.messages.times import utc
@@ -29,25 +30,33 @@ def record_topic(
     the cluster; KafkaError, TimeoutError.
     """
     written, others, rejected = 0, Counter[str](), list[str]()
+    columnar = ReportReader()
     with open_topic(options, topic) as (consumer, partitions):
         if not partitions:
             raise QueryError(f"there is no topic {topic}: name the reports' with --topic", 2)
         ends = seek_since(consumer, partitions, since_ms)
         for record in read_below(consumer, ends):
             named, _, broker = (record.key or b"").decode(errors="replace").rpartition("/")
-            if dict(record.headers or ()).get("kind", b"report") != b"report":
+            kind = dict(record.headers or ()).get("kind", b"report").decode(errors="replace")
+            if kind not in ("report", ROSTER, COLUMNS):
                 continue
             if (named or default_cluster) != cluster:
                 others[named or default_cluster] += 1
                 continue
+            value = record.value or b""
             try:
-                report = parse_report(record.value or b"", broker)
-            except RecordRejected as error:
+                if kind != "report":
+                    found = columnar.take(record.key or b"", kind, value)
+                    if found is None:  # a roster
+                        continue
+                    value = found
+                report = parse_report(value, broker)
+            except (ColumnarError, RecordRejected) as error:
                 rejected.append(
                     f"{topic}, partition {record.partition}, offset {record.offset}: {error}"
                 )
                 continue
-            write(format_line(report.broker, record.value, record.timestamp))
+            write(format_line(report.broker, value, record.timestamp))
             written += 1
     if not written:
         raise QueryError(_describe_nothing(topic, cluster, since_ms, others, rejected), 2)

@@ -14,8 +14,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pydantic import BaseModel
 
+from lb_stream.contracts.columnar import (
+    COLUMNS,
+    COLUMNS_SCHEMA,
+    FIGURES,
+    ROSTER,
+    ROSTER_SCHEMA,
+    digest_of,
+    write_columns,
+    write_roster,
+)
 from lb_stream.contracts.commands import (
     Claim,
     CommandResult,
@@ -58,6 +69,23 @@ class RecordSchema:
     model: type[BaseModel]
     example: Mapping[str, object]
     headers: Mapping[str, str] = field(default_factory=dict)
+    traced: bool = False
+    senders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryRecord:
+    """One kind of record whose value is an Arrow IPC stream: its columns and example.
+
+    Other fields are as in RecordSchema.
+    """
+
+    name: str
+    topic: str
+    about: str
+    schema: pa.Schema
+    example: bytes
+    headers: Mapping[str, str]
     traced: bool = False
     senders: tuple[str, ...] = ()
 
@@ -285,6 +313,36 @@ RECORDS = (
     ),
     RecordSchema("ownership", "ownership", Ownership, _OWNERSHIP.model_dump(mode="json")),
 )
+
+
+def _example_columns(roster: bytes) -> bytes:
+    """Return the modular report of the examples as a columnar one."""
+    own = {name: value for name, value in _MODULAR.items() if name not in ("lastStats", "bundles")}
+    stats = _MODULAR["lastStats"]
+    assert isinstance(stats, dict)
+    columns = {figure: [stats[name][figure] for name in sorted(stats)] for figure in FIGURES}
+    return write_columns(own, digest_of(roster), columns)
+
+
+_EXAMPLE_ROSTER = write_roster(_MODULAR["bundles"])  # type: ignore[arg-type]
+BINARY_RECORDS = (
+    BinaryRecord(
+        "roster",
+        "reports",
+        "The names of a broker's bundles, to which its columnar reports refer by digest.",
+        ROSTER_SCHEMA,
+        _EXAMPLE_ROSTER,
+        {"kind": ROSTER},
+    ),
+    BinaryRecord(
+        "columnar-report",
+        "reports",
+        "A modular load report whose bundles' figures are columns, in the order of a roster.",
+        COLUMNS_SCHEMA,
+        _example_columns(_EXAMPLE_ROSTER),
+        {"kind": COLUMNS},
+    ),
+)
 OTHER_FILES = {
     "asyncapi.json": "lb_stream.access.asyncapi",
     "openapi.json": "lb_stream.console.routes",
@@ -302,6 +360,12 @@ A test fails when it is out of date.
 | record | topic | key | headers | schema | example |
 |---|---|---|---|---|---|
 {rows}
+
+Two kinds of records are Arrow IPC streams ([columnar reports](#columnar-reports)):
+
+| record | topic | key | headers | columns | example |
+|---|---|---|---|---|---|
+{binary_rows}
 
 [asyncapi.json](asyncapi.json) describes the topics for programs (AsyncAPI 3.0.0): keys, headers,
 who sends and who receives each record, which topics are compacted. It refers to the schemas.
@@ -350,6 +414,31 @@ A broker, or an agent beside it, takes part by following four rules:
    (`expires_ms - issued_ms`), and not later than five times that, was published late: its time
    counts from that timestamp. Carry out each `decision_id` once. Ignore a decision with `dry_run`.
 
+## Columnar reports
+
+A broker with many bundles may send a modular report as columns: the names once, then numbers as
+they lie in memory. Each value is one Arrow IPC stream: a schema, one record batch, the end. Column
+types are exactly those of the table above, columns may come in any order, and no value is null.
+Numbers are little-endian. Buffers are not compressed, because Kafka compresses records.
+
+- **Roster**, header `kind` = `roster`: the names of all bundles that the broker has, sorted by
+  their UTF-8 bytes, each once. Its digest is the first 16 bytes of the SHA-256 of the record's
+  value, in hex.
+- **Columns**, header `kind` = `columns`: a row of figures for each name, in the roster's order. The
+  schema's metadata has `roster`, the digest, and `report`, the broker's own fields as JSON: a
+  modular report without `lastStats` and `bundles`. A further column `measured` (bool) may say which
+  bundles have been measured; the figures of others don't count. Limits of numbers are those of JSON
+  reports.
+
+Send the roster under the same key before the first report that refers to it, after each change of
+the bundles, and again every ten minutes: a balancer that reads from the middle of the topic rejects
+columns until it has read their roster. A broker may send either form at any time. Simple reports,
+and load data of the extensible manager, have no columns.
+
+In Python, `lb_stream.contracts.columnar` reads and writes both. In any other language: read the
+stream with Arrow's own library, take column `name` of the roster whose digest the report names, and
+row i of the columns belongs to name i.
+
 The header `traceparent` (W3C Trace Context) of a decision or an ack is for tracing alone, and is
 missing where `otel.enabled` is false. A program may ignore it; one that traces makes its own span a
 child of the decision's, and names that span in its ack.
@@ -374,9 +463,9 @@ def record_schema(record: RecordSchema) -> dict[str, Any]:
     }
 
 
-def build_files() -> dict[str, str]:
+def build_files() -> dict[str, str | bytes]:
     """Build every file of `schemas/`: name → content. The same code always gives the same files."""
-    built = {
+    built: dict[str, str | bytes] = {
         "README.md": _readme(),
         "tables.sql": "\n".join(map(table_ddl, TABLES)),
         "views.sql": "\n".join(map(view_ddl, TABLES)),
@@ -384,9 +473,15 @@ def build_files() -> dict[str, str]:
     for record in RECORDS:
         built[f"{record.name}.schema.json"] = _json(record_schema(record))
         built[f"examples/{record.name}.json"] = _json(record.example)
+    for binary in BINARY_RECORDS:
+        built[f"examples/{binary.name}.arrow"] = binary.example
     for name, module in OTHER_FILES.items():
         built[name] = _json(import_module(module).build_document())
     return built
+
+
+def _to_bytes(content: str | bytes) -> bytes:
+    return content if isinstance(content, bytes) else content.encode()
 
 
 def _json(value: object) -> str:
@@ -401,10 +496,24 @@ def _readme() -> str:
         f"| [schema]({record.name}.schema.json) | [example](examples/{record.name}.json) |"
         for record in RECORDS
     )
-    return _README.format(rows=rows)
+    binary_rows = "\n".join(
+        f"| {record.name} | `{topics[record.topic].name}` | `{topics[record.topic].key}` | "
+        f"{_describe_headers(record)} | {_describe_columns(record.schema)} "
+        f"| [example](examples/{record.name}.arrow) |"
+        for record in BINARY_RECORDS
+    )
+    return _README.format(rows=rows, binary_rows=binary_rows)
 
 
-def _describe_headers(record: RecordSchema) -> str:
+def _describe_columns(schema: pa.Schema) -> str:
+    """Return the columns of an Arrow stream, grouped by type."""
+    by_type: dict[str, list[str]] = {}
+    for column in schema:
+        by_type.setdefault(str(column.type), []).append(f"`{column.name}`")
+    return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in by_type.items())
+
+
+def _describe_headers(record: RecordSchema | BinaryRecord) -> str:
     headers = (
         f"`{name}`" + (f" = {value}" if value else "") for name, value in record.headers.items()
     )
@@ -416,9 +525,9 @@ def _describe_headers(record: RecordSchema) -> str:
 
 def find_differing() -> list[str]:
     """Find the files of `schemas/` that are missing, stale or superfluous."""
-    built = build_files()
+    built = {name: _to_bytes(content) for name, content in build_files().items()}
     present = {
-        str(path.relative_to(FOLDER)): path.read_text()
+        str(path.relative_to(FOLDER)): path.read_bytes()
         for path in FOLDER.rglob("*")
         if path.is_file()
     }
@@ -447,7 +556,7 @@ def main(arguments: list[str]) -> int:
             path.unlink()
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(built[name])
+        path.write_bytes(_to_bytes(built[name]))
     print(f"{len(names)} of {len(built)} files written in {FOLDER.name}/")
     return 0
 

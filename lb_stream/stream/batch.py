@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from lb_stream.stream.ports import (
     Publisher,
     Tables,
 )
+from lb_stream.stream.rosters import delete_old_rosters
 from lb_stream.stream.rows import FigureFile
 from lb_stream.stream.shards.block_files import BlockRefs, delete_batch_files, delete_unused_files
 from lb_stream.stream.shards.directory import (
@@ -58,6 +60,8 @@ from lb_stream.stream.transforms import to_rounds
 
 CLEAN_EVERY = 10
 """Every this many batches, files that no batch needs any more are deleted."""
+CLEAN_ROSTERS_EVERY = 1_000
+"""Every this many batches, rosters that nobody has sent for long are deleted."""
 
 
 @dataclass(slots=True)
@@ -275,6 +279,8 @@ class Balancer:
             oldest = batch_id + 1 - self.settings.stream.keep_views
             used = delete_directories(self._checkpoint, oldest)
             delete_unused_files(self._checkpoint, used, oldest)
+        if batch_id % CLEAN_ROSTERS_EVERY == 0:
+            delete_old_rosters(self._checkpoint, time.time_ns() // 1_000_000)
 
 
 def is_to_be_forgotten(results: str | None) -> bool:

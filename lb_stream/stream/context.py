@@ -11,6 +11,7 @@ from lb_stream.contracts.settings import AdmissionSettings, Settings
 from lb_stream.core.commands.audited import JobChange
 from lb_stream.store import checkpoint_of
 from lb_stream.stream.records import RecordRejected
+from lb_stream.stream.rosters import Rosters
 from lb_stream.stream.shards.directory import ShardMap
 from lb_stream.stream.shards.memory_files import read_memories
 from lb_stream.stream.shards.share import EVERY_CLUSTER, Share
@@ -26,7 +27,8 @@ class DecodeConfig:
     first task, which also emits rows for clusters without records. `share`: this pipeline's
     clusters; all others belong to other pipelines. `signatures`: checks records' signatures;
     None: they do not matter. `rights`: who may send which commands; None: everyone may send all.
-    `admission`: how much one sender may cause.
+    `admission`: how much one sender may cause. `rosters`: those that columnar reports may use; None:
+    those of the task alone.
     """
 
     default_cluster: str
@@ -39,6 +41,7 @@ class DecodeConfig:
     signatures: SignatureCheck | None = None
     rights: Rights | None = None
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
+    rosters: Rosters | None = None
 
     @property
     def unknown_records_cluster(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Literal, cast
 
@@ -18,6 +19,7 @@ import pyarrow as pa
 from lb_stream.access.rights import Principal, Rights
 from lb_stream.access.signatures import Signature
 from lb_stream.contracts.base import CLUSTER_PATTERN, LONGEST_BROKER
+from lb_stream.contracts.columnar import COLUMNS, ROSTER, ColumnarError, read_columns
 from lb_stream.core.averages.acknowledgements import strip_unexpected_bundle
 from lb_stream.core.commands.base import Operation, named
 from lb_stream.core.commands.responder import NOT_ALLOWED, UNSIGNED
@@ -42,8 +44,10 @@ from lb_stream.stream.records import (
     find_command_sender,
     parse_agent_record,
     parse_command,
+    parse_own_fields,
     parse_report,
 )
+from lb_stream.stream.rosters import Rosters
 from lb_stream.stream.rows import PartitionClock, RecordPosition
 from lb_stream.stream.shard_blocks import build_clock_rows, build_shard_rows
 from lb_stream.stream.shards.directory import NEW
@@ -87,6 +91,8 @@ def decode(
     records; the batch's first task adds all other known clusters. `store` writes a block of many
     samples and returns its reference.
     """
+    if config.rosters is None:
+        config = replace(config, rosters=Rosters())
     records = PartitionRecords(config.admission.rejected_rows)
     clock: Clock = {}
     was_enabled = gc.isenabled()
@@ -103,7 +109,8 @@ def decode(
             )
             for record in _raw_records(without_storms(batch, storms), config):
                 _read_record(records, config, record)
-            for storm in storms:
+            # Rosters first: the newest report may refer to one of them.
+            for storm in sorted(storms, key=lambda storm: storm.kind != ROSTER):
                 _read_storm(records, config, storm, batch)
         if clock:
             yield build_clock_rows(list(clock.values()), config.partitions)
@@ -187,6 +194,11 @@ def _read_storm(
         pending = sum(name == broker for name, _ in asked)
         most = config.admission.records_per_second * ANSWERS_FACTOR + 2 * pending
         read = _read_answers(records, config, storm, batch, most)
+    elif storm.kind == ROSTER:
+        newest = storm.rows[: config.admission.records_per_second]
+        for row in newest:
+            _read_record(records, config, _raw_record(batch, row, config))
+        read = len(newest)
     else:
         read = _read_newest(records, config, storm, batch)
     if config.share.includes(cluster) and read < len(storm.rows):
@@ -455,6 +467,9 @@ def _read_broker_record(
             raise RecordRejected(
                 "key", cluster, "<cluster>/<broker>: a broker's record names its broker"
             )
+        if kind in (ROSTER, COLUMNS):
+            _read_columnar(records, config, cluster, broker, kind, value, position)
+            return
         payload = parse_agent_record(kind, value)
         if kind == "ack":
             payload = strip_unexpected_bundle(payload, broker, config.known.get(cluster, NEW).asked)
@@ -471,11 +486,49 @@ def _read_broker_record(
         records.add_event(cluster, "goodbye", broker, "{}", position)
         return
     report = parse_report(value, broker)
-    count, most = len(report.stats) + len(report.unmeasured), config.admission.report_bundles
+    _require_few_bundles(config, len(report.stats) + len(report.unmeasured))
+    if not broker:
+        check_signature(report.broker)
+    records.add_report(cluster, report, _digest(value), position)
+
+
+def _read_columnar(
+    records: PartitionRecords,
+    config: DecodeConfig,
+    cluster: str,
+    broker: str,
+    kind: str,
+    value: bytes,
+    position: RecordPosition,
+) -> None:
+    """Take a roster, or add a columnar report. Raises RecordRejected."""
+    assert config.rosters is not None
+    if kind == ROSTER:
+        config.rosters.take(cluster, broker, value, position)
+        return
+    try:
+        columns = read_columns(value)
+    except ColumnarError as error:
+        raise RecordRejected(error.field, error.value, error.expected) from None
+    roster = config.rosters.require(cluster, broker, columns.roster, position)
+    if columns.rows != len(roster):
+        raise RecordRejected(
+            "columns", f"{columns.rows} rows", f"{len(roster)} rows, as many as the roster's names"
+        )
+    _require_few_bundles(config, len(roster))
+    report = parse_own_fields(columns.fields, broker, roster)
+    records.add_columns(cluster, report, columns, roster, _digest(value), position)
+
+
+def _digest(value: bytes) -> bytes:
+    """Return the digest by which a report is compared with its broker's last one."""
+    return blake2b(value, digest_size=8).digest()
+
+
+def _require_few_bundles(config: DecodeConfig, count: int) -> None:
+    """Raise RecordRejected for a report with more bundles than one may have."""
+    most = config.admission.report_bundles
     if most and count > most:
         raise RecordRejected(
             "bundles", f"{count} bundles", f"at most {most} bundles (admission.report_bundles)"
         )
-    if not broker:
-        check_signature(report.broker)
-    records.add_report(cluster, report, blake2b(value, digest_size=8).digest(), position)

@@ -10,38 +10,30 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.columnar import ColumnarReport
 from lb_stream.core.model.blocks import SAMPLE_SCHEMA
-from lb_stream.core.model.names import BUNDLE_PATTERN
+from lb_stream.core.model.names import are_bundle_names
 from lb_stream.core.model.topic_shares import pack_shares
 from lb_stream.stream.admission import summarise_records
+from lb_stream.stream.columnar_samples import HASH, STATS_COLUMNS, ColumnarSamples
 from lb_stream.stream.records import (
+    BUNDLE_EXPECTED,
     LONGEST_BUNDLE,
     NO_STATS,
     STATS_FIELDS,
     RecordRejected,
     ReportRecord,
 )
+from lb_stream.stream.rosters import Roster
 from lb_stream.stream.rows import ClusterEvent, RecordPosition
 
 LONGEST_SHOWN = 200
 """Characters of a rejected value, and of each text about it, that are kept."""
 
-_STATS_COLUMNS = {
-    "latest_throughput_in_bytes_per_s": "msg_throughput_in",
-    "latest_throughput_out_bytes_per_s": "msg_throughput_out",
-    "latest_rate_in_msgs_per_s": "msg_rate_in",
-    "latest_rate_out_msgs_per_s": "msg_rate_out",
-    "topics": "topics",
-    "producers": "producer_count",
-    "consumers": "consumer_count",
-    "cache_size_bytes": "cache_size",
-}
-"""Column of SAMPLE_SCHEMA → field of a bundle's statistics."""
 _MAX_EXACT = 2.0**53
 """The largest integer up to which a float holds every integer exactly."""
 
@@ -62,6 +54,7 @@ class PartitionRecords:
     `sources` where each comes from. `names` and `stats`: of all reports' bundles, one after
     another. `sizes`: how many bundles each report has. `unmeasured`: bundles without statistics.
     `topic_shares`: place in `names` → shares of that bundle's topics, packed; few have them.
+    `columnar`: the samples of columnar reports, which have no bundles in `names`.
     `events` and `heartbeats`: with the cluster's number; of a broker only the last heartbeat.
     `fanned_out`: commands of single clusters that were made of commands to all clusters.
     `answered`: commands that are rejected, and answered.
@@ -79,6 +72,7 @@ class PartitionRecords:
     sizes: list[int] = field(default_factory=list)
     unmeasured: int = 0
     topic_shares: dict[int, bytes] = field(default_factory=dict)
+    columnar: ColumnarSamples = field(default_factory=ColumnarSamples)
     events: list[tuple[int, ClusterEvent]] = field(default_factory=list)
     heartbeats: dict[tuple[int, str], ClusterEvent] = field(default_factory=dict)
     fanned_out: int = 0
@@ -100,16 +94,43 @@ class PartitionRecords:
             for name, (hashes, share) in report.topic_shares.items():
                 packed = pack_shares(position["append_ms"], hashes, share)
                 self.topic_shares[len(self.names) + places[name]] = packed
-        if report.wrong_shares is not None:
-            self.reject(cluster, report.broker, report.wrong_shares, position)
-        self.reports.append({"name": report.broker, "digest": digest, **report.fields, **position})
-        self.sources.append(_Source(self.number(cluster), report.broker, position))
+        self._add_own_fields(cluster, report, digest, position)
         self.names += report.stats
         self.names += report.unmeasured
         self.stats += report.stats.values()
         self.stats += [NO_STATS] * len(report.unmeasured)
         self.unmeasured += len(report.unmeasured)
         self.sizes.append(len(report.stats) + len(report.unmeasured))
+
+    def add_columns(
+        self,
+        cluster: str,
+        report: ReportRecord,
+        columns: ColumnarReport,
+        roster: Roster,
+        digest: bytes,
+        position: RecordPosition,
+    ) -> None:
+        """Add a columnar report that is taken. `report`: the broker's own fields, without bundles.
+
+        `roster`: the names of its rows.
+        """
+        shares = {
+            name: pack_shares(position["append_ms"], hashes, share)
+            for name, (hashes, share) in report.topic_shares.items()
+        }
+        self.columnar.add(len(self.reports), roster, columns, shares)
+        self._add_own_fields(cluster, report, digest, position)
+        self.sizes.append(0)
+
+    def _add_own_fields(
+        self, cluster: str, report: ReportRecord, digest: bytes, position: RecordPosition
+    ) -> None:
+        """Add the row of a report, and the rejection of its topics' shares if they are wrong."""
+        if report.wrong_shares is not None:
+            self.reject(cluster, report.broker, report.wrong_shares, position)
+        self.reports.append({"name": report.broker, "digest": digest, **report.fields, **position})
+        self.sources.append(_Source(self.number(cluster), report.broker, position))
 
     def add_event(
         self, cluster: str, kind: str, broker: str, payload: str, position: RecordPosition
@@ -170,8 +191,25 @@ class PartitionRecords:
         unsigned.pop("signed_us", None)  # only records that count may make later ones copies
         self.add_event(cluster, "rejected", broker[:LONGEST_SHOWN], payload, unsigned)
 
+    def take_samples(self) -> tuple[pa.Table, NDArray[np.int64]]:
+        """Return the samples of all reports, and the rows of the reports that are taken.
+
+        Samples are rows of SAMPLE_SCHEMA in the order of the reports. If some are of columnar
+        reports, the column HASH has the hash of each name; -1: not known yet.
+        """
+        samples, kept = self.reject_malformed(self.samples())
+        if not len(self.columnar):
+            return samples, kept
+        columnar = self.columnar.to_table()
+        if not len(samples):
+            return columnar, kept
+        unknown = pa.array(np.full(len(samples), -1))
+        joined = pa.concat_tables([samples.append_column(HASH, unknown), columnar])
+        order = np.argsort(joined["report"].to_numpy(), kind="stable")
+        return joined.take(pa.array(order)).combine_chunks(), kept
+
     def samples(self) -> pa.Table:
-        """Return a row of SAMPLE_SCHEMA for each bundle of each report."""
+        """Return a row of SAMPLE_SCHEMA for each bundle of each JSON report."""
         count, width = len(self.names), len(STATS_FIELDS)
         numbers = np.fromiter(
             chain.from_iterable(map(astuple, self.stats)), np.float64, count * width
@@ -189,7 +227,7 @@ class PartitionRecords:
         if self.topic_shares:
             shares = [self.topic_shares.get(at) for at in range(count)]
             columns["topic_shares"] = pa.array(shares, pa.binary())
-        for column, attribute in _STATS_COLUMNS.items():
+        for column, attribute in STATS_COLUMNS.items():
             values = np.ascontiguousarray(numbers[:, STATS_FIELDS.index(attribute)])
             if not pa.types.is_integer(SAMPLE_SCHEMA.field(column).type):
                 columns[column] = values
@@ -207,10 +245,7 @@ class PartitionRecords:
         """
         # The samples with a well-formed name.
         names = samples["name"]
-        lower, upper = pc.utf8_slice_codeunits(names, -21, -11), pc.utf8_slice_codeunits(names, -10)
-        matches = pc.and_(pc.match_substring_regex(names, BUNDLE_PATTERN), pc.less(lower, upper))
-        is_short = pc.less_equal(pc.binary_length(names), LONGEST_BUNDLE)
-        good = pc.and_(matches, is_short).to_numpy(zero_copy_only=False).astype(np.bool_)
+        good = are_bundle_names(names, LONGEST_BUNDLE)
         if good.all():
             return samples, np.arange(len(self.reports))
         # The reports of the others, each with its first malformed name.
@@ -218,12 +253,9 @@ class PartitionRecords:
         bad_rows = np.flatnonzero(~good)
         bad_reports, first = np.unique(of_report[bad_rows], return_index=True)
         clusters = list(self.clusters)
-        expected = (
-            f"<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH, L < H, at most {LONGEST_BUNDLE} bytes"
-        )
         for report, row in zip(bad_reports.tolist(), bad_rows[first].tolist(), strict=True):
             cluster, broker, position = self.sources[report]
-            rejection = RecordRejected("bundle", str(names[row].as_py()), expected)
+            rejection = RecordRejected("bundle", str(names[row].as_py()), BUNDLE_EXPECTED)
             self.reject(clusters[cluster], broker, rejection, position)
         kept = np.ones(len(self.reports), np.bool_)
         kept[bad_reports] = False

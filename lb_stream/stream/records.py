@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
@@ -38,6 +38,10 @@ LONGEST_BUNDLE = 1_000
 Each record about the bundle has it several times, and a record too large for Kafka would hold up
 all others.
 """
+
+BUNDLE_EXPECTED = (
+    f"<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH, L < H, at most {LONGEST_BUNDLE} bytes"
+)
 
 MAX_BOUNDARIES = 1_000
 """Boundaries of one split, whose records name every child."""
@@ -77,10 +81,16 @@ class ReportRecord:
         stats: Mapping[str, Any],
         unmeasured: list[str],
         topic_shares: object = None,
+        named: Container[str] | None = None,
     ) -> ReportRecord:
-        """Return a report; `stats` are models or structs, `topic_shares` is its field."""
+        """Return a report; `stats` are models or structs, `topic_shares` is its field.
+
+        `named`: the bundles that a columnar report names; None: those of `stats` and `unmeasured`.
+        """
         rejected = None
-        parts, wrong = read_topic_shares(topic_shares, lambda: {*stats, *unmeasured})
+        parts, wrong = read_topic_shares(
+            topic_shares, lambda: {*stats, *unmeasured} if named is None else named
+        )
         if wrong is not None:
             rejected = RecordRejected(wrong.field, wrong.value, wrong.expected)
         return ReportRecord(broker, fields, _structs(stats), unmeasured, parts, rejected)
@@ -116,6 +126,35 @@ def parse_report(value: bytes, broker: str) -> ReportRecord:
         # The models raise an error that names the wrong field.
         pass
     return _parse_by_model(value, broker)
+
+
+def parse_own_fields(value: bytes, broker: str, named: Container[str]) -> ReportRecord:
+    """Return the broker's own part of a columnar report, as of a report without bundles.
+
+    `value`: a modular report without `lastStats` and `bundles`. `named`: the bundles that its
+    roster names. Raises RecordRejected.
+    """
+    try:
+        report = _MODULAR.decode(value)
+        if not _is_kind(report, _NOT_MODULAR, "LocalBrokerData", False):
+            report = None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        report = None
+    if report is None:
+        fields = _parse_object(value)
+        if find_report_kind(fields) != "modular":
+            raise RecordRejected(
+                "loadReportType",
+                str(fields.get("loadReportType")),
+                "LocalBrokerData: other reports have no columns, and are sent as JSON",
+            )
+        report = _validate(ModularLoadReport, value)
+    for name, bundles in (("lastStats", report.last_stats), ("bundles", report.bundles)):
+        if bundles:
+            raise RecordRejected(
+                name, f"{len(bundles)} bundles", "none: the roster names the bundles"
+            )
+    return _modular(report, broker, named)
 
 
 def _is_kind(
@@ -259,8 +298,10 @@ def _common_fields(
     return fields | own
 
 
-def _modular(report: ModularLoadReport, broker: str) -> ReportRecord:
-    """Return a report of the modular manager."""
+def _modular(
+    report: ModularLoadReport, broker: str, named: Container[str] | None = None
+) -> ReportRecord:
+    """Return a report of the modular manager. `named`: as for `ReportRecord.build`."""
     fields = _common_fields(
         report,
         report,
@@ -280,6 +321,7 @@ def _modular(report: ModularLoadReport, broker: str) -> ReportRecord:
         report.last_stats,
         unmeasured,
         report.topic_shares,
+        named,
     )
 
 

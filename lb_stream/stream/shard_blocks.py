@@ -28,6 +28,7 @@ from lb_stream.core.model.blocks import (
     to_bytes,
 )
 from lb_stream.stream.admission import summarise_records
+from lb_stream.stream.columnar_samples import HASH
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.partition_records import LONGEST_SHOWN, PartitionRecords
 from lb_stream.stream.records import RecordRejected
@@ -127,7 +128,7 @@ def build_shard_rows(
     """
     samples, kept = NO_SAMPLES, np.empty(0, np.int64)
     if records.reports:
-        samples, kept = records.reject_malformed(records.samples())
+        samples, kept = records.take_samples()
         samples, kept = _refuse_new_clusters(records, config, samples, kept)
     records.summarise_rejected(config.admission.records_per_second)
     reporting = {records.sources[row].cluster for row in kept.tolist()}
@@ -469,10 +470,9 @@ def _sort_samples(
     # Only names of clusters with several shards are hashed.
     sharded = np.flatnonzero(shards[cluster] > 1)
     if len(sharded):
-        names = samples["name"]
-        if len(sharded) < len(samples):
-            names = names.take(pa.array(sharded))
-        key[sharded] += name_hashes(names) & (shards[cluster[sharded]] - 1)
+        key[sharded] += _hash_names(samples, sharded) & (shards[cluster[sharded]] - 1)
+    if HASH in samples.column_names:
+        samples = samples.drop_columns(HASH)
     # From the shard to its rank among all shards, sorted by partition.
     rank = np.empty(len(goes_to), np.int64)
     rank[np.argsort(goes_to, kind="stable")] = np.arange(len(goes_to))
@@ -482,6 +482,18 @@ def _sort_samples(
         samples, key = samples.take(pa.array(order)), key[order]
     rows = _group_ranges(key, len(goes_to))
     return samples, [rows[place] for place in rank.tolist()]
+
+
+def _hash_names(samples: pa.Table, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the hash of the name in each of these rows; rosters bring those of their names."""
+    names = samples["name"]
+    if HASH not in samples.column_names:
+        return name_hashes(names if len(rows) == len(samples) else names.take(pa.array(rows)))
+    hashes: NDArray[np.int64] = samples[HASH].to_numpy()[rows]
+    unknown = np.flatnonzero(hashes < 0)
+    if len(unknown):
+        hashes[unknown] = name_hashes(names.take(pa.array(rows[unknown])))
+    return hashes
 
 
 def _group_ranges(sorted_groups: NDArray[np.int64], groups: int) -> list[_Range]:

@@ -43,8 +43,14 @@ class Target:
 
         They are those of the corpus, and the contract's examples of the target's records.
         """
-        examples = [EXAMPLES / f"{record}.json" for record in self.records]
+        examples = [find_example(record) for record in self.records]
         return [*examples, *sorted((CORPUS / self.name).glob("*"))]
+
+
+def find_example(record: str) -> Path:
+    """Return the contract's example of a kind of record: JSON, or an Arrow stream."""
+    binary = EXAMPLES / f"{record}.arrow"
+    return binary if binary.exists() else EXAMPLES / f"{record}.json"
 
 
 @dataclass

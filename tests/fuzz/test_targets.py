@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from lb_stream.contracts.commands import COMMANDS
-from lb_stream.contracts.schemas import RECORDS
+from lb_stream.contracts.schemas import BINARY_RECORDS, RECORDS
 from tests.fuzz.__main__ import ATHERIS, PROJECT, FuzzRun, fuzz, read_run, write_words
 from tests.fuzz.parsers import NOT_FUZZED, find_parsers, find_reason
-from tests.fuzz.registry import CORPUS, list_targets, load_target
+from tests.fuzz.registry import CORPUS, find_example, list_targets, load_target
 
 TARGETS = list_targets()
 SECONDS = int(os.environ.get("LB_FUZZ_SECONDS", "600"))
@@ -27,12 +27,12 @@ def test_every_file_of_the_corpus_is_taken_or_rejected_as_documented(name: str) 
     taken = {seed.name: TARGETS[name].parse(seed.read_bytes()) for seed in TARGETS[name].seeds()}
     assert taken
     for record in TARGETS[name].records:
-        assert taken[f"{record}.json"], f"the example of {record} is not taken"
+        assert taken[find_example(record).name], f"the example of {record} is not taken"
 
 
 def test_every_kind_of_record_of_the_contract_has_a_target() -> None:
     fuzzed = {record for target in TARGETS.values() for record in target.records}
-    assert fuzzed == {record.name for record in RECORDS}
+    assert fuzzed == {record.name for record in (*RECORDS, *BINARY_RECORDS)}
 
 
 def test_every_kind_of_command_has_a_file_in_the_corpus() -> None:

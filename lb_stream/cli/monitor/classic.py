@@ -23,6 +23,8 @@ from lb_stream.io.messages.shown import shown
 if TYPE_CHECKING:
     from kafka.consumer.fetcher import ConsumerRecord
 
+    from lb_stream.contracts.columnar import ReportReader
+
 OVERVIEW_INTERVAL_S = 60.0
 
 Key = tuple[str, str]
@@ -194,15 +196,17 @@ def read_reports(
 
     None is yielded when there is nothing new.
     """
+    from lb_stream.contracts.columnar import ReportReader
     from lb_stream.io.kafka.reading import POLL_MS, open_topic, seek_since
 
+    columnar = ReportReader()
     with open_topic(options, topic) as (consumer, partitions):
         ends = seek_since(consumer, partitions, since_ms)
         caught_up = False
         while True:
             for polled in consumer.poll(timeout_ms=POLL_MS).values():
                 for record in polled:
-                    parsed = _parse_record(record, default_cluster, caught_up)
+                    parsed = _parse_record(record, default_cluster, caught_up, columnar)
                     if parsed is not None and cluster in (None, parsed.key[0]):
                         yield parsed
             caught_up = caught_up or all(
@@ -213,14 +217,27 @@ def read_reports(
 
 
 def _parse_record(
-    record: ConsumerRecord, default_cluster: str, caught_up: bool
+    record: ConsumerRecord, default_cluster: str, caught_up: bool, columnar: ReportReader
 ) -> BrokerRecord | None:
-    """Parse a report or a goodbye. None: the record is of another kind, or names no broker."""
+    """Parse a report or a goodbye. None: the record is of another kind, or names no broker.
+
+    `columnar`: has the rosters that were read before.
+    """
+    from lb_stream.contracts.columnar import COLUMNS, ROSTER, ColumnarError
+
     cluster, _, broker = (record.key or b"").decode(errors="replace").rpartition("/")
-    kind = dict(record.headers or ()).get("kind", b"report")
-    if not broker or kind not in (b"report", b"goodbye"):
+    kind = dict(record.headers or ()).get("kind", b"report").decode(errors="replace")
+    if not broker or kind not in ("report", "goodbye", ROSTER, COLUMNS):
         return None
-    value = record.value or b"" if kind == b"report" else b""
+    value = b"" if kind == "goodbye" else record.value or b""
+    if kind in (ROSTER, COLUMNS):
+        try:
+            found = columnar.take(record.key or b"", kind, value)
+        except ColumnarError:  # the job lists it in rejected_reports
+            return None
+        if found is None:
+            return None
+        value = found
     return BrokerRecord((cluster or default_cluster, broker), value, record.timestamp, caught_up)
 
 

@@ -51,6 +51,15 @@ def parse_bundle(name: str) -> BundleRange:
     return BundleRange(namespace, lower, upper)
 
 
+def are_bundle_names(names: pa.Array | pa.ChunkedArray, longest: int) -> NDArray[np.bool_]:
+    """Return which names are those of bundles, of at most `longest` bytes."""
+    lower, upper = pc.utf8_slice_codeunits(names, -21, -11), pc.utf8_slice_codeunits(names, -10)
+    matches = pc.and_(pc.match_substring_regex(names, BUNDLE_PATTERN), pc.less(lower, upper))
+    is_short = pc.less_equal(pc.binary_length(names), longest)
+    good: NDArray[np.bool_] = pc.and_(matches, is_short).to_numpy(zero_copy_only=False)
+    return good.astype(np.bool_)
+
+
 class Overlaps:
     """Hash ranges of one namespace, each with a time; finds the newest that overlaps a range."""
 

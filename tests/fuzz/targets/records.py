@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -14,7 +15,8 @@ from lb_stream.agent.agent import Agent
 from lb_stream.agent.config import AgentConfig
 from lb_stream.cli.monitor.classic import read_report
 from lb_stream.console.sources.live import TopicFollower
-from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.base import MAX_AMOUNT, canonical_json
+from lb_stream.contracts.columnar import read_roster
 from lb_stream.contracts.commands import COMMANDS, LEADERSHIP_RECORDS
 from lb_stream.contracts.decisions import Decision, read_decision
 from lb_stream.contracts.reports import AGENT_KINDS
@@ -29,8 +31,8 @@ from lb_stream.stream.records import (
     parse_command,
     parse_report,
 )
-from tests.fuzz.registry import require_message, target
-from tests.support.decoding import decoded, record
+from tests.fuzz.registry import find_example, require_message, target
+from tests.support.decoding import KNOWN, decoded, record
 
 REPORT_WORDS = (
     '"lastStats":{',
@@ -92,6 +94,54 @@ def report(data: bytes) -> bool:
         for hashes, share in found.topic_shares.values():
             assert len(hashes) == len(share) > 0
     return taken
+
+
+@target(
+    "contracts.columnar",
+    "stream.rosters",
+    records=("roster",),
+    words=("name", "ARROW1", "\xff\xff\xff\xff", "t/n/0x00000000_0x80000000"),
+    max_bytes=16_384,
+)
+def roster(data: bytes) -> bool:
+    """Rosters: Arrow streams of bundles' names."""
+    rows = decoded([record(b"eu/b-1:8080", data, 7, "roster")], KNOWN)["eu", 0]
+    _require_foreseen(rows["events"])
+    if rows["events"]:
+        return False
+    names = read_roster(data).to_pylist()
+    assert names == sorted(set(names), key=str.encode)
+    return True
+
+
+@target(
+    "contracts.columnar",
+    "stream.columnar_samples",
+    "stream.records",
+    records=("columnar-report",),
+    words=("report", "roster", "measured", "msgRateIn", "cacheSize", *REPORT_WORDS),
+    max_bytes=16_384,
+)
+def columnar_report(data: bytes) -> bool:
+    """Columnar reports: Arrow streams of figures, after the roster of the contract's example."""
+    given = [
+        record(b"eu/b-1:8080", find_example("roster").read_bytes(), 6, "roster"),
+        record(b"eu/b-1:8080", data, 7, "columns"),
+    ]
+    rows = decoded(given, KNOWN)["eu", 0]
+    _require_foreseen(rows["events"])
+    for sample in rows["samples"]:
+        for value in sample.values():
+            assert not isinstance(value, float) or 0 <= value <= MAX_AMOUNT
+    return bool(rows["reports"])
+
+
+def _require_foreseen(events: list[dict[str, Any]]) -> None:
+    """Require that rejections are of a kind that the decoder foresees, and short enough to show."""
+    for event in events:
+        shown = json.loads(event["payload"])
+        assert shown["field"] and shown["expected"], shown
+        assert not shown["expected"].startswith(UNEXPECTED), shown
 
 
 @target(

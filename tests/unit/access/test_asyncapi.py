@@ -11,8 +11,9 @@ from jsonschema import Draft7Validator, Draft202012Validator
 
 from lb_stream.access.asyncapi import build_document, find_roles, find_senders
 from lb_stream.access.roles import ROLES
+from lb_stream.contracts.columnar import CONTENT_TYPE
 from lb_stream.contracts.reports import AGENT_KINDS
-from lb_stream.contracts.schemas import FOLDER, RECORDS, RecordSchema
+from lb_stream.contracts.schemas import BINARY_RECORDS, FOLDER, RECORDS, RecordSchema
 from lb_stream.contracts.topics import TOPICS
 from lb_stream.io.kafka.topics import topic_specs
 
@@ -53,6 +54,8 @@ def test_every_reference_leads_to_a_message_or_to_a_file_of_the_folder(
         for reference in operation["messages"]:
             assert resolve(document, resolve(document, reference["$ref"])["$ref"])
     for message in document["components"]["messages"].values():
+        if message["contentType"] == CONTENT_TYPE:
+            continue
         schema = message["payload"]["schema"]
         (file,) = {part["$ref"] for part in schema.get("anyOf", [schema]) if "$ref" in part}
         assert (FOLDER / file).is_file()
@@ -79,8 +82,19 @@ def test_a_record_is_sent_by_those_who_have_the_right_to_write_its_topic() -> No
 
 
 def test_the_kinds_in_headers_are_those_that_the_stream_reads() -> None:
-    kinds = {record.headers["kind"] for record in RECORDS if record.topic == "reports"}
-    assert kinds == {"report", *AGENT_KINDS}
+    records = [*RECORDS, *BINARY_RECORDS]
+    kinds = {record.headers["kind"] for record in records if record.topic == "reports"}
+    assert kinds == {"report", "roster", "columns", *AGENT_KINDS}
+
+
+def test_a_binary_message_names_its_columns_and_its_kind(document: dict[str, Any]) -> None:
+    for record in BINARY_RECORDS:
+        message = document["components"]["messages"][record.name]
+        assert message["contentType"] == CONTENT_TYPE
+        assert [column["name"] for column in message["x-arrow-columns"]] == record.schema.names
+        assert message["headers"]["properties"]["kind"] == {"type": "string"} | {
+            "const": record.headers["kind"]
+        }
 
 
 def test_a_channel_is_cleaned_up_as_its_topic_is_created(document: dict[str, Any]) -> None:
