@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -63,6 +63,8 @@ class Signer:
             private_key = load_pem_private_key(text, passphrase)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise KeyFileError(f"{source}: {error}") from None
+        except InternalError:  # OpenSSL can't make a key of these bytes; its text is for developers
+            raise KeyFileError(f"{source}: a damaged key, expected an Ed25519 key") from None
         if not isinstance(private_key, Ed25519PrivateKey):
             raise KeyFileError(f"{source}: expected an Ed25519 key (`lbctl keys new` makes one)")
         return Signer(private_key)

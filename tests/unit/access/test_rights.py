@@ -302,7 +302,7 @@ def test_a_command_requires_its_verb_on_what_it_concerns(model: type[Operation])
                 "failure_domains": {BROKER: "east"},
                 "remove_isolation": ["p"],
             },
-            ["policies a/b", f"policies {BROKER}", "policies"],
+            [f"policies {BROKER}", "policies a/b", "policies"],
         ),
         ("import-namespaces", EXAMPLES["import-namespaces"], ["namespaces", "policies"]),
         (

@@ -1,5 +1,6 @@
 """Which settings count where: what is called unread changes nothing, whatever its value."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -106,14 +107,20 @@ def other_value(model: type[KeyModel], name: str, now: Any) -> Any:
 
 
 def run(settings: Mapping[str, Any]) -> list[str]:
-    """All that 25 rounds of a cluster with a hot broker decided, refused and remembered."""
+    """All that 25 rounds of a cluster with a hot broker decided, refused and remembered, except
+    which settings were given: the audit compares these with the next job's."""
     loop = ClosedLoop(build_cluster(5, 40, "hot_spot", 1, START_MS, at_s=3.0), settings, START_MS)
     if settings.get("load_manager") == "extensible":
         loop.brokers = {
             name: Extensible(loop.cluster, name, clock=lambda: loop.now_ms) for name in loop.brokers
         }
     rounds = [loop.step() for _ in range(25)]
-    return [f"{one.decisions} {one.refusals} {one.memory.to_json()}" for one in rounds]
+    memories = [json.loads(one.memory.to_json()) for one in rounds]
+    assert all(memory.pop("own_settings") for memory in memories)
+    return [
+        f"{one.decisions} {one.refusals} {memory}"
+        for one, memory in zip(rounds, memories, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
