@@ -40,6 +40,7 @@ def test_forgeries_and_copies_change_nothing_and_keys_are_changed_while_the_job_
         "split_enabled": "false",
         "dry_run": "false",
         "stream.tick_interval_ms": 500,
+        "admission.records_per_second": 0,  # each copy is looked at, however fast they come
         **keys.options("job.pem"),
         "security.rights": rights,
         "stream.pipeline_id": PIPELINE,
