@@ -147,11 +147,15 @@ def run(
     """Kill Kafka as often, beside a job that has decided something before."""
     job = stage.start()
     stage.await_leader(job)
-    found = []
-    with stage.reader() as reader:
-        stage.unload()
-        reader.next()
+    found: list[dict[str, Any]] = []
     follower = follow(stage)
+    follower.answered, until = time.time(), time.monotonic() + LONGEST_S
+    while "arrived" not in follower.seen:
+        assert time.monotonic() < until, job.log()[-3000:]
+        # The job refuses what it is asked before it knows the cluster.
+        stage.unload()
+        for _ in range(40):
+            follower.poll(len(stage.cluster.brokers))
     for number in range(runs):
         until = time.monotonic() + chance.uniform(1, LONGEST_PAUSE_S)
         while time.monotonic() < until:
