@@ -29,6 +29,7 @@ from lb_stream.agent.rollout_log import RolloutLog
 from lb_stream.agent.splits import SplitWatch
 from lb_stream.agent.traces import AgentTraces
 from lb_stream.contracts.decisions import Decision, Ownership, read_decision
+from lb_stream.contracts.reads import Reads, is_reads
 from lb_stream.contracts.reports import Goodbye
 from lb_stream.io.kafka.signing import SignedRecord
 
@@ -59,7 +60,12 @@ class Agent:
         self.failure: Exception | None = None  # the error that ended the loop, if one did
         self.connection = Connection(config)
         self.reporter = Reporter(
-            self.adapters, self.connection, self.clock, config.make_throttle, self._note_report
+            self.adapters,
+            self.connection,
+            self.clock,
+            config.make_throttle,
+            self._note_report,
+            config.min_columns,
         )
         self._rollouts = RolloutLog()
         self._on_report = on_report
@@ -159,15 +165,29 @@ class Agent:
         changed = self._follow([record for record in records if record.topic == ownership])
         # Moves that waited for a hook's answer.
         changed += [self._carry_out(decision) for decision in self._hooks.list_answered()]
-        # New decisions.
+        # What the job reads, and new decisions.
+        others = [record for record in records if record.topic == decisions]
+        self._note_reads([record for record in others if is_reads(record.headers)])
         changed += [
             self._take(record.value, record.timestamp, record.headers)
-            for record in records
-            if record.topic == decisions
+            for record in others
+            if not is_reads(record.headers)
         ]
         # One report for each changed broker, after the acknowledgements of all that it shows.
         for broker in dict.fromkeys(broker for broker in changed if broker is not None):
             self.reporter.send_report(broker, forced=True)
+
+    def _note_reads(self, records: Iterable[SignedRecord]) -> None:
+        """Note which forms of reports the job reads."""
+        for record in records:
+            try:
+                reads = Reads.model_validate_json(record.value or b"")
+            except ValidationError as error:
+                topic = self.config.decisions_topic
+                log.warning("a record of %s does not tell what the job reads: %s", topic, error)
+                continue
+            if reads.cluster == self.config.cluster:
+                self.reporter.note_reads(reads)
 
     def _follow(self, records: Iterable[SignedRecord]) -> list[str | None]:
         """Follow records of the ownership topic; return the brokers that gave a bundle up."""

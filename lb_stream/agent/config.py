@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from lb_stream.agent.hooks import HookConfig
 from lb_stream.agent.report_throttle import ReportThrottle
 from lb_stream.agent.splits import SplitWatch
+from lb_stream.contracts.reports import ReportConfig
 from lb_stream.io.telemetry.port import NO_TELEMETRY, Telemetry
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class AgentConfig:
     - `report_interval_s`: the time between two readings of each broker's report. A report is sent
       if it is needed.
     - `make_throttle`: makes the throttle of one broker's reports; None: all are sent.
+    - `min_columns`: bundles of a report from which on it is sent as columns, while the job says
+      that it reads them; 0: all reports are JSON.
     - `make_split_watch`: makes the search for bundles that are too large, for each broker whose
       adapter has statistics; None: no search.
     - `start`: where reading of decisions begins: at the topic's end, at its begin, or at offsets
@@ -64,3 +67,4 @@ class AgentConfig:
     signer: Signer | None = None
     check_decisions: Callable[[], RecordCheck | None] = lambda: None
     job: str = "job:lb-stream"
+    min_columns: int = ReportConfig().report_columns_bundles

@@ -26,10 +26,11 @@ from lb_stream.agent.adapter import (
     Report,
 )
 from lb_stream.agent.clock import RecordClock, wall_clock_ms
+from lb_stream.agent.columnar import ReportEncoder
 from lb_stream.agent.connection import Connection, Headers, SendFuture
 from lb_stream.agent.report_throttle import ReportThrottle
 from lb_stream.agent.splits import SplitWatch
-from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.reads import Reads
 from lb_stream.contracts.reports import Heartbeat
 
 log = logging.getLogger(__name__)
@@ -54,12 +55,15 @@ class Reporter:
         clock: RecordClock,
         make_throttle: Callable[[], ReportThrottle] | None = None,
         on_report: OnReport | None = None,
+        min_columns: int = 0,
     ) -> None:
         """Take the adapters by their brokers' names.
 
         `make_throttle` makes the throttle of one broker's reports; None: all are sent. `clock`
-        learns from acknowledged heartbeats.
+        learns from acknowledged heartbeats. `min_columns`: bundles of a report from which on it is
+        sent as columns; 0: none is.
         """
+        self.encoder = ReportEncoder(min_columns)
         self._adapters = adapters
         self._connection = connection
         self._clock = clock
@@ -82,11 +86,15 @@ class Reporter:
         """Send the next report of these brokers even if it says nothing new."""
         self._forced.update(brokers)
 
+    def note_reads(self, reads: Reads) -> None:
+        """Note which forms of reports the job reads, and which brokers must report again."""
+        self.force_next_report(self.encoder.note_reads(reads, self._adapters))
+
     def send_report(self, broker: str, forced: bool = False) -> None:
         """Send a broker's report, if it gives one that is needed or `forced`."""
         try:
             reports = self._read_reports(broker, forced)
-            values = [_encode(report) for report in reports]
+            encoded = [self.encoder.encode(broker, report) for report in reports]
         except BrokerError as error:
             self.note_trouble(broker, f"gives no report: {error}")
             return
@@ -95,11 +103,12 @@ class Reporter:
             return
         if self._troubles.pop(broker, None) is not None:
             log.warning("%s reports again", broker)
-        if values:
+        if encoded:
             # Before the sending: if this report is lost, the next one is forced again.
             self._forced.discard(broker)
-        for report, value in zip(reports, values, strict=True):
-            self.send(broker, value, "report")
+        for report, records in zip(reports, encoded, strict=True):
+            for kind, value in records:
+                self.send(broker, value, kind)
             if self._on_report is not None:
                 fields = report if isinstance(report, Mapping) else json.loads(report)
                 self._on_report(broker, fields)
@@ -214,10 +223,7 @@ class Reporter:
             log.warning("a %s of %s did not reach Kafka: %s", kind, broker, error)
         self._unsent.add(broker)
         self._forced.add(broker)
-
-
-def _encode(report: Report) -> bytes:
-    return report if isinstance(report, bytes) else canonical_json(report).encode()
+        self.encoder.forget(broker)
 
 
 class HeartbeatSender:

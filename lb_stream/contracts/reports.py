@@ -353,3 +353,11 @@ class ReportConfig(KeyModel):
         dynamic=False,
         ge=0,
     )
+    report_columns_bundles: int = key(
+        200,
+        "A report of at least this many bundles is sent as columns, once the job has said that it "
+        "reads them. 0: all reports are JSON.",
+        unit="bundles",
+        dynamic=False,
+        ge=0,
+    )

@@ -37,6 +37,7 @@ from lb_stream.contracts.commands import (
 )
 from lb_stream.contracts.decisions import Decision, Ownership, example_decision
 from lb_stream.contracts.openapi import DIALECT, WithoutTitles
+from lb_stream.contracts.reads import READS, Reads
 from lb_stream.contracts.reports import (
     Ack,
     BrokerLoadReport,
@@ -259,6 +260,14 @@ _LEADER = {
 }
 _STANDBY = _LEADER | {"host": "lb-2", "pid": 733}
 
+_READS = {
+    "kind": READS,
+    "cluster": "eu-1",
+    "forms": ["json", "columns"],
+    "checkpoint": "9f1c2d3e-0b7a-4c55-8f0e-1a2b3c4d5e6f",
+    "rosters": ["broker-1:8080"],
+    "sent_ms": 1_767_225_660_000,
+}
 _REPORT = {"kind": "report"}
 RECORDS = (
     RecordSchema("modular-report", "reports", ModularLoadReport, _MODULAR, _REPORT),
@@ -311,6 +320,7 @@ RECORDS = (
         {"decision_id": "", "epoch": "", "schema": ""},
         traced=True,
     ),
+    RecordSchema("reads", "decisions", Reads, _READS, {"kind": READS}),
     RecordSchema("ownership", "ownership", Ownership, _OWNERSHIP.model_dump(mode="json")),
 )
 
@@ -407,7 +417,7 @@ A broker, or an agent beside it, takes part by following four rules:
 
    Then send an ack (`released`, `acquired`, `split`, `merged`) and at once a new report: the
    report, not the ack, confirms the decision. A move is an `unload` and, once that is confirmed,
-   an `assign`.
+   an `assign`. Skip records whose kind is `reads`: they decide nothing.
 4. **Refuse** (ack `refused`, with the reason) a decision whose `epoch` is lower than the highest
    you have seen, one whose `expires_ms` has passed, and an `unload`, `split` or `merge` of a bundle
    that isn't yours. A decision whose record has a timestamp later than a third of its time
@@ -434,6 +444,11 @@ Send the roster under the same key before the first report that refers to it, af
 the bundles, and again every ten minutes: a balancer that reads from the middle of the topic rejects
 columns until it has read their roster. A broker may send either form at any time. Simple reports,
 and load data of the extensible manager, have no columns.
+
+The balancer's record `reads` on `lb-decisions` comes every minute, with the key `<cluster>/`. Send
+columns if its `forms` has them; JSON before the first such record, and after three minutes without
+one. Report again at once, with a roster, where its `checkpoint` is another one than before, or its
+`rosters` names your broker.
 
 In Python, `lb_stream.contracts.columnar` reads and writes both. In any other language: read the
 stream with Arrow's own library, take column `name` of the roster whose digest the report names, and

@@ -10,12 +10,14 @@ import json
 import logging
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from threading import Event, Thread
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from lb_stream.contracts.reads import Reads
 from lb_stream.contracts.settings import SecuritySettings, Settings
 from lb_stream.io.kafka.checkpoint import StartBacklog, read_offset_bounds
 from lb_stream.io.kafka.options import spark_options
@@ -45,7 +47,7 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 class NoPublisher:
     """A publisher that publishes nothing."""
 
-    def publish(self, logged: Logged) -> None:
+    def publish(self, logged: Logged, reads: Sequence[Reads] = ()) -> None:
         """Do nothing."""
 
     def close(self) -> None:

@@ -13,11 +13,13 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 
+from lb_stream.contracts.reads import Reads
 from lb_stream.contracts.settings import SecuritySettings, Settings
 from lb_stream.core.commands.audited import JobChange
 from lb_stream.settings.rights import RightsFile
 from lb_stream.settings.signing import SignersFile
 from lb_stream.store import Store, checkpoint_of, tables_of
+from lb_stream.stream.announcements import ReadsAnnouncer
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.figures import part_files
 from lb_stream.stream.kafka_absence import KafkaAbsence
@@ -87,6 +89,7 @@ class Balancer:
     rights: RightsFile | None = None
     took_over: JobChange | None = None
     _listening: ListeningTime = field(default_factory=ListeningTime)
+    _announcer: ReadsAnnouncer = field(default_factory=ReadsAnnouncer)
     _next_directory: tuple[int, Mapping[str, ShardMap]] = field(default=(-1, {}), init=False)
     _absence: KafkaAbsence = field(init=False)
 
@@ -111,7 +114,7 @@ class Balancer:
         directory = self._read_directory(batch_id)
         logged, clusters = self._decide_once(shards, batch_id, directory)
         self._absence.begin_wait()
-        self.outbox.publish(logged)
+        self.outbox.publish(logged, self._list_reads(directory, clusters))
         self._absence.end_wait()
         self.observer.done("publish")
         crash_point("after_publish")
@@ -122,6 +125,14 @@ class Balancer:
         self.observer.finish(logged)
         crash_point("before_commit")
         self._absence.begin_wait()
+
+    def _list_reads(
+        self, directory: Mapping[str, ShardMap], clusters: Mapping[str, ClusterBlocks]
+    ) -> tuple[Reads, ...]:
+        """Return what is to be announced now of the forms of reports that this job reads."""
+        missing = {cluster: after.missing_rosters for cluster, after in clusters.items()}
+        known = dict.fromkeys(directory, ()) | missing
+        return self._announcer.list_due(known, self.log.app.rpartition("/")[2])
 
     def _read_directory(self, batch_id: int) -> dict[str, ShardMap]:
         """Return the shard maps of this pipeline's clusters in this batch."""
@@ -293,11 +304,23 @@ def is_to_be_forgotten(results: str | None) -> bool:
     )
 
 
+_BLOCKS_COLUMNS = [
+    "cluster",
+    "now_ms",
+    "blocks",
+    "sampled",
+    "bundles",
+    "error",
+    "confirmed",
+    "waits",
+    "missing_rosters",
+]
+
+
 def blocks_of_rounds(rounds: pa.Table) -> dict[str, ClusterBlocks]:
     """Return each cluster's blocks after a batch, from its rounds."""
-    columns = ["cluster", "now_ms", "blocks", "sampled", "bundles", "error", "confirmed", "waits"]
     clusters = {}
-    for row in rounds.select(columns).to_pylist():
+    for row in rounds.select(_BLOCKS_COLUMNS).to_pylist():
         references = tuple(
             (brokers, names, values) for brokers, names, values in json.loads(row["blocks"])
         )
@@ -309,6 +332,7 @@ def blocks_of_rounds(rounds: pa.Table) -> dict[str, ClusterBlocks]:
             row["error"] is not None,
             row["confirmed"],
             row["waits"],
+            tuple(json.loads(row["missing_rosters"])),
         )
     return clusters
 

@@ -13,11 +13,15 @@ from lb_stream.core.model.blocks import EVENT_SCHEMA, from_bytes, to_bytes
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.observing.differing_settings import update_differing
 from lb_stream.stream.context import BatchContext
+from lb_stream.stream.rosters import names_unknown_roster
 from lb_stream.stream.rows import ClusterEvent, PartitionClock, ShardRow
 from lb_stream.stream.shards.block_files import BlockRefs
 
 _NO_EVENTS = to_bytes(EVENT_SCHEMA.empty_table())
 """The events of most clusters in most batches."""
+
+MAX_MISSING = 100
+"""Brokers of a cluster whose rosters are asked for at a time: anybody may name unknown ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,15 @@ class ClusterInput:
         return {
             broker: merges for broker, merges in reported.items() if merges != (broker in known)
         }
+
+    def missing_rosters(self) -> tuple[str, ...]:
+        """Return the brokers whose columnar reports name unknown rosters; MAX_MISSING at most."""
+        found = {
+            event["broker"]
+            for event in _events_of_kind(self.events, "rejected")
+            if event["broker"] and names_unknown_roster(json.loads(event["payload"]))
+        }
+        return tuple(sorted(found)[:MAX_MISSING])
 
     def raise_fold_error(self) -> None:
         """Raise RuntimeError if the averages could not be folded."""

@@ -139,6 +139,7 @@ def _begin_row(cluster_input: ClusterInput, context: BatchContext) -> RoundRow:
         memory=Memory(seq=context.first_seq).to_json() if remembered is None else remembered,
         inputs="",
         blocks=canonical_json(cluster_input.blocks),
+        missing_rosters=canonical_json(cluster_input.missing_rosters()),
     )
     if context.settings.shadows_of(cluster):
         row.shadow_memory = context.shadow_memories.get(cluster, row.shadow_memory)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from lb_stream.contracts.columns.rounds import EMPTY
+from lb_stream.contracts.reads import Reads
 from lb_stream.stream.rows import FigureFile
 
 
@@ -101,8 +102,8 @@ class Log(Protocol):
 class Publisher(Protocol):
     """Publishes decisions to the brokers."""
 
-    def publish(self, logged: Logged) -> None:
-        """Publish a batch; do nothing if it is published already."""
+    def publish(self, logged: Logged, reads: Sequence[Reads] = ()) -> None:
+        """Publish a batch, unless it is published already; and in any case what the job reads."""
 
     def close(self) -> None:
         """Release the connections."""

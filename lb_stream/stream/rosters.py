@@ -14,6 +14,7 @@ import struct
 import time
 import zlib
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -38,6 +39,9 @@ REFRESH_MS = 3_600_000
 """The age from which a roster that is sent again gets a new file: old files are deleted."""
 RETENTION_MS = 86_400_000
 """How long the file of a roster is kept that nobody sends again."""
+
+_KNOWN_ROSTER = "the digest of a roster that this broker has sent before, in this partition"
+"""What is expected of a report's digest. Agents send a roster again that is missing."""
 
 _HEADER = struct.Struct("<qI")
 """What precedes the record's bytes in a file: the batch that took it, and the CRC-32 of its number.
@@ -139,11 +143,7 @@ class Rosters:
             or self._own.get(name, position["offset"]) < position["offset"]
         )
         if roster is None or not is_usable:
-            raise RecordRejected(
-                "roster",
-                digest,
-                "the digest of a roster that this broker has sent before, in this partition",
-            )
+            raise RecordRejected("roster", digest, _KNOWN_ROSTER)
         return roster
 
     def _find(self, name: str) -> Roster | None:
@@ -176,6 +176,14 @@ def delete_old_rosters(checkpoint: Store, now_ms: int) -> int:
     for name in old:
         checkpoint.delete(f"{FOLDER}/{name}")
     return len(old)
+
+
+def names_unknown_roster(rejection: Mapping[str, str]) -> bool:
+    """Return whether a record was rejected because the roster that it names is unknown.
+
+    `rejection`: as `describe_rejection` gives it.
+    """
+    return rejection["field"] == "roster" and rejection["expected"] == _KNOWN_ROSTER
 
 
 def _file_name(cluster: str, broker: str, digest: str, position: RecordPosition) -> str:

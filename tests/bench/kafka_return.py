@@ -28,6 +28,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.decisions import Ownership, read_decision
+from lb_stream.contracts.reads import is_reads
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.clients import kafka_python_options
 from lb_stream.io.leadership.topic import parse_leadership_record
@@ -74,6 +75,8 @@ class Follower:
             if isinstance(parse_leadership_record(record.value), Tick):
                 self.seen.setdefault("clock", appended)
         elif record.topic == self.topics.decisions:
+            if is_reads(record.headers):
+                return
             decision = read_decision(record.value)
             self.seen.setdefault("decision", now)
             self.moving.add(decision.bundle)

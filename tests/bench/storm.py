@@ -21,6 +21,7 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer
 
 from lb_stream.contracts.decisions import read_decision
+from lb_stream.contracts.reads import is_reads
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.bench.stream.fleet import Fleet, Shape
 from tests.e2e.pipeline import Pipeline, wait_until
@@ -104,6 +105,8 @@ class Calm:
         while time.monotonic() - begin < timeout_s:
             for records in self._decisions.poll(timeout_ms=100).values():
                 for record in records:
+                    if is_reads(record.headers):
+                        continue
                     decision = read_decision(record.value)
                     if decision.bundle != lost or decision.kind != "assign":
                         continue

@@ -5,6 +5,9 @@ import json
 import re
 from typing import Any
 
+from lb_stream.agent.columnar import ReportEncoder
+from lb_stream.contracts.reads import FORMS, Reads
+
 CLUSTERS, BROKERS, BUNDLES = ("east", "west"), 3, 12
 PARTITIONS = 2
 RECORDS_A_ROUND = len(CLUSTERS) * BROKERS
@@ -50,14 +53,23 @@ def report(broker: int, number: int) -> dict[str, Any]:
     }
 
 
-def records(rounds: int) -> list[tuple[bytes, bytes, None]]:
-    """All reports, for Pipeline.send."""
-    return [
-        (f"{cluster}/b{broker}".encode(), json.dumps(report(broker, number)).encode(), None)
-        for number in range(rounds)
-        for cluster in CLUSTERS
-        for broker in range(BROKERS)
-    ]
+def records(
+    rounds: int, columnar: tuple[int, ...] = ()
+) -> list[tuple[bytes | None, bytes | None, str | None]]:
+    """All reports, for Pipeline.send. `columnar`: brokers that send rosters and columns."""
+    encoder = ReportEncoder(min_bundles=1, clock=lambda: 0.0)
+    encoder.note_reads(Reads(cluster="", forms=list(FORMS), checkpoint=""), ())
+    found: list[tuple[bytes | None, bytes | None, str | None]] = []
+    for number in range(rounds):
+        for cluster in CLUSTERS:
+            for broker in range(BROKERS):
+                key, given = f"{cluster}/b{broker}", report(broker, number)
+                if broker not in columnar:
+                    found.append((key.encode(), json.dumps(given).encode(), None))
+                    continue
+                for kind, value in encoder.encode(key, given):
+                    found.append((key.encode(), value, kind))
+    return found
 
 
 def without_epoch(text: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from kafka import KafkaConsumer, TopicPartition
 
 from lb_stream.contracts.decisions import Decision, Ownership, read_decision
+from lb_stream.contracts.reads import is_reads
 from tests.e2e.pipeline import Pipeline
 
 LARGEST_TEXT = 10_000_000
@@ -368,6 +369,8 @@ class Watcher:
         for record in (
             record for some in self._consumer.poll(timeout_ms=100).values() for record in some
         ):
+            if is_reads(record.headers):
+                continue
             if record.topic == self._decisions_topic:
                 new.append(read_decision(record.value))
                 self.decisions[new[-1].cluster].append(new[-1])

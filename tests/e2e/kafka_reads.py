@@ -5,6 +5,8 @@ from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 
+from lb_stream.contracts.reads import is_reads
+
 LONGEST_S = 30
 
 
@@ -36,14 +38,20 @@ def end_offsets(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
 
 
 def committed(bootstrap: str, topic: str, **login: Any) -> list[Any]:
-    """All records, in the order of each partition. `login`: kafka-python's options of who reads."""
+    """All records, in the order of each partition, but those that say what a job reads.
+
+    `login`: kafka-python's options of who reads.
+    """
     consumer, partitions = _assigned(bootstrap, topic, **login)
     ends, found = consumer.end_offsets(partitions), []
     deadline = time.monotonic() + LONGEST_S
     while any(consumer.position(partition) < ends[partition] for partition in partitions):
         assert time.monotonic() < deadline, f"{topic} could not be read to its end"
         found += [
-            record for records in consumer.poll(timeout_ms=200).values() for record in records
+            record
+            for records in consumer.poll(timeout_ms=200).values()
+            for record in records
+            if not is_reads(record.headers)
         ]
     consumer.close()
     return found

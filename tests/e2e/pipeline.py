@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from kafka import KafkaConsumer, KafkaProducer
 
 from lb_stream.contracts.decisions import Decision, read_decision
+from lb_stream.contracts.reads import is_reads
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.job.submit import submit_command
@@ -151,7 +152,7 @@ class Pipeline:
             isolation_level="read_committed",
             consumer_timeout_ms=3000,
         )
-        found = [read_decision(record.value) for record in consumer]
+        found = [read_decision(record.value) for record in consumer if not is_reads(record.headers)]
         consumer.close()
         return found
 

@@ -17,6 +17,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from lb_stream.agent import Agent, AgentConfig
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.decisions import Decision, read_decision
+from lb_stream.contracts.reads import is_reads
 from lb_stream.io.leadership.succession import ReceivedRecord
 from lb_stream.io.leadership.topic import parse_leadership_record
 from lb_stream.job.process import end_session
@@ -212,7 +213,9 @@ class Reader:
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
             for records in self._consumer.poll(timeout_ms=500).values():
-                return read_decision(records[0].value), time.time()
+                for record in records:
+                    if not is_reads(record.headers):
+                        return read_decision(record.value), time.time()
         raise TimeoutError(f"no decision within {timeout_s:g} s")
 
     def drain(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer
 
+from lb_stream.contracts.reads import is_reads
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.contracts.trace_ids import TRACEPARENT, parse_traceparent
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
@@ -72,7 +73,7 @@ def headers_of(run: Pipeline) -> dict[str, bytes]:
         isolation_level="read_committed",
         consumer_timeout_ms=3000,
     ) as consumer:
-        headers = [dict(record.headers) for record in consumer]
+        headers = [dict(record.headers) for record in consumer if not is_reads(record.headers)]
     return {found["decision_id"].decode(): found[TRACEPARENT] for found in headers}
 
 

@@ -2,7 +2,7 @@
 again. No JVM needed."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from lb_stream.contracts.columns.rounds import ROUND_SCHEMA
+from lb_stream.contracts.reads import Reads
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.store import Store
@@ -30,6 +31,7 @@ from lb_stream.stream.shards.slicing import table_part
 BLOCKS = (("b:0:8", "n:0:8", "v:0:8"),)
 ROUND = {"cluster": "eu", "seq": 4, "memory": "{}", "now_ms": 1_000, "blocks": json.dumps(BLOCKS)}
 ROUND |= {"bundles": 9, "sampled": True, "idle": False, "waits": False}
+ROUND |= {"missing_rosters": "[]"}
 ROUNDS = pa.Table.from_pylist([ROUND], ROUND_SCHEMA)
 IDLE = pa.Table.from_pylist([ROUND | {"sampled": False, "idle": True}], ROUND_SCHEMA)
 CLOCK = json.dumps(
@@ -58,6 +60,7 @@ class World:
         self.memories: dict[str, str] = {}
         self.shadow_memories: dict[str, str] = {}
         self.first_seq = 0
+        self.reads: list[Reads] = []
         self._logged = logged
 
     def find(self, batch_id: int) -> Logged | None:
@@ -76,7 +79,8 @@ class World:
     def run_upkeep(self) -> None:
         self.calls.append("tidy")
 
-    def publish(self, logged: Logged) -> None:
+    def publish(self, logged: Logged, reads: Sequence[Reads] = ()) -> None:
+        self.reads += reads
         self.calls.append(f"publish {logged.log_seq}")
 
     def project(self, logged: Logged) -> None:
@@ -176,6 +180,26 @@ def test_a_new_batch_is_decided_logged_published_and_projected_in_this_order(
         "project",
         "finish 7",
     ]
+
+
+def test_a_batch_announces_for_every_known_cluster_what_the_job_reads(tmp_path: Path) -> None:
+    world = World(None)
+    run(world, tmp_path)
+    assert [(reads.cluster, reads.checkpoint) for reads in world.reads] == [
+        ("eu", "0123"),
+        ("us", "0123"),
+    ]
+    assert world.reads[0].forms == ["json", "columns"]
+
+
+def test_a_batch_asks_for_the_rosters_that_its_tasks_lacked(tmp_path: Path) -> None:
+    lacking = pa.Table.from_pylist([ROUND | {"missing_rosters": '["b1","b2"]'}], ROUND_SCHEMA)
+    world = World(None, lacking)
+    run(world, tmp_path)
+    assert {reads.cluster: reads.rosters for reads in world.reads} == {
+        ROUND["cluster"]: ["b1", "b2"],
+        "us": [],
+    }
 
 
 def test_a_batch_that_is_in_the_log_is_never_decided_again_but_its_state_is_still_computed(

@@ -155,6 +155,7 @@ def _follow(options: ReadOptions, last: int) -> None:
     from lb_stream.cli.inspect.follow import follow_records
     from lb_stream.cli.shared.options import require_kafka, require_topics
     from lb_stream.contracts.decisions import read_decision
+    from lb_stream.contracts.reads import is_reads
 
     given = options.given
     bootstrap, topic = given.bootstrap, given.settings.topics.decisions
@@ -165,7 +166,7 @@ def _follow(options: ReadOptions, last: int) -> None:
             note(f"decisions on {topic} at {bootstrap}, as they come; Ctrl-C ends it")
         client = given.client_options(bootstrap)
         for record in follow_records(client, topic, last, options.cluster):
-            if record.value is None:
+            if record.value is None or is_reads(record.headers):
                 continue
             try:
                 decision = read_decision(record.value).model_dump(mode="json")

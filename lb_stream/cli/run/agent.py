@@ -396,6 +396,7 @@ def _serve(
         signer=load_signer(given.settings.security),
         check_decisions=partial(check_decisions, given.settings.security),
         job=job_name(given.stream.pipeline_id),
+        min_columns=reporting.report_columns_bundles,
     )
     agents: list[Agent] = []
     with StopRequest() as stop:

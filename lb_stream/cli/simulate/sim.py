@@ -169,6 +169,7 @@ def sim(
         signer=load_signer(given.settings.security),
         check_decisions=partial(check_decisions, given.settings.security),
         job=job_name(given.stream.pipeline_id),
+        min_columns=given.of_cluster(cluster).reporting.report_columns_bundles,
     )
     simulated = build_cluster(brokers, bundles, workload.value, seed, wall_clock_ms(), hot_at)
     note(

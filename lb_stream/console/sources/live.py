@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import MOVES, read_decision
+from lb_stream.contracts.reads import is_reads
 from lb_stream.query.lake import Row
 from lb_stream.query.screens.entries import OpenMoves, describe_command
 
@@ -177,6 +178,8 @@ class TopicFollower:
     def _parse(self, topic: str, polled: Iterable[ConsumerRecord]) -> Iterator[Row]:
         """Yield the rows of records. Any client may have written them; bad ones are left out."""
         for record in polled:
+            if is_reads(record.headers):
+                continue
             try:
                 yield self._parsers[topic](record.value)
             except (ValidationError, ValueError, TypeError):

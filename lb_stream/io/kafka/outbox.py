@@ -6,10 +6,11 @@ The transaction is fenced: Kafka refuses it once another job of the pipeline has
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from threading import Thread
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from lb_stream.access.roles import watermark_group
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import SCHEMA_VERSION
+from lb_stream.contracts.reads import READS, Reads
 from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.contracts.trace_ids import TRACEPARENT, published_span
 from lb_stream.io.kafka.clients import close_producer
@@ -131,8 +133,8 @@ class Outbox:
             consumer.close()
         self.watermark = default if found is None or found < 0 else found
 
-    def publish(self, logged: Logged) -> None:
-        """Publish a batch, once.
+    def publish(self, logged: Logged, reads: Sequence[Reads] = ()) -> None:
+        """Publish a batch, once, and in any case what the job reads.
 
         A batch that is empty or already published has its transaction, too: it shows whether this
         job is fenced.
@@ -142,7 +144,10 @@ class Outbox:
         be used any more.
         """
         is_new = logged.log_seq >= self.watermark
-        records = _records(logged, self._topics, self._telemetry) if is_new else ()
+        records = chain(
+            _records(logged, self._topics, self._telemetry) if is_new else (),
+            _reads_records(reads, self._topics.decisions),
+        )
         watermark = max(self.watermark, logged.log_seq + 1)
         try:
             _wait_while_progressing(
@@ -291,6 +296,15 @@ def _records(
                 value = canonical_json(record | {"watermark": logged.log_seq})
             key = f"{record['cluster']}/{record['bundle']}"
             yield _Record(topics.ownership, key, value, [])
+
+
+def _reads_records(reads: Iterable[Reads], topic: str) -> Iterator[_Record]:
+    """Yield the records with what the job reads.
+
+    They are in the transaction: a job that is fenced sends none.
+    """
+    for record in reads:
+        yield _Record(topic, f"{record.cluster}/", record.to_json(), [("kind", READS.encode())])
 
 
 def _traceparents(logged: Logged, telemetry: Telemetry) -> dict[str, bytes]:

@@ -27,6 +27,7 @@ class ClusterBlocks:
     `sampled`: the batch has a new sample of the cluster. `bundles`: their number; None: not known.
     `error`: the cluster's round has failed. `confirmed`: more than one report of one broker has
     been heard of it; False: that isn't known. `waits`: the next round needs a record.
+    `missing_rosters`: brokers whose columnar reports could not be read without their rosters.
     """
 
     now_ms: int
@@ -36,6 +37,7 @@ class ClusterBlocks:
     error: bool = False
     confirmed: bool = False
     waits: bool = False
+    missing_rosters: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from kafka import KafkaConsumer, TopicPartition
 
@@ -11,6 +13,7 @@ from lb_stream.access.signing_keys import Signer
 from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.decisions import Decision, read_decision
+from lb_stream.contracts.reads import is_reads
 from lb_stream.io.kafka.signing import SigningProducer
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from tests.support.topics import topics_named
@@ -19,6 +22,14 @@ Offsets = dict[int, int]
 """Partition of the reports topic → first offset after what is there."""
 
 LONGEST_WAIT_S = 60
+
+
+class ReportRecord(NamedTuple):
+    """A record of the reports topic."""
+
+    key: bytes
+    value: bytes
+    kind: str = "report"
 
 
 class Feed:
@@ -49,11 +60,17 @@ class Feed:
         )
         self._ticks = itertools.count(1)
 
-    def send(self, records: list[tuple[bytes, bytes]]) -> float:
+    def send(self, records: Sequence[tuple[bytes, bytes] | ReportRecord]) -> float:
         """Append reports; the seconds that it took."""
         begin = time.perf_counter()
         sent = [
-            self._producer.send(self.topics.reports, key=key, value=value) for key, value in records
+            self._producer.send(
+                self.topics.reports,
+                key=record.key,
+                value=record.value,
+                headers=[("kind", record.kind.encode())],
+            )
+            for record in (ReportRecord(*given) for given in records)
         ]
         for future in sent:
             future.get(timeout=LONGEST_WAIT_S)
@@ -107,7 +124,12 @@ class Feed:
     def _poll(self, timeout_ms: int) -> tuple[list[Decision], int] | None:
         batches = self._consumer.poll(timeout_ms=timeout_ms)
         now_ms = time.time_ns() // 1_000_000
-        found = [read_decision(record.value) for records in batches.values() for record in records]
+        found = [
+            read_decision(record.value)
+            for records in batches.values()
+            for record in records
+            if not is_reads(record.headers)
+        ]
         return (found, now_ms) if found else None
 
     def close(self) -> None:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from pyspark.sql import SparkSession
 
 from lb_stream.contracts.settings import OtelSettings
+from tests.bench.stream.columnar import Columnar
 from tests.bench.stream.driver import Driver
-from tests.bench.stream.feed import Feed
+from tests.bench.stream.feed import Feed, Offsets
 from tests.bench.stream.fleet import Fleet, Shape
 from tests.bench.stream.spark import explode_json, read_kafka, seconds_to_noop, session
 from tests.bench.stream.stepped import Place, Stepped, progress
@@ -96,6 +98,16 @@ FIGURES = {
             "≤ 1.0, aim 0.6",
         ),
         Figure(
+            "columns_view_vs_from_json",
+            "the view of columnar reports ÷ from_json of the same figures as JSON reports",
+            "aim ≤ 0.15",
+        ),
+        Figure(
+            "columns_round_vs_from_json",
+            "a whole batch of columnar reports ÷ from_json of the same figures as JSON reports",
+            "aim ≤ 0.35",
+        ),
+        Figure(
             "view_vs_raw_kafka",
             "the view ÷ a bare Kafka read of the same reports to noop: the physical floor",
             "aim ≤ 3",
@@ -140,6 +152,14 @@ FIGURES = {
 }
 
 
+class Generation(Protocol):
+    """The last generation of reports in a topic: JSON of a job, or beside it."""
+
+    feed: Feed
+    begin: Offsets
+    end: Offsets
+
+
 @dataclass(slots=True)
 class Bench:
     """What all measurements share.
@@ -158,8 +178,8 @@ class Bench:
             self._spark = session()
         return self._spark
 
-    def from_json_s(self, job: Stepped) -> float:
-        """Spark's own way through the job's last generation."""
+    def from_json_s(self, job: Generation) -> float:
+        """Spark's own way through the last generation of JSON reports."""
         return seconds_to_noop(explode_json(read_kafka(self.spark, job.feed, job.begin, job.end)))
 
     def raw_s(self, job: Stepped) -> float:
@@ -211,6 +231,23 @@ def view(bench: Bench) -> dict[str, Measured]:
         "view_vs_from_json": ratio(took["view"], took["from_json"]),
         "view_vs_raw_kafka": ratio(took["view"], took["raw Kafka"]),
     }
+
+
+def columns(bench: Bench, view_only: bool) -> dict[str, Measured]:
+    """Columnar reports beside from_json of the same figures as JSON reports in another topic."""
+    side = "view" if view_only else "round"
+    with closing(Feed(bench.place.bootstrap, f"json-{side}", bench.place.partitions)) as feed:
+        fleet = Columnar(Fleet(bench.size.whole), feed)
+        job = Stepped(bench.place, f"columns-{side}", fleet, view_only)
+        with closing(job):
+            took = in_turns(
+                bench,
+                {
+                    side: job.step if view_only else partial(_deciding, job),
+                    "from_json": lambda: bench.from_json_s(fleet),
+                },
+            )
+    return {f"columns_{side}_vs_from_json": ratio(took[side], took["from_json"])}
 
 
 def rounds(bench: Bench) -> dict[str, Measured]:
@@ -431,6 +468,8 @@ GROUPS: tuple[tuple[frozenset[str], Callable[[Bench], dict[str, Measured]]], ...
         frozenset({"round_vs_from_json", "growth_100k_1m", "clusters_1000", "peak_rss_gib_1m"}),
         rounds,
     ),
+    (frozenset({"columns_view_vs_from_json"}), partial(columns, view_only=True)),
+    (frozenset({"columns_round_vs_from_json"}), partial(columns, view_only=False)),
     (frozenset({"signed_vs_open"}), signed),
     (frozenset({"publish_latency_vs_empty_batch"}), latency),
     (frozenset({"batch_cost_growth_1000"}), age),

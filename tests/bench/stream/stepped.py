@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from lb_stream.contracts.settings import (
     StreamSettings,
 )
 from tests.bench.stream.driver import Batch, Driver, wait_for_boundary
-from tests.bench.stream.feed import Feed, Offsets
+from tests.bench.stream.feed import Feed, Offsets, ReportRecord
 
 MOST_TRIES = 5
 LONGEST_END_S = 300
@@ -88,8 +88,8 @@ class Reporting(Protocol):
     def cluster_names(self) -> list[str]:
         """Of all their clusters."""
 
-    def generation(self) -> list[tuple[bytes, bytes]]:
-        """(key, value) of a new report of every broker."""
+    def generation(self) -> Sequence[tuple[bytes, bytes] | ReportRecord]:
+        """Records with a new report of every broker."""
 
     def obey(self, decisions: Iterable[Decision]) -> int:
         """Do what is decided. Returns how many decisions there were."""
@@ -121,7 +121,7 @@ class Stepped:
         self.feed = Feed(place.bootstrap, name, place.partitions, signer)
         self.begin: Offsets = self.feed.ends()
         records = self.fleet.generation()
-        self.reports, self.bytes = len(records), sum(len(value) for _, value in records)
+        self.reports, self.bytes = len(records), sum(len(record[1]) for record in records)
         took_s = self.feed.send(records)
         self.end: Offsets = self.feed.ends()
         self._interval_ms = 1_000 * max(1, math.ceil(3 * took_s))
@@ -157,7 +157,7 @@ class Stepped:
             self.begin = self.end
             self.feed.send(records)
             self.end = self.feed.ends()
-            batches = self.driver.read(self.reports)
+            batches = self.driver.read(len(records))
             self.decided = self._finish(batches)
             if len(batches) == 1:
                 return batches[0].seconds

@@ -19,6 +19,7 @@ from lb_stream.contracts.base import MAX_AMOUNT, canonical_json
 from lb_stream.contracts.columnar import read_roster
 from lb_stream.contracts.commands import COMMANDS, LEADERSHIP_RECORDS
 from lb_stream.contracts.decisions import Decision, read_decision
+from lb_stream.contracts.reads import Reads
 from lb_stream.contracts.reports import AGENT_KINDS
 from lb_stream.contracts.trace_ids import parse_traceparent
 from lb_stream.io.leadership.topic import parse_leadership_record
@@ -288,6 +289,21 @@ def decision(data: bytes) -> bool:
         require_message(error)
         return False
     assert Decision.model_validate_json(found.to_json()) == found
+    return True
+
+
+@target("contracts.reads", "agent.columnar", records=("reads",), words=('"forms":[', '"columns"'))
+def reads(data: bytes) -> bool:
+    """What a job reads, as agents are told it; an agent never ends over one."""
+    agent = _QuietAgent()
+    agent._handle_records([_Record("lb-decisions", b"eu-1/", data, headers=[("kind", b"reads")])])
+    try:
+        found = Reads.model_validate_json(data)
+    except ValidationError as error:
+        require_message(error)
+        return False
+    believed = agent.reporter.encoder._until_s > 0
+    assert believed == (found.cluster == "eu-1" and "columns" in found.forms)
     return True
 
 

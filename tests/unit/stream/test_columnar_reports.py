@@ -15,6 +15,7 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Batch, Shard, from_bytes
 from lb_stream.store import Store
 from lb_stream.stream import rosters
+from lb_stream.stream.cluster_input import ClusterInput, ReadProgress
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.rosters import FOLDER, Rosters, delete_old_rosters
 from lb_stream.stream.shards.directory import ShardMap
@@ -178,6 +179,22 @@ def test_a_report_without_a_roster_before_it_is_rejected(order: str) -> None:
     ((offset, field, value, _),) = rejections(block)
     assert (offset, field, value) == (5, "roster", digest_of(roster))
     assert not block["reports"] and not block["samples"]
+
+
+def test_brokers_whose_rosters_are_missing_are_named_once_and_others_are_not() -> None:
+    columns = {name: as_columns(REPORTS["b1"])[1] for name in ("b1", "b2")}
+    wrong = write_columns({}, "no digest", {name: [] for name in FIGURES})
+    given = [
+        record(b"eu/b2", columns["b2"], 1, "columns"),
+        record(b"eu/b1", columns["b1"], 2, "columns"),
+        record(b"eu/b2", columns["b2"], 3, "columns"),
+        record(b"eu/b3", wrong, 4, "columns"),
+        *sent("b4", REPORTS["b1"], 6),
+    ]
+    events = decoded(given, KNOWN)["eu", 0]["events"]
+    assert len([event for event in events if event["kind"] == "rejected"]) == 4
+    clock = ReadProgress([], 0, {})
+    assert ClusterInput("eu", clock, events, (), [], False).missing_rosters() == ("b1", "b2")
 
 
 def test_rows_that_are_not_as_many_as_names_are_rejected() -> None:

@@ -27,7 +27,9 @@ def rows(*values: bytes) -> list[Row]:
     return [
         row
         for topic, value in topics
-        for row in follower._parse(topic, [SimpleNamespace(value=value, partition=0, offset=0)])
+        for row in follower._parse(
+            topic, [SimpleNamespace(value=value, partition=0, offset=0, headers=[])]
+        )
     ]
 
 

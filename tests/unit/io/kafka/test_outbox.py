@@ -13,6 +13,7 @@ from kafka.errors import (
     ProducerFencedError,
 )
 
+from lb_stream.contracts.reads import Reads
 from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.kafka import outbox
@@ -75,6 +76,23 @@ def test_a_fenced_job_stops_however_the_client_reports_it(
     publishing.watermark = 0
     with pytest.raises(expected):
         publishing.publish(Logged(0, ROUNDS.schema.empty_table()))
+
+
+def test_what_the_job_reads_is_in_the_batchs_transaction_though_that_is_published_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    producer = Mock()
+    monkeypatch.setattr(outbox, "SigningProducer", lambda *_, **__: producer)
+    publishing = Outbox(Settings())
+    publishing.watermark = 1
+    reads = Reads(cluster="eu", forms=["json", "columns"], checkpoint="c", sent_ms=1)
+    publishing.publish(Logged(0, ROUNDS.schema.empty_table()), [reads])
+    names = [call[0] for call in producer.method_calls if "offsets" not in call[0]]
+    assert names == ["begin_transaction", "send", "commit_transaction"]
+    sent = producer.send.call_args
+    assert sent.args == ("lb-decisions",) and sent.kwargs["key"] == b"eu/"
+    assert sent.kwargs["headers"] == [("kind", b"reads")]
+    assert Reads.model_validate_json(sent.kwargs["value"]) == reads
 
 
 def test_a_million_records_do_not_wait_in_the_client_together(

@@ -1,0 +1,50 @@
+"""The same generation of reports as columns, and as JSON in a topic beside it for Spark's side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from lb_stream.agent.columnar import ReportEncoder
+from lb_stream.contracts.decisions import Decision
+from lb_stream.contracts.reads import FORMS, Reads
+from tests.bench.stream.feed import Feed, Offsets, ReportRecord
+from tests.bench.stream.fleet import Fleet
+
+
+class Columnar:
+    """A fleet whose reports are encoded by the agents' own code, as columns.
+
+    `feed`, `begin` and `end`: the topic with the last generation as JSON, and where it is.
+    """
+
+    def __init__(self, fleet: Fleet, feed: Feed) -> None:
+        self._fleet, self.feed = fleet, feed
+        self.begin: Offsets = feed.ends()
+        self.end: Offsets = self.begin
+        self._encoder = ReportEncoder(min_bundles=1, clock=lambda: 0.0)
+        self._encoder.note_reads(Reads(cluster="", forms=list(FORMS), checkpoint="bench"), ())
+
+    def __str__(self) -> str:
+        return f"{self._fleet} as columns"
+
+    @property
+    def cluster_names(self) -> list[str]:
+        """Of all their clusters."""
+        return self._fleet.cluster_names
+
+    def generation(self) -> list[ReportRecord]:
+        """Records of a new report of every broker: rosters where bundles have changed, columns."""
+        records = self._fleet.generation()
+        self.begin = self.end
+        self.feed.send(records)
+        self.end = self.feed.ends()
+        return [
+            ReportRecord(key, encoded, kind)
+            for key, value, *_ in records
+            for kind, encoded in self._encoder.encode(key.decode(), json.loads(value))
+        ]
+
+    def obey(self, decisions: Iterable[Decision]) -> int:
+        """Do what is decided. Returns how many decisions there were."""
+        return self._fleet.obey(decisions)

@@ -1,0 +1,229 @@
+"""When an agent sends columns, and that they contain what its JSON would have contained."""
+
+import builtins
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from lb_stream.agent import Agent, AgentConfig
+from lb_stream.agent.columnar import ROSTER_INTERVAL_S, ReportEncoder
+from lb_stream.contracts.columnar import ReportReader, digest_of, read_columns, read_roster
+from lb_stream.contracts.reads import READS_VALID_S, Reads
+from lb_stream.core.model.blocks import from_bytes
+from lb_stream.sim import SimBroker, build_cluster
+from tests.support.decoding import KNOWN, record, rows_of
+
+B = "broker-1:8080"
+
+
+def report(bundles: int, **fields: Any) -> dict[str, Any]:
+    stats = {
+        f"t/n{at:04d}/0x00000000_0x80000000": {"msgRateIn": at / 3, "topics": at}
+        for at in range(bundles)
+    }
+    return {"lastStats": stats, "loadReportType": "LocalBrokerData", "numBundles": bundles} | fields
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def encoder(min_bundles: int = 3, checkpoint: str = "one") -> tuple[ReportEncoder, Clock]:
+    """An encoder that has heard that the job reads columns."""
+    clock = Clock()
+    made = ReportEncoder(min_bundles, clock)
+    assert not made.note_reads(reads(checkpoint), [B])
+    return made, clock
+
+
+def reads(
+    checkpoint: str = "one",
+    forms: tuple[str, ...] = ("json", "columns"),
+    rosters: tuple[str, ...] = (),
+) -> Reads:
+    return Reads(cluster="eu", forms=list(forms), checkpoint=checkpoint, rosters=list(rosters))
+
+
+def kinds(made: ReportEncoder, given: Mapping[str, Any] | bytes) -> list[str]:
+    return [kind for kind, _ in made.encode(B, given)]
+
+
+def test_reports_are_json_until_the_job_says_that_it_reads_columns() -> None:
+    made = ReportEncoder(3, Clock())
+    assert kinds(made, report(5)) == ["report"]
+    made.note_reads(reads(forms=("json",)), [B])
+    assert kinds(made, report(5)) == ["report"]
+    made.note_reads(reads(), [B])
+    assert kinds(made, report(5)) == ["roster", "columns"]
+
+
+def test_reports_are_json_again_once_the_job_no_longer_says_so() -> None:
+    made, clock = encoder()
+    clock.now_s += READS_VALID_S - 1
+    assert kinds(made, report(5)) == ["roster", "columns"]
+    clock.now_s += 1
+    assert kinds(made, report(5)) == ["report"]
+    made.note_reads(reads(), [B])
+    assert kinds(made, report(5)) == ["columns"]
+    made.note_reads(reads(forms=("json",)), [B])
+    assert kinds(made, report(5)) == ["report"]
+
+
+def test_a_roster_is_sent_once_and_again_when_bundles_change_or_time_passes() -> None:
+    made, clock = encoder()
+    (_, roster), (_, columns) = made.encode(B, report(5))
+    assert read_columns(columns).roster == digest_of(roster)
+    assert kinds(made, report(5, lastUpdate=9)) == ["columns"]
+    assert kinds(made, report(6)) == ["roster", "columns"]
+    clock.now_s += ROSTER_INTERVAL_S
+    made.note_reads(reads(), [B])
+    assert kinds(made, report(6)) == ["roster", "columns"]
+    assert kinds(made, report(6)) == ["columns"]
+    made.forget(B)
+    assert kinds(made, report(6)) == ["roster", "columns"]
+
+
+def test_another_checkpoint_gets_all_reports_and_rosters_again() -> None:
+    made, _ = encoder()
+    made.encode(B, report(5))
+    assert not made.note_reads(reads("one"), [B, "other"])
+    assert made.note_reads(reads("two"), [B, "other"]) == [B, "other"]
+    assert kinds(made, report(5)) == ["roster", "columns"]
+    assert made.note_reads(reads("three", forms=("json",)), [B]) == [B]
+    assert kinds(made, report(5)) == ["report"]
+
+
+def test_a_broker_whose_roster_the_job_lacks_sends_it_again() -> None:
+    made, _ = encoder()
+    for broker in (B, "other"):
+        made.encode(broker, report(5))
+    assert made.note_reads(reads(rosters=(B, "of another agent")), [B, "other"]) == [B]
+    assert kinds(made, report(5)) == ["roster", "columns"]
+    assert [kind for kind, _ in made.encode("other", report(5))] == ["columns"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        report(2),
+        {"bundleStats": report(9)["lastStats"], "loadReportType": "LoadReport"},
+        {"weightedMaxEMA": 0.5, "bundles": list(report(9)["lastStats"])},
+        {"topBundlesLoadData": []},
+        report(5) | {"lastStats": {f"t/n{at}/x": {"msgRateIn": "much"} for at in range(5)}},
+        report(5) | {"lastStats": {f"t/n{at}/x": {"topics": 0.5} for at in range(5)}},
+        report(5) | {"lastStats": {f"t/n{at}/x": None for at in range(5)}},
+        report(5) | {"lastStats": {f"t/n{at}/\ud800": {} for at in range(5)}},
+    ],
+    ids=["few", "simple", "extensible", "top bundles", "text", "fraction", "null", "surrogate"],
+)
+def test_other_reports_stay_json(given: dict[str, Any]) -> None:
+    made, _ = encoder()
+    ((kind, value),) = made.encode(B, json.dumps(given).encode())
+    assert kind == "report" and json.loads(value) == given
+
+
+def test_the_setting_zero_means_json_alone() -> None:
+    made, _ = encoder(min_bundles=0)
+    assert kinds(made, report(500)) == ["report"]
+
+
+@pytest.mark.parametrize("form", ["fields", "bytes"])
+def test_columns_contain_what_the_json_would_have_contained(form: str) -> None:
+    given = report(7, cpu={"usage": 0.1 + 0.2, "limit": 3.0}, unknown=[1, 2])
+    given["bundles"] = [*list(given["lastStats"]), "t/m/0x00000000_0x80000000"]
+    made, _ = encoder()
+    sent = made.encode(B, given if form == "fields" else json.dumps(given).encode())
+    assert [kind for kind, _ in sent] == ["roster", "columns"]
+    assert len(read_roster(sent[0][1])) == 8
+    key = b"eu/" + B.encode()
+    columns = [record(key, value, at, kind) for at, (kind, value) in enumerate(sent)]
+    plain = [record(key, json.dumps(given, sort_keys=True).encode(), 1)]
+    found = [
+        {name: from_bytes(row[name]) for name in ("reports", "samples")}
+        for records in (columns, plain)
+        for row in rows_of(records, KNOWN)
+        if row["cluster"] == "eu"
+    ]
+    assert found[0]["samples"].equals(found[1]["samples"])
+    assert (
+        found[0]["reports"]
+        .drop_columns("digest")
+        .equals(found[1]["reports"].drop_columns("digest"))
+    )
+
+
+def test_a_reader_of_json_gets_the_same_report_from_columns() -> None:
+    given = report(4, lastUpdate=8)
+    made, _ = encoder()
+    reader = ReportReader()
+    roster, columns = made.encode(B, given)
+    assert reader.take(b"k", *columns) is None, "its roster is not known"
+    assert reader.take(b"k", *roster) is None
+    again = json.loads(reader.take(b"k", *columns) or b"")
+    assert again.pop("bundles") == sorted(given["lastStats"])
+    for name, stats in given["lastStats"].items():
+        assert again["lastStats"][name].items() >= stats.items()
+    assert {name: again[name] for name in given if name != "lastStats"} == {
+        name: given[name] for name in given if name != "lastStats"
+    }
+
+
+def test_without_arrow_reports_stay_json_and_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == "lb_stream.contracts.columnar":
+            raise ImportError("No module named 'pyarrow'")
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    made, _ = encoder()
+    with caplog.at_level(logging.WARNING):
+        assert [kinds(made, report(5)) for _ in range(3)] == [["report"]] * 3
+    assert len(caplog.records) == 1
+
+
+def test_an_agent_follows_the_records_of_its_own_cluster_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = build_cluster(1, 4, "steady", 1, 0)
+    (name,) = cluster.brokers
+    agent = Agent(AgentConfig("unused:9092", "eu", min_columns=1), [SimBroker(cluster, name)])
+
+    def hear(value: bytes) -> None:
+        headers = [("kind", b"reads")]
+        agent._handle_records([_Record("lb-decisions", b"eu/", value, 0, headers)])
+
+    hear(reads().model_copy(update={"cluster": "us"}).to_json().encode())
+    assert kinds(agent.reporter.encoder, report(5)) == ["report"]
+    hear(b"{not json")
+    assert len(caplog.records) == 1
+    hear(reads().to_json().encode())
+    assert kinds(agent.reporter.encoder, report(5)) == ["roster", "columns"]
+    assert not agent.reporter._forced
+    hear(reads(rosters=(name,)).to_json().encode())
+    assert agent.reporter._forced == {name}
+    agent.reporter._forced.clear()
+    hear(reads("two").to_json().encode())
+    assert agent.reporter._forced == {name}
+    assert len(caplog.records) == 1
+
+
+class _Record:
+    """A record of Kafka."""
+
+    def __init__(
+        self, topic: str, key: bytes, value: bytes, timestamp: int, headers: list[tuple[str, bytes]]
+    ) -> None:
+        self.topic, self.key, self.value = topic, key, value
+        self.timestamp, self.headers = timestamp, headers
