@@ -14,17 +14,18 @@ from math import isfinite
 from operator import itemgetter
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.names import SYSTEM_NAMESPACE, namespace_codes
 from lb_stream.core.model.refusals import Refusal, refusal
-from lb_stream.core.model.registry import read_memory, write_memory
+from lb_stream.core.model.registry import read_memory
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Ints, Rows
 from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads, shedder
-from lb_stream.core.shedding.broker_loads import ASSUMED_FULL, BrokerLoads, five_weights
+from lb_stream.core.shedding.broker_loads import BrokerLoads, five_weights
 from lb_stream.core.shedding.top_bundles import reported_top
 from lb_stream.core.shedding.transfer_cycle import Cycle, CycleLimits, LoadStore, Top, run_cycle
 
@@ -135,22 +136,42 @@ class TransferShedderConfig(KeyModel):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TransferMemory:
-    """Uneven passes in a row, and the smoothed figures of each broker."""
+class _Written(msgspec.Struct):
+    """The memory as it is logged."""
 
     hits: int = 0
     # Broker → smoothed load (ratio), smoothed throughput (bytes/s), number of bundles.
-    brokers: Mapping[str, tuple[float, float, int]] = field(default_factory=dict)
+    brokers: dict[str, tuple[float, float, int]] = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TransferMemory:
+    """Uneven passes in a row, and the smoothed figures of each broker: a row of each column."""
+
+    hits: int = 0
+    names: tuple[str, ...] = ()
+    load: Floats = field(default_factory=lambda: np.zeros(0))  # smoothed, a ratio
+    throughput: Floats = field(default_factory=lambda: np.zeros(0))  # smoothed, bytes/s
+    bundles: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # their number
 
     @staticmethod
     def read(data: Mapping[str, object]) -> TransferMemory:
         """Read the JSON object of the last round."""
-        return read_memory(data, TransferMemory)
+        written = read_memory(data, _Written)
+        names, rows = tuple(written.brokers), written.brokers.values()
+        load, throughput = (
+            np.fromiter(map(itemgetter(column), rows), np.float64, len(rows)) for column in (0, 1)
+        )
+        bundles = np.fromiter(map(itemgetter(2), rows), np.int64, len(rows))
+        return TransferMemory(written.hits, names, load, throughput, bundles)
 
     def to_dict(self) -> dict[str, object]:
         """Return the JSON object that `read` takes."""
-        return write_memory(self)
+        figures = zip(
+            self.load.tolist(), self.throughput.tolist(), self.bundles.tolist(), strict=True
+        )
+        rows = map(list, figures)
+        return {"hits": self.hits, "brokers": dict(zip(self.names, rows, strict=True))}
 
 
 def observe(
@@ -176,27 +197,32 @@ def observe(
         _usage(view, config), brokers.latest.throughput, config.history_ratio, rows
     )
     after = after.reported(brokers.load_ema, brokers.throughput_ema)
-    figures = zip(after.load.tolist(), after.throughput.tolist(), counts.tolist(), strict=True)
-    alive = zip(brokers.names, figures, brokers.alive.tolist(), strict=True)
-    return TransferMemory(memory.hits, {name: row for name, row, is_alive in alive if is_alive})
-
-
-_ASSUMED = (ASSUMED_FULL, 0.0, 0)
-"""What is remembered of a broker before its first sample."""
+    alive = np.flatnonzero(brokers.alive)
+    return TransferMemory(
+        memory.hits,
+        _names_of(view, alive),
+        after.load[alive],
+        after.throughput[alive],
+        counts[alive],
+    )
 
 
 def _remembered(view: ClusterView, memory: TransferMemory) -> tuple[Ints, BrokerLoads]:
     """Return the remembered number of bundles and figures of each broker of the view."""
-    found = list(map(memory.brokers.get, view.brokers.names))
-    known = np.ones(len(found), np.bool_)
-    if not all(found):
-        known = np.array([row is not None for row in found], np.bool_)
-    rows = [row or _ASSUMED for row in found]
-    load, throughput = (
-        np.fromiter(map(itemgetter(column), rows), np.float64, len(rows)) for column in (0, 1)
-    )
-    counts = np.fromiter(map(itemgetter(2), rows), np.int64, len(rows))
-    return counts, BrokerLoads(load, throughput, known)
+    names = view.brokers.names
+    if names == memory.names:  # nearly always
+        known = np.ones(len(names), np.bool_)
+        return memory.bundles, BrokerLoads(memory.load, memory.throughput, known)
+
+    # The other brokers count as before their first sample.
+    row_of = {name: row for row, name in enumerate(memory.names)}
+    rows = np.fromiter((row_of.get(name, -1) for name in names), np.int64, len(names))
+    known = rows >= 0
+    counts, loads = np.zeros(len(names), np.int64), BrokerLoads.unknown(len(names))
+    counts[known] = memory.bundles[rows[known]]
+    loads.load[known] = memory.load[rows[known]]
+    loads.throughput[known] = memory.throughput[rows[known]]
+    return counts, replace(loads, known=known)
 
 
 def _usage(view: ClusterView, config: TransferShedderConfig) -> Floats:
@@ -208,12 +234,12 @@ def _usage(view: ClusterView, config: TransferShedderConfig) -> Floats:
 
 def followed_loads(memory: TransferMemory) -> dict[str, float]:
     """Map each broker to its smoothed load, a ratio."""
-    return {name: load for name, (load, _, _) in memory.brokers.items()}
+    return dict(zip(memory.names, memory.load.tolist(), strict=True))
 
 
 def forget_plan(before: TransferMemory, after: TransferMemory) -> TransferMemory:
     """Return the memory with the uneven passes before this one, as the cluster is still uneven."""
-    return TransferMemory(before.hits, after.brokers)
+    return replace(after, hits=before.hits)
 
 
 TransferContext = ShedContext[TransferShedderConfig, TransferMemory]
@@ -242,7 +268,8 @@ def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMe
 
     # The loads of the live brokers; in the first round with this shedder, as reported.
     alive = np.flatnonzero(view.brokers.alive)
-    if not all(map(memory.brokers.__contains__, _names_of(view, alive))):
+    names = _names_of(view, alive)
+    if names != memory.names and not set(names) <= set(memory.names):
         memory = observe(context.reported, config, memory)
         context = replace(context, memory=memory)
     store = build_load_store(context)
@@ -269,7 +296,7 @@ def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMe
         for move in cycle.moves
     )
     refusals = _explain_cycle(view, store, config, cycle)
-    return Unloads(proposals, tuple(refusals)), TransferMemory(cycle.hits, memory.brokers)
+    return Unloads(proposals, tuple(refusals)), replace(memory, hits=cycle.hits)
 
 
 def build_load_store(context: TransferContext) -> LoadStore:

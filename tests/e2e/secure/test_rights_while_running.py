@@ -104,7 +104,7 @@ def test_an_agent_says_so_once_and_goes_on_when_it_has_the_right_again(
         ):
             taken.is_said_once("agent", operation, topic)
             assert agent.running
-            until(lambda: not agent.reporter._unheard, "all brokers to be heard again")
+            until(lambda: not agent.reporter._unsent, "all brokers to be heard again")
     finally:
         agent.stop()
 
@@ -124,7 +124,7 @@ def test_a_lookup_server_says_so_once_and_goes_on_when_it_has_the_right_again(
 
         def ask() -> None:
             namespace = f"shop/x{time.monotonic_ns()}"
-            lookup._ask(CLUSTER, namespace, f"persistent://{namespace}/y", None)
+            lookup._request_owner(CLUSTER, namespace, f"persistent://{namespace}/y", None)
 
         for topic in (topics.ownership, topics.results):
             taken.is_said_once("lookup", "Read", topic)

@@ -124,9 +124,7 @@ def second_lead(loop: Loop, kind: Kind) -> None:
     it is asked to."""
     with running(kind, loop.users, SETTINGS) as job:
         await_answer(loop.users, job, "left-over")
-        loop.has_done(
-            "brokers", "update-dynamic-config", "--config", "assign_unowned", "--value", "on_lookup"
-        )
+        loop.has_done("config", "set", "assign_unowned", "on_lookup")
         loop.has_done("namespaces", "create", "shop/lazy")
         wait_until(
             lambda: bool(loop.look_up("persistent://shop/lazy/first").get("broker")),

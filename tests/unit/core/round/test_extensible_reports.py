@@ -121,7 +121,10 @@ def test_the_shedder_takes_the_loads_that_brokers_have_smoothed_themselves() -> 
     config = cluster_config({"load_manager": "extensible"})
     shard, _ = folded(("a", load_data(weightedMaxEMA=0.75)), ("a", top(X)))
     remembered = observe(view(shard), TransferShedderConfig(), TransferMemory.read({}))
-    assert remembered.brokers == {"a": (0.75, 5e6, 1)} and config.shedder.name == "TransferShedder"
+    assert (
+        remembered.to_dict()["brokers"] == {"a": [0.75, 5e6, 1]}
+        and config.shedder.name == "TransferShedder"
+    )
 
 
 def test_other_forms_report_no_smoothed_load() -> None:
