@@ -43,7 +43,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev steps packages java check test test-all test-long test-pulsar test-hostile test-secure test-cluster fuzz audit-deps check-kubernetes check-chart image manifest differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house pictures site seed-checklist release release-check lock clean
+.PHONY: help setup setup-dev steps packages java check test test-all test-long test-pulsar test-hostile test-secure test-cluster fuzz audit-deps check-kubernetes check-chart image manifest differential demo bench bench-core bench-stream bench-start bench-store bench-fleet bench-policies bench-plan bench-console house pictures site seed-checklist release release-check lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -134,6 +134,9 @@ bench-plan: setup-dev ## LeastMoves' plans beside the fewest moves there are; or
 
 bench-stream: setup-dev ## the whole stream beside what Spark alone does, half an hour or so (ARGS="--bundles 20000 --runs 3" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.stream $(ARGS)
+
+bench-start: setup-dev ## where the time of a start and of a restart goes, beside an empty Spark session, five minutes or so (ARGS="--runs 3 --code FOLDER" beside another checkout); last line JSON
+	$(BIN)/python -m tests.bench.start $(ARGS)
 
 bench-store: setup-dev ## requests of a batch to an object store, by kind and by who asks (ARGS="--batches 30" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.store $(ARGS)

@@ -71,8 +71,8 @@ class Pipeline:
         producer.flush()
         producer.close()
 
-    def command(self, *extra: str) -> tuple[list[str], dict[str, str]]:
-        """The spark-submit command line and environment."""
+    def arguments(self, *extra: str) -> list[str]:
+        """The arguments of the job's program."""
         settings = {
             "kafka.bootstrap_servers": self.bootstrap,
             "stream.tables": self.tables,
@@ -84,11 +84,16 @@ class Pipeline:
             },
             **self.settings,
         }
-        arguments = [
+        return [
             *extra,
             *(part for name, value in settings.items() for part in ("--set", f"{name}={value}")),
         ]
-        return submit_command(arguments, driver_memory="1g", short_lived=self.short_lived)
+
+    def command(self, *extra: str) -> tuple[list[str], dict[str, str]]:
+        """The spark-submit command line and environment."""
+        return submit_command(
+            self.arguments(*extra), driver_memory="1g", short_lived=self.short_lived
+        )
 
     def run_once(self, longest_s: float = LONGEST_RUN_S) -> None:
         """Read what is there, then end. Fails with the end of the job's log when the job does."""
@@ -165,9 +170,14 @@ def _group_lives(group: int) -> bool:
     return True
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = LONGEST_RUN_S) -> None:
+def wait_until(
+    condition: Callable[[], bool],
+    what: str,
+    timeout_s: float = LONGEST_RUN_S,
+    pause_s: float = 0.1,
+) -> None:
     """Wait for a condition; fail naming `what` when it doesn't come true."""
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, f"waited {timeout_s} s for {what}"
-        time.sleep(0.1)
+        time.sleep(pause_s)
