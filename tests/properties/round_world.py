@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from lb_stream.agent.carry_out import must_give_up
 from lb_stream.agent.obey import AgentMemory, acknowledgement, addressee, judge
 from lb_stream.contracts.commands import COMMANDS
@@ -22,11 +24,11 @@ from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.model.names import parse_bundle
+from lb_stream.core.model.names import BundleRange, parse_bundle
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.outcomes import select_valid_acks
 from lb_stream.core.round.decide import Inbox, Round
-from lb_stream.settings.resolve import cluster_config
+from lb_stream.settings.resolve import cluster_config, resolve
 from tests.support.build import Event, Report, batch_of
 from tests.support.commanded_round import decide_with
 
@@ -49,8 +51,8 @@ GIVEN = {
     f"namespace.{BUDGETED}.moves_per_hour": BUDGET,
 }
 HOUR_MS = 3_600_000
-DEAD_MS, SILENT_MS = 30_000, 12_000
-"""The settings heartbeat_timeout_ms and silent_after_ms."""
+DEAD_MS, SILENT_MS, RETENTION_MS = 30_000, 12_000, 300_000
+"""The settings heartbeat_timeout_ms, silent_after_ms and bundle_retention_ms."""
 YIELDED_MS = 60_000
 """Within this time a broker that was taken for dead has given up what others have."""
 OPERATORS = ("unload_command", "drained", "rollout", "rollout_levels", "namespace_deleted")
@@ -328,6 +330,40 @@ class World:
             if len(set(names) - back) > 1 or (len(names) > 1 and not back & set(names))
         }
 
+    def acts(self) -> bool:
+        """Return whether decisions are published, by the settings that count now."""
+        overrides = self.memory.operator_state.settings
+        config = resolve(self.given, overrides, self.memory.followed.profile).config
+        return not config.balancer.dry_run
+
+    def has_nothing_pending(self) -> bool:
+        """Return whether the balancer acts, and waits neither for brokers nor with commands."""
+        busy = self.memory.pending or self.memory.retries or self.waiting
+        return self.acts() and not busy
+
+    def find_waiting(self, made: Round) -> frozenset[str]:
+        """Return the bundles that have no broker, and got none by a round that may give them one.
+
+        One that a broker has failed to take doesn't count.
+        """
+        if not self.acts():
+            return frozenset()
+        bundles = made.view.bundles
+        rows = np.flatnonzero((bundles.owner < 0) & ~bundles.in_flight).tolist()
+        decided = {name for decision in made.decisions for name in decision.bundles}
+        return frozenset(map(bundles.name, rows)) - decided - made.memory.retries.keys()
+
+    def find_unknown(self, bundles: Iterable[str], made: Round) -> list[str]:
+        """Return those of the bundles of which a round knows nothing: nor of others instead."""
+        known = made.view.bundles.names.to_pylist()
+        ranges = [parse_bundle(name) for name in known]
+        return [
+            name
+            for name in sorted(set(bundles).difference(known))
+            if name.rpartition("/")[0] in self.namespaces
+            and not any(_overlap(parse_bundle(name), other) for other in ranges)
+        ]
+
     def gaps(self) -> list[str]:
         """Return where a namespace's hashes have no broker, or two."""
         faults = []
@@ -347,6 +383,12 @@ class World:
             if end != 0xFFFFFFFF:
                 faults.append(f"{namespace} ends at {end:#x}")
         return faults
+
+
+def _overlap(one: BundleRange, other: BundleRange) -> bool:
+    """Return whether two bundles of a namespace share hashes."""
+    same = one.namespace == other.namespace
+    return same and one.lower < other.upper and other.lower < one.upper
 
 
 def _load(bundle: str) -> float:

@@ -202,6 +202,8 @@ class Memory:
     reserved: Mapping[str, str] = field(default_factory=dict)  # released bundle → destination
     moves: Mapping[str, MoveInProgress] = field(default_factory=dict)  # bundle → its move
     released: tuple[str, ...] = ()  # bundles that this balancer released, still unassigned
+    # Unassigned bundle that no broker could be given → when it last had to wait.
+    unplaced: Mapping[str, int] = field(default_factory=dict)
 
     # Ownership records.
     versions: Mapping[str, int] = field(default_factory=dict)  # bundle → version, where not 1

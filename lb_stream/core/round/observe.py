@@ -76,6 +76,7 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
         max_per_minute=config.balancer.max_commands_per_minute,
     )
     view = _with_weights(view, config.balancer.weights)
+    view = add_unassigned_bundles(view, _find_forgotten(view, memory))
     commands = apply_state_commands(responder, view, inbox.commands, config)
     forget_ended(responder, view)
     given = (*config.balancer.broker_capacities, *responder.operator_state.capacities)
@@ -86,7 +87,6 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
     if config.balancer.dry_run:
         begun = frozenset()  # a rollout rests, and another balancer places bundles
     known = apply_operator_state(view, responder.operator_state, wanted, begun)
-    known = add_unassigned_bundles(known, _find_forgotten(known, memory))
     balances = _find_self_balancing(memory, inbox, known)
     merging = _find_merging(memory, inbox, known)
     differing = update_differing(memory.differing, inbox.differing, memory.dead)
@@ -162,10 +162,11 @@ def _find_merging(memory: Memory, inbox: Inbox, view: ClusterView) -> tuple[str,
 
 
 def _find_forgotten(view: ClusterView, memory: Memory) -> list[str]:
-    """Return the moving bundles that the shards no longer have, sorted.
+    """Return the moving and waiting bundles that the shards no longer have, sorted.
 
     No report has named them for the retention time. A bundle stays known until the decision about
-    it expires, or, if this balancer has released it, until a broker has it.
+    it expires, or, if this balancer has released it, until a broker has it. So does one that waits
+    for a broker that may have it.
     """
     deleted = memory.operator_state.deleted
     moves = (
@@ -173,7 +174,8 @@ def _find_forgotten(view: ClusterView, memory: Memory) -> list[str]:
         for pending in memory.pending
         if pending.kind not in RESHAPES and view.now_ms < pending.expires_ms
     )
-    released = (name for name in memory.released if namespace_of(name) not in deleted)
-    moving = sorted({*moves, *memory.reserved, *released})
-    rows = zip(moving, view.bundles.rows_of(moving).tolist(), strict=True)
+    unassigned = {*memory.released, *memory.unplaced}
+    wanted = (name for name in unassigned if namespace_of(name) not in deleted)
+    names = sorted({*moves, *memory.reserved, *wanted})
+    rows = zip(names, view.bundles.rows_of(names).tolist(), strict=True)
     return [name for name, row in rows if row < 0]

@@ -22,6 +22,7 @@ from lb_stream.core.round.limits import count_recent_moves
 from lb_stream.core.round.merge import find_merges_after
 from lb_stream.core.round.shed import observe_moves
 from lb_stream.core.round.state import RoundState
+from lb_stream.core.round.unplaced import find_unplaced
 from lb_stream.core.shedding.base import NOTHING, Unloads
 from lb_stream.core.splitting.merging import MergeAdvice, MergeLook
 
@@ -153,6 +154,7 @@ def _build_memory(
         dead=alive.dead,
         suspension=alive.suspension,
         released=tuple(sorted(inputs.released)),
+        unplaced=find_unplaced(state),
         assigned=count_recent_assignments(state),
         unsteady_ms=alive.unsteady_ms,
         clashing=0 if dry_run else len(memory.balances),
