@@ -1,4 +1,4 @@
-"""When a job announces on the decisions topic which forms of reports it reads."""
+"""When a job announces which forms of reports it reads, and how long it waits for rosters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,39 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lb_stream.contracts.reads import FORMS, READS_INTERVAL_S, Reads
+from lb_stream.stream.cluster_input import MAX_MISSING
+
+AWAIT_S = 30.0
+"""How long a cluster waits for rosters: agents that are asked report within seconds."""
+
+
+@dataclass(slots=True)
+class AwaitedRosters:
+    """The brokers for whose rosters each cluster waits, once for AWAIT_S.
+
+    Once, because anybody who may report could name unknown rosters all the time. `_until_s`: by
+    cluster, when its wait ends.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    _until_s: dict[str, float] = field(default_factory=dict, init=False)
+    _brokers: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
+
+    def note_missing(self, missing: Mapping[str, Sequence[str]]) -> None:
+        """Note the brokers whose rosters a batch has lacked, by cluster."""
+        for cluster, brokers in missing.items():
+            if brokers:
+                self._until_s.setdefault(cluster, self.clock() + AWAIT_S)
+                known = self._brokers.get(cluster, ())
+                self._brokers[cluster] = tuple(sorted({*known, *brokers})[:MAX_MISSING])
+
+    def of_next_batch(self) -> dict[str, tuple[str, ...] | None]:
+        """Return by cluster the brokers that it waits for; None: it waits no longer."""
+        now_s = self.clock()
+        return {
+            cluster: self._brokers[cluster] if now_s < until_s else None
+            for cluster, until_s in self._until_s.items()
+        }
 
 
 @dataclass(slots=True)

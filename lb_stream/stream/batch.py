@@ -19,7 +19,7 @@ from lb_stream.core.commands.audited import JobChange
 from lb_stream.settings.rights import RightsFile
 from lb_stream.settings.signing import SignersFile
 from lb_stream.store import Store, checkpoint_of, tables_of
-from lb_stream.stream.announcements import ReadsAnnouncer
+from lb_stream.stream.announcements import AwaitedRosters, ReadsAnnouncer
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.figures import part_files
 from lb_stream.stream.kafka_absence import KafkaAbsence
@@ -90,6 +90,7 @@ class Balancer:
     took_over: JobChange | None = None
     _listening: ListeningTime = field(default_factory=ListeningTime)
     _announcer: ReadsAnnouncer = field(default_factory=ReadsAnnouncer)
+    _awaited: AwaitedRosters = field(default_factory=AwaitedRosters)
     _next_directory: tuple[int, Mapping[str, ShardMap]] = field(default=(-1, {}), init=False)
     _absence: KafkaAbsence = field(init=False)
 
@@ -131,6 +132,7 @@ class Balancer:
     ) -> tuple[Reads, ...]:
         """Return what is to be announced now of the forms of reports that this job reads."""
         missing = {cluster: after.missing_rosters for cluster, after in clusters.items()}
+        self._awaited.note_missing(missing)
         known = dict.fromkeys(directory, ()) | missing
         return self._announcer.list_due(known, self.log.app.rpartition("/")[2])
 
@@ -208,6 +210,7 @@ class Balancer:
             poison_events=self.poison_records.rejected_events(batch_id, directory.keys()),
             ownership_versions=self.tables.ownership_versions(leaving) if leaving else {},
             took_over=self.took_over,
+            awaited=self._awaited.of_next_batch(),
         )
 
     def _file_tag(self, batch_id: int) -> str:

@@ -143,6 +143,13 @@ class ClusterInput:
         }
         return tuple(sorted(found)[:MAX_MISSING])
 
+    def awaited(self, context: BatchContext) -> tuple[str, ...]:
+        """Return the brokers for whose rosters the cluster waits."""
+        earlier = context.awaited.get(self.cluster, ())
+        if earlier is None:
+            return ()
+        return tuple(sorted({*earlier, *self.missing_rosters()}))
+
     def raise_fold_error(self) -> None:
         """Raise RuntimeError if the averages could not be folded."""
         for event in self.events:

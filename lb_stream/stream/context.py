@@ -78,7 +78,8 @@ class BatchContext:
     `seq` of a forgotten cluster comes again. `poison_events`: by cluster, rejected events of poison
     records. `ownership_versions`: of clusters that may be forgotten, bundle → version of its
     ownership record. `took_over`: how this job has come to lead, if another one led before; it is
-    for each cluster's first round.
+    for each cluster's first round. `awaited`: by cluster, brokers whose rosters earlier batches
+    lacked; None: the cluster waits no longer.
     """
 
     settings: Settings
@@ -93,6 +94,7 @@ class BatchContext:
     stored: tuple[str, ...] = ()
     ownership_versions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     took_over: JobChange | None = None
+    awaited: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
 
     def with_memories(self, clusters: Iterable[str]) -> BatchContext:
         """Return the context with the memories of these clusters read.

@@ -165,6 +165,8 @@ def _open_inbox(
     differing = cluster_input.differing(memory)
     if differing:
         inputs["differing"] = differing
+    if awaited := cluster_input.awaited(context):
+        inputs["awaited"] = awaited
     if took_over is not None:
         inputs["took_over"] = {"by": took_over.by, "text": took_over.text}
     row.inputs = canonical_json(inputs)
@@ -177,6 +179,7 @@ def _open_inbox(
         merging,
         differing,
         job_changes=() if took_over is None else (took_over,),
+        awaited=awaited,
     )
 
 

@@ -316,6 +316,12 @@ class Refuses:
     MIN_BROKERS = Rule(
         "min_brokers", "a new cluster waits for more brokers", "brokers", place="suspension"
     )
+    REPORTS_AWAITED = Rule(
+        "reports_awaited",
+        "the job knows only some brokers yet: it has asked the others for the names of the bundles "
+        "in their columnar reports",
+        place="suspension",
+    )
     NOT_FINITE = Rule("not_finite", "reported figures are not finite numbers", place="suspension")
     MIN_THROUGHPUT = Rule(
         "min_throughput", "too little throughput would move", "bytes/s", place="strategy"

@@ -5,7 +5,7 @@ Its stages follow one another: observe, settle, answer commands, place, split, s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from lb_stream.contracts.reports import SplitAsk
 from lb_stream.core.config.cluster_config import ClusterConfig
@@ -47,7 +47,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     state = settle(observed, inbox.acks)
     decide_commands(state, observed.commands)
     follow_rollout(state)
-    if may_decide(state):
+    if may_decide(state, inbox.awaited):
         place(state)
         if state.config.balancer.mode == "approve":
             propose(state, lambda fork: split(fork, inbox.asks), shed)
@@ -57,10 +57,18 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     return record(state, memory)
 
 
-def may_decide(state: RoundState) -> bool:
-    """Whether this round may decide more than commands; if not, add a refusal."""
+def may_decide(state: RoundState, awaited: Collection[str] = ()) -> bool:
+    """Whether this round may decide more than commands; if not, add a refusal.
+
+    `awaited`: brokers that report, and whose reports can't be read yet. The view lacks those that
+    have not reported before, and their bundles.
+    """
     if state.inputs.alive.suspended is not None:
         return False  # `judge_liveness` has added the refusal, if it is due
+    lacking = sorted(set(awaited).difference(state.view.brokers.names))
+    if lacking:
+        state.refusals.append(refusal(Refuses.REPORTS_AWAITED, None, lacking))
+        return False
     too_few = find_too_few_brokers(state)
     if too_few is not None:
         state.refusals.append(too_few)

@@ -43,6 +43,7 @@ class Inbox:
     differing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     answers: tuple[CommandAnswer, ...] = ()  # to commands about settings, which are applied already
     job_changes: tuple[JobChange, ...] = ()  # that came with the job's start
+    awaited: tuple[str, ...] = ()  # brokers whose reports the job can't read yet
 
 
 @dataclass(frozen=True, slots=True)

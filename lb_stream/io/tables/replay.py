@@ -218,6 +218,7 @@ def _load_start(row: Row, remembered: Remembered, checkpoint: Store) -> RoundSta
         inputs.get("merging", {}),
         {broker: tuple(keys) for broker, keys in inputs.get("differing", {}).items()},
         job_changes=_parse_job_changes(inputs),
+        awaited=tuple(inputs.get("awaited", ())),
     )
     memory = without_failures(replace(Memory.from_json(remembered[0]), epoch=row["epoch"]))
     own = inputs["settings"]

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from lb_stream.contracts.columnar import FIGURES, digest_of, write_columns, write_roster
-from lb_stream.contracts.settings import AdmissionSettings
+from lb_stream.contracts.settings import AdmissionSettings, Settings
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Batch, Shard, from_bytes
 from lb_stream.store import Store
 from lb_stream.stream import rosters
 from lb_stream.stream.cluster_input import ClusterInput, ReadProgress
-from lb_stream.stream.context import DecodeConfig
+from lb_stream.stream.context import BatchContext, DecodeConfig
 from lb_stream.stream.rosters import FOLDER, Rosters, delete_old_rosters
 from lb_stream.stream.shards.directory import ShardMap
 from tests.support.decoding import decoded, record, rejections, rows_of
@@ -194,7 +194,12 @@ def test_brokers_whose_rosters_are_missing_are_named_once_and_others_are_not() -
     events = decoded(given, KNOWN)["eu", 0]["events"]
     assert len([event for event in events if event["kind"] == "rejected"]) == 4
     clock = ReadProgress([], 0, {})
-    assert ClusterInput("eu", clock, events, (), [], False).missing_rosters() == ("b1", "b2")
+    found = ClusterInput("eu", clock, events, (), [], False)
+    assert found.missing_rosters() == ("b1", "b2")
+    context = BatchContext(Settings(), "", 0, 1, True, {}, awaited={"eu": ("b0", "b1")})
+    assert found.awaited(context) == ("b0", "b1", "b2")
+    assert found.awaited(replace(context, awaited={})) == ("b1", "b2")
+    assert found.awaited(replace(context, awaited={"eu": None})) == (), "its wait is over"
 
 
 def test_rows_that_are_not_as_many_as_names_are_rejected() -> None:

@@ -130,6 +130,15 @@ def test_nothing_is_decided_of_its_own_accord_while_a_new_cluster_waits_for_brok
     assert [refusal.rule for refusal in state.refusals] == ["min_brokers"]
 
 
+def test_nothing_is_decided_of_its_own_accord_while_the_view_lacks_brokers_that_report() -> None:
+    state = begun(a=BUNDLES, b=[])
+    assert may_decide(state, ("a", "b")), "both have reported before"
+    assert not may_decide(state, ("a", "c"))
+    assert [(found.rule, found.subjects) for found in state.refusals] == [
+        ("reports_awaited", ("c",))
+    ]
+
+
 def test_place_gives_released_bundles_the_owner_that_their_unload_named() -> None:
     memory = Memory(seq=1, pending=(moving("b", NOW_MS - 1_000),), published_to=None)
     first, _ = fold(
