@@ -1,6 +1,7 @@
 """What helm makes of the chart, without a server: both versions alike, and what they refuse."""
 
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,38 @@ def test_a_component_may_have_a_login_of_its_own() -> None:
     assert secrets == {"lb-stream": {"lb-stream-kafka"}, "lb-stream-console": {"lb-console"}}
 
 
+def test_servers_with_tls_have_their_certificates_and_are_probed_over_it() -> None:
+    objects = load_objects(render(HELM[0], *case_options("everything")))
+    (data,) = (thing["data"] for thing in objects if thing["kind"] == "ConfigMap")
+    settings = tomllib.loads(data["lb.toml"])
+    names = {"balancer": "metrics", "balancer-console": "console"}
+    for thing in objects:
+        section = names.get(thing["metadata"]["name"])
+        if thing["kind"] != "Deployment" or section is None:
+            continue
+        pod = thing["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+        folder, _, _ = settings[section]["tls_cert"].rpartition("/")
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        assert volumes[mounts[folder]]["secret"]["secretName"] == f"lb-{section}"
+        probes = [container[name] for name in container if name.endswith("Probe")]
+        assert {probe["httpGet"]["scheme"] for probe in probes} == {"HTTPS"}
+    assert settings["metrics"] == {
+        "tls_cert": "/etc/lb-metrics-tls/tls.crt",
+        "tls_key": "/etc/lb-metrics-tls/key.pem",
+        "client_ca": "/etc/lb-metrics-tls/readers.crt",
+    }
+    (monitor,) = (thing for thing in objects if thing["kind"] == "ServiceMonitor")
+    for endpoint in monitor["spec"]["endpoints"]:
+        assert (endpoint["scheme"], endpoint["tlsConfig"]["serverName"]) == ("https", "balancer")
+
+
+def test_without_a_certificate_nothing_speaks_of_tls() -> None:
+    made = render(HELM[0], *LEAST, "--set", "monitoring.serviceMonitor.enabled=true")
+    assert "HTTPS" not in made and "tls" not in made
+
+
 REFUSED = {
     "no Kafka": ((), "kafka.bootstrapServers is empty"),
     "an address without a port": (
@@ -210,6 +243,18 @@ REFUSED = {
     "keys of no Secret": (
         (*LEAST, "--set", "kafka.tls.certKey=tls.crt"),
         "kafka.tls.secret is empty",
+    ),
+    "authorities of no Secret": (
+        (*LEAST, "--set", "monitoring.tls.clientCaKey=ca.crt"),
+        "monitoring.tls.secret is empty",
+    ),
+    "Prometheus's TLS without the job's": (
+        (*LEAST, "--set", "monitoring.serviceMonitor.tlsConfig.serverName=lb"),
+        "monitoring.tls.secret is empty",
+    ),
+    "a certificate among the settings": (
+        (*LEAST, "--set", "settings.console.tls_cert=/etc/server.pem"),
+        "settings.console.tls_cert is set by the chart: give console.tls",
     ),
     "a setting that the chart sets": (
         (*LEAST, "--set", "settings.stream.tables=/data/t"),

@@ -173,6 +173,15 @@ volumeMounts:
   {{- end }}
 {{- end }}
 
+{{- /* Settings of a server's TLS. Takes: tls (values), folder. */}}
+{{- define "lb-stream.serverTls" -}}
+tls_cert: {{ printf "%s/%s" .folder .tls.certKey | quote }}
+tls_key: {{ printf "%s/%s" .folder .tls.keyKey | quote }}
+{{- with get .tls "clientCaKey" }}
+client_ca: {{ printf "%s/%s" $.folder . | quote }}
+{{- end }}
+{{- end }}
+
 {{- /* Options of lbctl that name the files of settings. */}}
 {{- define "lb-stream.configArgs" -}}
 - --config=/etc/lb-stream/lb.toml
@@ -205,6 +214,18 @@ stream:
   store_options:
     {{- toYaml . | nindent 4 }}
   {{- end }}
+{{- with .Values.console.tls }}
+{{- if .secret }}
+console:
+  {{- include "lb-stream.serverTls" (dict "tls" . "folder" "/etc/lb-console-tls") | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- with .Values.monitoring.tls }}
+{{- if .secret }}
+metrics:
+  {{- include "lb-stream.serverTls" (dict "tls" . "folder" "/etc/lb-metrics-tls") | nindent 2 }}
+{{- end }}
+{{- end }}
 {{- if .Values.notify.targets }}
 notify:
   state_file: {{ if include "lb-stream.onVolume" . }}/data{{ else }}/tmp{{ end }}/notify.json
@@ -327,6 +348,17 @@ values.schema.json. */}}
 {{- $_ = set $own "stream.checkpoint" "give storage.checkpoint" -}}
 {{- $_ = set $own "stream.store_options" "give storage.options" -}}
 {{- $_ = set $own "stream.metrics_address" "leave it out" -}}
+{{- range $key := list "tls_cert" "tls_key" "tls_passphrase" -}}
+{{- $_ := set $own (printf "console.%s" $key) "give console.tls" -}}
+{{- $_ = set $own (printf "metrics.%s" $key) "give monitoring.tls" -}}
+{{- end -}}
+{{- $_ = set $own "metrics.client_ca" "give monitoring.tls" -}}
+{{- if and $values.monitoring.tls.clientCaKey (not $values.monitoring.tls.secret) -}}
+{{- fail (printf "monitoring.tls.clientCaKey is %s, but monitoring.tls.secret is empty: name the Secret with the certificates" $values.monitoring.tls.clientCaKey) -}}
+{{- end -}}
+{{- if and $values.monitoring.serviceMonitor.tlsConfig (not $values.monitoring.tls.secret) -}}
+{{- fail "monitoring.serviceMonitor.tlsConfig is set, but monitoring.tls.secret is empty: name the Secret with the certificate, or leave tlsConfig out" -}}
+{{- end -}}
 {{- $_ = set $own "notify.targets" "give notify.targets" -}}
 {{- $_ = set $own "notify.state_file" "leave it out" -}}
 {{- range $section, $keys := $values.settings -}}
