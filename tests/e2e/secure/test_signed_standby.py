@@ -84,6 +84,8 @@ def test_a_standby_with_the_new_key_takes_over_and_only_the_leader_is_obeyed(
     logged = assert_decided_once(run)
     epochs = {row["epoch"] for row in run.table("rounds").to_pylist()}
     assert len(epochs) == 2, epochs
+    audited = run.table("audit").to_pylist()
+    assert [row["by"] for row in audited if row["kind"] == "take-over"] == [second.instance]
     last_words["signed_standby"] = {"decisions": logged, "copies": copied}
 
 
