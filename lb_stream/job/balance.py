@@ -11,27 +11,28 @@ import argparse
 import logging
 import os
 import sys
+from concurrent.futures import Future
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-
-from kafka.errors import KafkaError
+from threading import Thread
+from typing import TYPE_CHECKING
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka.options import spark_options
-from lb_stream.io.kafka.outbox import KafkaUnavailable
-from lb_stream.io.kafka.rights import REFUSALS, build_denial, require_job_rights
-from lb_stream.io.kafka.topics import create_topics, topic_specs
-from lb_stream.io.leadership.liveness import require_no_leader
 from lb_stream.io.local.signals import StopRequest
 from lb_stream.io.messages.errors import describe_error
 from lb_stream.io.messages.logs import set_up
 from lb_stream.io.messages.shown import shown
 from lb_stream.io.telemetry.opening import require_telemetry
+from lb_stream.job.compiler import lower_compiler_priority
 from lb_stream.settings.load import load
 from lb_stream.settings.rights import has_unproven_names, load_rights
 from lb_stream.settings.secrets import hide
 from lb_stream.settings.signing import list_unsigned, require_job_key
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NEW_LINE = "\n"
 
@@ -84,31 +85,6 @@ def require_ticks(settings: Settings) -> None:
         )
 
 
-def prepare_topics(settings: Settings, take_over: bool, standby: bool) -> None:
-    """Check the job's rights and topics, create missing topics, require that no other job runs.
-
-    With `standby`, another job may run. Raises SettingError, TopicMismatch, Refusal, FatalError;
-    KafkaUnavailable when Kafka doesn't answer.
-    """
-    # This reports wrong options now, before Spark is up.
-    spark_options(settings)
-    where = settings.kafka.bootstrap_servers
-    try:
-        absent = require_job_rights(settings)
-        create_topics(where, topic_specs(settings.topics), settings.kafka.options)
-        if absent:
-            require_job_rights(settings)
-        if not standby:
-            require_no_leader(settings, take_over)
-    except REFUSALS as error:
-        raise build_denial(settings, error) from error
-    except KafkaError as error:
-        raise KafkaUnavailable(
-            f"no Kafka at {where} ({error}): `lbctl kafka start` starts one; "
-            "kafka.bootstrap_servers names another"
-        ) from error
-
-
 def main() -> int:
     """Run the job and return the exit code.
 
@@ -116,6 +92,8 @@ def main() -> int:
     """
     options = parse_arguments()
     set_up()
+    # spark-submit's JVM has started this process.
+    lower_compiler_priority(os.getppid())
     # Until Kafka answers, its client logs nothing: the error of `prepare_topics` is enough.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     with StopRequest() as stop:
@@ -129,6 +107,28 @@ def main() -> int:
                 raise
             return print_end(*found)
     return 0
+
+
+def start_session(settings: Settings) -> Future[SparkSession]:
+    """Start the Spark session in a thread, while this one imports the stream and asks Kafka.
+
+    A process that ends meanwhile doesn't wait for it.
+    """
+    # PySpark's modules import each other, so two threads must not import them at the same time.
+    for name in ("pyspark.sql.classic.dataframe", "pyspark.sql.streaming"):
+        import_module(name)
+    from lb_stream.job.session import spark_session
+
+    session: Future[SparkSession] = Future()
+
+    def start() -> None:
+        try:
+            session.set_result(spark_session(settings))
+        except BaseException as error:  # whoever asks for the session gets it
+            session.set_exception(error)
+
+    Thread(target=start, name="spark", daemon=True).start()
+    return session
 
 
 def print_end(line: str, code: int) -> int:
@@ -159,25 +159,33 @@ def balance(options: argparse.Namespace, stop: StopRequest) -> None:
     if options.standby:
         require_ticks(settings)
     require_telemetry(settings.otel, "the job")
+    from lb_stream.io.without_pandas import keep_pandas_out
+
+    keep_pandas_out()
+    session = start_session(settings)
+
+    from lb_stream.job.kafka_checks import prepare_topics
+
     prepare_topics(settings, options.take_over, options.standby)
     logging.getLogger("kafka").setLevel(logging.WARNING)
 
     from lb_stream.io.leadership.membership import Member
+    from lb_stream.job.first_batch import prepare_first_batch
     from lb_stream.job.leading import lead, stand_by
     from lb_stream.job.running import Stuck
-    from lb_stream.job.session import spark_session
 
     member = Member(settings, leads=not options.standby)
     if options.take_over:
         member.took_over = "leads: it was started with --take-over"
     if settings.stream.tick_interval_ms and not options.once:
         member.start()
-    spark = spark_session(settings)
+    spark = session.result()
     logging.getLogger("balance").info("Spark is up")
     try:
         if options.standby:
             stand_by(spark, settings, member, lambda: bool(stop))
         else:
+            prepare_first_batch(spark)
             lead(spark, settings, member, options.once, lambda: bool(stop))
     except Stuck as error:
         # An orderly end would wait for the batch that doesn't end.

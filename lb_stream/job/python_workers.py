@@ -1,17 +1,23 @@
-"""Spark's daemon of Python workers, without the traces of cancelled tasks.
+"""Spark's daemon of Python workers, which imports the stream, and hides cancelled tasks' traces.
 
-The setting `spark.python.daemon.module` names this module. When Spark cancels a task, or the JVM
-ends, the worker finds its socket closed, and Spark's own daemon prints a page of trace, for
-instance at a Ctrl-C during a batch. That trace is of no use, as Spark reports failed tasks itself.
+The setting `spark.python.daemon.module` names this module. Workers are forks of the daemon, so they
+have what it has imported. When Spark cancels a task, or the JVM ends, the worker finds its socket
+closed, and Spark's own daemon prints a page of trace, for instance at a Ctrl-C during a batch. That
+trace is of no use, as Spark reports failed tasks itself.
 """
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
 import traceback
+from contextlib import suppress
 from types import SimpleNamespace
 
 from pyspark import daemon
+
+from lb_stream.stream.task.imports import STREAM
 
 
 def print_exc() -> None:
@@ -22,5 +28,27 @@ def print_exc() -> None:
 
 vars(daemon)["traceback"] = SimpleNamespace(**vars(traceback) | {"print_exc": print_exc})
 
+
+NO_THREADS = {
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""Variables without which Arrow's memory pool and NumPy's BLAS start threads at their import."""
+
+
+def preload() -> None:
+    """Import what tasks need, without pandas, and without a thread: a fork has only one thread."""
+    for name, value in NO_THREADS.items():
+        os.environ.setdefault(name, value)
+    from lb_stream.io.without_pandas import keep_pandas_out  # noqa: PLC0415 (it imports Arrow)
+
+    keep_pandas_out()
+    for module in (STREAM, "pyspark.worker"):
+        importlib.import_module(module)
+
+
 if __name__ == "__main__":
+    # An executor may have only the daemon's own module, and get the others with its first task.
+    with suppress(ImportError):
+        preload()
     daemon.manager()

@@ -24,6 +24,8 @@ JVM_OPTIONS = (
     f"-Dlog4j2.configurationFile={(CONF / 'log4j2.properties').as_uri()}",
 )
 QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
+LAUNCHER_OPTIONS = (QUICK_COMPILER, "-XX:+UseSerialGC")
+"""Of the JVM that only writes down the command line of the job's JVM, then ends."""
 DEFAULTS = CONF / "spark-defaults.conf"
 JOB = Path(__file__).with_name("balance.py")
 BACKTEST = Path(__file__).parents[1] / "backtest" / "main.py"
@@ -106,6 +108,7 @@ def submit_command(
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", " ".join(LAUNCHER_OPTIONS)),
     }
     arguments, environment = hide_secret_arguments(arguments, environment)
     return [*command, str(program), *arguments], environment

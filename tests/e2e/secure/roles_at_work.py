@@ -17,7 +17,7 @@ from lb_stream.agent import Agent, AgentConfig, AgentError
 from lb_stream.contracts.settings import KafkaSettings, Settings, StreamSettings, TopicSettings
 from lb_stream.contracts.tables import LEADERS
 from lb_stream.io.messages.errors import describe_error
-from lb_stream.job.balance import prepare_topics
+from lb_stream.job.kafka_checks import prepare_topics
 from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 from tests.support.lbctl_runner import Result, lbctl

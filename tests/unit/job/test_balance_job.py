@@ -21,7 +21,7 @@ from tests.support.wordings import check_wording
 def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Mock]]:
     """Runs the job with a stream that does this; its exit code, and its Spark session."""
     spark = Mock()
-    monkeypatch.setattr(job, "prepare_topics", lambda *_: None)
+    monkeypatch.setattr("lb_stream.job.kafka_checks.prepare_topics", lambda *_: None)
     monkeypatch.setattr(job, "set_up", lambda: None)
     monkeypatch.setattr("lb_stream.job.session.spark_session", lambda _: spark)
     monkeypatch.setattr("lb_stream.io.leadership.membership.Member.start", lambda _: None)

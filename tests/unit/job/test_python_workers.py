@@ -1,5 +1,9 @@
 """Spark's daemon of Python workers: what of a worker's end is module."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from lb_stream.job.python_workers import daemon, print_exc
@@ -30,3 +34,19 @@ def test_every_other_end_keeps_its_trace(capfd: pytest.CaptureFixture[str]) -> N
 def test_sparks_daemon_tells_it_so() -> None:
     module = vars(daemon)["traceback"]
     assert module.print_exc is print_exc and module.format_exc
+
+
+DAEMON = """
+import os, sys
+from lb_stream.job.python_workers import STREAM, preload
+preload()
+print(len(os.listdir("/proc/self/task")), STREAM in sys.modules, "pandas" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+def test_workers_are_forked_with_the_stream_and_lose_no_thread_by_that() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DAEMON], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["1", "True", "False"]
