@@ -229,7 +229,8 @@ class StreamSettings(KeyModel):
     )
     keep_views: int = key(
         10,
-        "Batches whose views stay on disk for replay. A view takes about 220 bytes per bundle.",
+        "Batches whose views stay on disk for replay. A view takes at most about 220 bytes per "
+        "bundle.",
         unit="batches",
         dynamic=False,
         ge=2,
@@ -237,6 +238,14 @@ class StreamSettings(KeyModel):
     history_resolution_ms: int = key(
         60_000,
         "How often bundle_history and broker_history get a row of what has changed. 0: never.",
+        unit="ms",
+        dynamic=False,
+        ge=0,
+    )
+    averages_interval_ms: int = key(
+        10_000,
+        "Least time between two batches that write bundle_averages, by the records' times. A part "
+        "of the table is written whole. 0: every batch writes the parts that it changes.",
         unit="ms",
         dynamic=False,
         ge=0,

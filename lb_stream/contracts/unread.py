@@ -126,8 +126,8 @@ WHY: Mapping[str, str] = {
     ),
     "loadBalancerOverrideBrokerNics": "a broker's reports hold its traffic",
     "loadBalancerResourceQuotaUpdateIntervalMinutes": (
-        "the averages are in the stream's state, and each batch that changes them writes table "
-        "bundle_averages"
+        "the averages are in the stream's state, and stream.averages_interval_ms says how often "
+        "the job writes table bundle_averages"
     ),
     "topicBundleAssignmentStrategy": "the CRC-32 of a topic's name decides, as by Pulsar's default",
     "loadBalancerMultiPhaseBundleUnload": "the broker itself carries a decision out, also "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from lb_stream.job.metrics.monitor import Monitor
 from lb_stream.store import checkpoint_of
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.ports import FatalError, Publisher, StreamError
+
+logger = logging.getLogger(__name__)
 
 _NO_ANSWER = re.compile(
     r"common\.errors\."
@@ -183,6 +186,13 @@ class Running:
         """Return whether another job has begun the same new checkpoint at the same time."""
         return _NOT_EMPTY in text and last_batch(checkpoint_of(self.settings.stream)) is not None
 
+    def _write_pending_averages(self) -> None:
+        """Write what `bundle_averages` lacks; if that fails, the next start does it."""
+        try:
+            self.batches.balancer.write_pending_averages()
+        except Exception as error:
+            logger.warning("bundle_averages is written by the next start: %s", error)
+
     def stop(self) -> None:
         """Wait for the running batch, end the query, and release the connections."""
         try:
@@ -194,6 +204,8 @@ class Running:
             ):
                 time.sleep(0.1)
             self.query.stop()
+            if self.batches.failure is None and self.query.exception() is None:
+                self._write_pending_averages()
         finally:
             self.monitor.stop()
             self.outbox.close()

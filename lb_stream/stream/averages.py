@@ -48,6 +48,7 @@ from lb_stream.stream.shards.block_files import (
     file_name,
     read_block,
 )
+from lb_stream.stream.shards.changed_rows import read_values, write_all_values, write_values
 from lb_stream.stream.shards.slicing import name_hashes
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.task.current_task import current_task
@@ -91,6 +92,7 @@ class Folding:
         name = file_name(batch_id, self._epoch, f"{partition}-{self._tag}")
         self._clock: list[PartitionClock] = []
         self._blocks: dict[str, pa.Table] = {}
+        self._last_brokers: tuple[pa.Table, str] | None = None  # written last, and its reference
         self._files = OpenFiles(self._checkpoint)
         self._values = BlockWriter(self._checkpoint, f"{name}.arrow")
         self._names = BlockWriter(self._checkpoint, f"{name}-names.arrow")
@@ -276,12 +278,25 @@ class Folding:
         """Return references to a shard's blocks; only blocks that have changed are written."""
         brokers, names, values = blocks or (None, None, None)
         if brokers is None or after.brokers is not before.brokers:
-            brokers = self._values.put(after.brokers)
-        if values is None or after.bundles is not before.bundles:
-            values = self._values.put(after.bundles.drop_columns("name"))
-            if names is None or not after.bundles["name"].equals(before.bundles["name"]):
-                names = self._names.put(names_block(after.bundles["name"]))
-        return brokers, names or "", values
+            brokers = self._write_brokers(after.brokers)
+        if values is None or names is None or not _have_same_names(before, after):
+            values = write_all_values(self._values, after.bundles.drop_columns("name"))
+            names = self._names.put(names_block(after.bundles["name"]))
+        elif after.bundles is not before.bundles:
+            values = write_values(
+                self._values,
+                self._files,
+                before.bundles.drop_columns("name"),
+                after.bundles.drop_columns("name"),
+                values,
+            )
+        return brokers, names, values
+
+    def _write_brokers(self, brokers: pa.Table) -> str:
+        """Return a reference to a block of brokers. All shards of a cluster in a task share it."""
+        if self._last_brokers is None or not self._last_brokers[0].equals(brokers):
+            self._last_brokers = (brokers, self._values.put(brokers))
+        return self._last_brokers[1]
 
     def close(self) -> None:
         """Finish the files, so that references are valid when Spark commits the state."""
@@ -325,6 +340,13 @@ class _ShardWork:
             self.events = pa.concat_tables([self.batch.events, copies])
 
 
+def _have_same_names(before: Shard, after: Shard) -> bool:
+    """Return whether two states of a shard have the same bundles."""
+    return after.bundles is before.bundles or bool(
+        after.bundles["name"].equals(before.bundles["name"])
+    )
+
+
 class BlockLost(RuntimeError):
     """A file of blocks that the state refers to is missing or damaged."""
 
@@ -348,7 +370,7 @@ def _read_or_begin_anew(read: Callable[[], Shard]) -> tuple[Shard, BlockLost | N
 def read_shard(checkpoint: Store | OpenFiles, blocks: Iterable[str]) -> Shard:
     """Return a shard from the references to its blocks. Raises FileNotFoundError."""
     brokers, names, values = blocks
-    columns = read_block(checkpoint, values)
+    columns = read_values(checkpoint, values)
     return Shard(
         _complete(read_block(checkpoint, brokers)),
         columns.add_column(0, BUNDLE_SCHEMA.field(0), read_block(checkpoint, names)["name"]),

@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,7 +55,9 @@ from lb_stream.stream.shards.slicing import (
     ClusterBlocks,
     DueShard,
     Parts,
+    are_averages_due,
     due_parts,
+    history_parts,
     next_shard_map,
 )
 from lb_stream.stream.task.crash import crash_point
@@ -66,6 +70,14 @@ CLEAN_ROSTERS_EVERY = 1_000
 """Every this many batches, rosters that nobody has sent for long are deleted."""
 
 
+class _FinishedBatch(NamedTuple):
+    """A batch, the next one's directory, and each cluster's blocks after it."""
+
+    batch_id: int
+    directory: Mapping[str, ShardMap]
+    clusters: Mapping[str, ClusterBlocks]
+
+
 @dataclass(slots=True)
 class Balancer:
     """The function that Spark calls for each batch (`foreachBatch`).
@@ -74,7 +86,7 @@ class Balancer:
     may sign; None: signatures do not matter. `rights`: who may send which commands; None: everyone
     may send all. `took_over`: how this job has come to lead; None: it was simply started.
     `_next_directory`: the last directory that this job has written, with the batch that it is for;
-    -1: none.
+    -1: none. `_last_batch`: the last batch that this job has finished.
     """
 
     settings: Settings
@@ -92,6 +104,7 @@ class Balancer:
     _announcer: ReadsAnnouncer = field(default_factory=ReadsAnnouncer)
     _awaited: AwaitedRosters = field(default_factory=AwaitedRosters)
     _next_directory: tuple[int, Mapping[str, ShardMap]] = field(default=(-1, {}), init=False)
+    _last_batch: _FinishedBatch | None = field(default=None, init=False)
     _absence: KafkaAbsence = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,9 +132,12 @@ class Balancer:
         self._absence.end_wait()
         self.observer.done("publish")
         crash_point("after_publish")
-        self._project(shards.sparkSession, batch_id, directory, logged, clusters)
+        averages_due = are_averages_due(
+            directory, clusters, self.settings.stream.averages_interval_ms
+        )
+        self._project(shards.sparkSession, batch_id, directory, logged, clusters, averages_due)
         self.observer.done("project")
-        self._write_next_directory(directory, clusters, logged, batch_id)
+        self._write_next_directory(directory, clusters, logged, batch_id, averages_due)
         self.log.run_upkeep()
         self.observer.finish(logged)
         crash_point("before_commit")
@@ -171,18 +187,40 @@ class Balancer:
         directory: Mapping[str, ShardMap],
         logged: Logged,
         clusters: Mapping[str, ClusterBlocks],
+        averages_due: bool,
     ) -> None:
-        """Write the tables in a thread, while tasks write the due files of averages."""
-        parts = due_parts(directory, clusters, self.settings.stream.history_resolution_ms)
+        """Write the tables in a thread, while tasks write the due files of averages and history."""
+        find_parts = due_parts if averages_due else history_parts
+        parts = find_parts(directory, clusters, self.settings.stream.history_resolution_ms)
         with ThreadPoolExecutor(1) as executor:
             projection = executor.submit(self.tables.project, logged)
             try:
-                files = self._part_files(spark, parts, batch_id) if parts else {}
+                files = self._part_files(spark, parts, batch_id, averages_due) if parts else {}
                 self.observer.done("averages")
             finally:
                 # If both fail, the error of the projection is raised: the other may follow from it.
                 projection.result()
-        if parts:
+        if parts and averages_due:
+            self.tables.replace_parts(self.log.app, batch_id, files)
+        elif parts:
+            self.tables.add_history(self.log.app, batch_id, files)
+
+    def write_pending_averages(self) -> None:
+        """Write what `bundle_averages` lacks after the last batch: the job ends in order.
+
+        A job that ends otherwise leaves that to the next one.
+        """
+        if self._last_batch is None:
+            return
+        batch_id, directory, clusters = self._last_batch
+        unsampled = {name: replace_fields(after, sampled=False) for name, after in clusters.items()}
+        parts = due_parts(directory, unsampled)
+        root, name = tables_of(self.settings.stream), f"{self._file_tag(batch_id)}-end"
+        files = {
+            part: part_files(part, entries, root, self._checkpoint, name)
+            for part, entries in parts.items()
+        }
+        if files:
             self.tables.replace_parts(self.log.app, batch_id, files)
 
     def _context(self, batch_id: int, directory: Mapping[str, ShardMap]) -> BatchContext:
@@ -221,9 +259,9 @@ class Balancer:
         return f"{self.log.app.rpartition('/')[2]}-{batch_id:09d}-{self.epoch}"
 
     def _part_files(
-        self, spark: SparkSession, parts: Parts, batch_id: int
+        self, spark: SparkSession, parts: Parts, batch_id: int, averages_due: bool
     ) -> dict[str, dict[str, FigureFile]]:
-        """Have executors write the due parts of `bundle_averages`, and history.
+        """Have executors write the parts of `bundle_averages` if they are due, and history.
 
         Returns part → table → file.
         """
@@ -235,7 +273,7 @@ class Balancer:
         def write(part: tuple[str, list[DueShard]]) -> tuple[str, dict[str, FigureFile]]:
             name, entries = part
             file_name = f"{tag}-{current_task().attempt}"
-            return name, part_files(name, entries, root, checkpoint, file_name)
+            return name, part_files(name, entries, root, checkpoint, file_name, averages_due)
 
         context = spark.sparkContext
         tasks = min(len(parts), context.defaultParallelism)
@@ -247,6 +285,7 @@ class Balancer:
         clusters: Mapping[str, ClusterBlocks],
         logged: Logged,
         batch_id: int,
+        averages_due: bool,
     ) -> None:
         """Write the next batch's directory, and delete files that no batch needs any more."""
         stream = self.settings.stream
@@ -256,7 +295,11 @@ class Balancer:
             if after.blocks:
                 before = directory.get(cluster, NEW)
                 shard_maps[cluster] = next_shard_map(
-                    before, after, stream.shard_bundles, stream.history_resolution_ms
+                    before,
+                    after,
+                    stream.shard_bundles,
+                    stream.history_resolution_ms,
+                    averages_due,
                 )
             else:
                 shard_maps.pop(cluster, None)
@@ -279,6 +322,7 @@ class Balancer:
             shard_maps[cluster] = replace(shard_maps[cluster], leaving=True)
         is_written = write_directory(self._checkpoint, batch_id + 1, self.epoch, shard_maps)
         self._next_directory = (batch_id + 1 if is_written else -1, shard_maps)
+        self._last_batch = _FinishedBatch(batch_id, shard_maps, clusters)
         self._remove_old_files(batch_id)
 
     def _remove_old_files(self, batch_id: int) -> None:

@@ -206,12 +206,18 @@ def _build_table(spec: TableSpec, parts: list[Columns]) -> pa.Table:
 
 
 def part_files(
-    part: str, entries: list[DueShard], root: Store, checkpoint: Store, name: str
+    part: str,
+    entries: list[DueShard],
+    root: Store,
+    checkpoint: Store,
+    name: str,
+    with_averages: bool = True,
 ) -> dict[str, FigureFile]:
     """Write the files for one part of `bundle_averages`, and its shards' history if a slot begins.
 
     Returns table → file, without tables that get no row. A shard whose blocks can't be read has no
     rows: its cluster's rounds report that, and other clusters of the part are not affected.
+    `with_averages`: False: only the history is due.
     """
     # The shards.
     shards: list[tuple[DueShard, Shard]] = []
@@ -227,7 +233,7 @@ def part_files(
             )
     # Their averages.
     files: dict[str, FigureFile] = {}
-    if shards and len(averages := _averages(shards)):
+    if with_averages and shards and len(averages := _averages(shards)):
         files[BUNDLE_AVERAGES.name] = write_file(
             root, BUNDLE_AVERAGES, averages, name, part, compression="lz4"
         )

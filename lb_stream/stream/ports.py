@@ -126,6 +126,11 @@ class Tables(Protocol):
         `files`: part → table → file.
         """
 
+    def add_history(
+        self, app: str, batch_id: int, files: Mapping[str, Mapping[str, FigureFile]]
+    ) -> None:
+        """Commit the files of history of a batch that doesn't write `bundle_averages`."""
+
 
 class Backlog(Protocol):
     """The records that were in the topics when the job started."""

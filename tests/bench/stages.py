@@ -81,14 +81,14 @@ class Stages:
         self.directory: dict[str, ShardMap] = {}
         self._memories: dict[str, str] = {}
         self._states: dict[tuple[str, int], State] = {}
-        self._batch = 0
+        self.batch = 0
         self._offsets = [0] * tasks
         self.now_ms = 1_700_000_000_000
         self.rounds = pa.table({})
 
     def run(self, records: Sequence[Record], after_ms: int = 1_000) -> Cost:
         """Run a batch, so long after the last one; return what it costs."""
-        self._batch, self.now_ms = self._batch + 1, self.now_ms + after_ms
+        self.batch, self.now_ms = self.batch + 1, self.now_ms + after_ms
         raw = [self._raw(records, task) for task in range(self._tasks)]
         times = [time.process_time()]
         rows = self._decode(raw)
@@ -100,8 +100,8 @@ class Stages:
         self._write_directory(self.rounds)
         times.append(time.process_time())
         # As the driver does now and then.
-        used = delete_directories(self._store, self._batch)
-        delete_unused_files(self._store, used, self._batch)
+        used = delete_directories(self._store, self.batch)
+        delete_unused_files(self._store, used, self.batch)
         return Cost(*(1_000 * (end - begin) for begin, end in itertools.pairwise(times)))
 
     def decisions(self) -> Iterator[Decision]:
@@ -135,7 +135,7 @@ class Stages:
     def _decode(self, raw: Sequence[pa.RecordBatch]) -> dict[tuple[str, int], list[Row]]:
         rows: dict[tuple[str, int], list[Row]] = {}
         for task, batch in enumerate(raw):
-            samples = BlockWriter(self._store, sample_file(self._batch, EPOCH, task), durable=False)
+            samples = BlockWriter(self._store, sample_file(self.batch, EPOCH, task), durable=False)
             config = DecodeConfig(
                 "default",
                 "lb-commands",
@@ -151,7 +151,7 @@ class Stages:
 
     def _fold(self, rows: Mapping[tuple[str, int], list[Row]]) -> pa.Table:
         folding = Folding({}, FoldConfig(), self._store, "cafe0123", EPOCH)
-        with patch.object(averages, "current_task", lambda: (self._batch, 0, 0)):
+        with patch.object(averages, "current_task", lambda: (self.batch, 0, 0)):
             folding.begin(State())
         shards = []
         for key in sorted(rows):
@@ -163,7 +163,7 @@ class Stages:
 
     def _decide(self, shards: pa.Table) -> pa.Table:
         context = BatchContext(
-            self._settings, f"b-{self._batch}", self._batch, EPOCH, True, dict(self._memories)
+            self._settings, f"b-{self.batch}", self.batch, EPOCH, True, dict(self._memories)
         )
         return pa.Table.from_batches(decide_clusters(shards.to_batches(), context, "0"))
 
@@ -178,5 +178,5 @@ class Stages:
             before = maps.pop(cluster, NEW)
             if after.blocks:
                 maps[cluster] = next_shard_map(before, after, SHARD_BUNDLES)
-        write_directory(self._store, self._batch + 1, EPOCH, maps)
-        self.directory = read_directory(self._store, self._batch + 1, EPOCH)
+        write_directory(self._store, self.batch + 1, EPOCH, maps)
+        self.directory = read_directory(self._store, self.batch + 1, EPOCH)

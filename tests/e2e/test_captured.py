@@ -43,6 +43,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 RETENTION_MS = {"stored": 1_000, "polled": 300_000, "disturbed": 300_000}
 THRESHOLD, HISTORY = 0.05, 0.5
 SETTINGS = {
+    "stream.averages_interval_ms": 0,  # the table of averages is compared after every batch
     "stream.max_offsets_per_trigger": 80,
     "admission.records_per_second": 0,  # what was sent in minutes comes at once
     "shedding_interval_ms": 0,

@@ -105,6 +105,9 @@ class World:
     def replace_parts(self, app: str, batch_id: int, files: dict[str, Any]) -> None:
         self.calls.append(f"averages {batch_id}: {', '.join(files)}")
 
+    def add_history(self, app: str, batch_id: int, files: dict[str, Any]) -> None:
+        self.calls.append(f"history {batch_id}: {', '.join(files)}")
+
     # What the batch does with its frame: one action, whichever; and with its session: one job that
     # writes averages.
     def transform(self, step: Any) -> "World":
@@ -153,7 +156,8 @@ def run(world: World, folder: Path, before: Mapping[str, ShardMap] = BEFORE) -> 
     return read_directory(Store.at(folder), 6, epoch=2)
 
 
-AFTER = {"eu": ShardMap(1, BLOCKS, since_ms=1_000, history_ms=1_000), "us": ShardMap(2)}
+WRITTEN = ShardMap(1, BLOCKS, since_ms=1_000, history_ms=1_000, averages_ms=1_000)
+AFTER = {"eu": WRITTEN, "us": ShardMap(2)}
 
 
 def test_a_new_batch_is_decided_logged_published_and_projected_in_this_order(
@@ -219,7 +223,9 @@ def test_a_batch_that_is_in_the_log_is_never_decided_again_but_its_state_is_stil
 
 def test_a_round_in_which_nothing_happened_is_not_logged(tmp_path: Path) -> None:
     world = World(None, IDLE)
-    assert run(world, tmp_path) == AFTER | {"eu": replace(AFTER["eu"], history_ms=None)}
+    assert run(world, tmp_path) == AFTER | {
+        "eu": replace(WRITTEN, history_ms=None, averages_ms=None)
+    }
     assert world.calls == ["read 5", "decide", "log 5: 0", "publish 7", "project 7", "tidy"]
 
 
@@ -311,3 +317,108 @@ def test_a_cluster_that_is_silent_for_its_time_leaves_with_the_next_batch(tmp_pa
         balancer(world, batch)
         seen.append(read_directory(Store.at(tmp_path), batch + 1, epoch=2)["eu"].leaving)
     assert seen == [False, False, True], "the job itself has listened for as long"
+
+
+INTERVAL_MS = 10_000
+
+
+class Pace:
+    """Batches of one job, one after another, from batch 5 on."""
+
+    def __init__(self, folder: Path, before: ShardMap = NEW) -> None:
+        self.folder, self.world, self.batch = folder, World(None), 5
+        stream = StreamSettings(
+            tables=str(folder / "tables"),
+            checkpoint=str(folder),
+            averages_interval_ms=INTERVAL_MS,
+        )
+        write_directory(Store.at(folder), self.batch, 2, {"eu": before})
+        self.balancer = Balancer(
+            Settings(stream=stream), *[self.world] * 4, epoch=2, observer=self.world
+        )
+
+    def run(self, now_ms: int, **changed: Any) -> list[str]:
+        """Run a batch at a time; what it does to the table of averages and to history."""
+        self.world._rounds = pa.Table.from_pylist(
+            [ROUND | {"now_ms": now_ms} | changed], ROUND_SCHEMA
+        )
+        self.world.calls.clear()
+        self.balancer(self.world, self.batch)
+        self.batch += 1
+        return self.written()
+
+    def written(self) -> list[str]:
+        """What the last batch, or the job's end, has written."""
+        names = ("averages", "history")
+        return [call.split()[0] for call in self.world.calls if call.startswith(names)]
+
+    @property
+    def known(self) -> ShardMap | None:
+        """What the next batch knows of the cluster."""
+        return read_directory(Store.at(self.folder), self.batch, epoch=2).get("eu")
+
+
+QUIET = {"sampled": False, "idle": True}
+
+
+def test_averages_are_written_once_in_their_interval_also_if_nothing_has_come_since(
+    tmp_path: Path,
+) -> None:
+    pace = Pace(tmp_path)
+    assert pace.run(1_000) == ["averages"]
+    assert pace.run(2_000) == [] and pace.known is not None
+    assert (pace.known.averages_ms, pace.known.averages_behind) == (1_000, True)
+    assert pace.run(10_999, **QUIET) == []
+    assert pace.run(11_000, **QUIET) == ["averages"] and pace.known is not None
+    assert (pace.known.averages_ms, pace.known.averages_behind) == (11_000, False)
+    assert pace.run(30_000, **QUIET) == [], "nothing is behind"
+    assert pace.run(30_001) == ["averages"], "long after the last ones nothing waits"
+    assert pace.run(9_000) == ["averages"], "a clock that runs backwards stops nothing"
+
+
+def test_history_does_not_wait_for_the_averages(tmp_path: Path) -> None:
+    pace = Pace(tmp_path)
+    assert pace.run(59_000) == ["averages"]
+    assert pace.run(60_000) == ["history"]
+    assert pace.run(69_000) == ["averages"]
+
+
+def test_a_cluster_that_leaves_its_parts_waits_for_nothing(tmp_path: Path) -> None:
+    pace = Pace(tmp_path)
+    assert pace.run(1_000) == ["averages"]
+    assert pace.run(2_000) == []
+    assert pace.run(2_001, memory="", blocks="[]", sampled=False) == ["averages"]
+    assert pace.known is None
+
+
+def test_a_job_that_ends_in_order_leaves_no_average_behind(tmp_path: Path) -> None:
+    pace = Pace(tmp_path)
+    pace.balancer.write_pending_averages()
+    assert pace.written() == [], "it has run no batch"
+    pace.run(1_000)
+    for behind, written in ((False, []), (True, ["averages"])):
+        if behind:
+            pace.run(2_000)
+        pace.world.calls.clear()
+        pace.balancer.write_pending_averages()
+        assert pace.written() == written
+
+
+def test_a_job_that_was_killed_leaves_to_the_next_what_is_behind(tmp_path: Path) -> None:
+    behind = ShardMap(1, BLOCKS, averages_ms=1_000, averages_behind=True)
+    assert Pace(tmp_path, behind).run(10_999, **QUIET) == []
+    assert Pace(tmp_path / "later", behind).run(11_000, **QUIET) == ["averages"]
+
+
+def test_a_batch_that_runs_again_writes_the_averages_that_it_was_due_to_write(
+    tmp_path: Path,
+) -> None:
+    behind = ShardMap(1, BLOCKS, averages_ms=1_000, averages_behind=True, history_ms=1_000)
+    for name, now_ms, written in (("a", 2_000, []), ("b", 11_000, ["averages"])):
+        pace = Pace(tmp_path / name, behind)
+        rows = pa.Table.from_pylist([ROUND | {"now_ms": now_ms}], ROUND_SCHEMA)
+        pace.world._logged = Logged(3, rows)
+        clock = json.loads(CLOCK)
+        pace.world.shard = SHARD | {"clock": json.dumps([clock[0] | {"append_ms": now_ms}])}
+        pace.balancer(pace.world, 5)
+        assert pace.written() == written

@@ -16,9 +16,11 @@ from lb_stream.settings.resolve import cluster_config
 from lb_stream.store import Store
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.decide import cluster_view, read_shards, require_complete
+from lb_stream.stream.shards import changed_rows
 from lb_stream.stream.shards.block_files import FOLDER, BlockWriter, read_block
-from tests.spark.shard_task import BATCH, State, folded, rates
+from tests.spark.shard_task import BATCH, State, emitted, folded, rates
 from tests.support.build import Report, batch_of
+from tests.support.decoding import record, report
 
 CUTS: dict[str, Callable[[Path], object]] = {
     "gone": Path.unlink,
@@ -49,6 +51,55 @@ def test_a_shard_whose_file_cannot_be_read_says_so_once_and_begins_anew(
     after = folded(tmp_path, 1, [30.0], state, BATCH + 2)
     assert troubles(after) == []
     assert rates(tmp_path, after) == [30.0]
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards of a few hundred bundles have changed rows, too."""
+    monkeypatch.setattr(changed_rows, "MIN_ROWS", 256)
+
+
+MANY = [f"acme/orders/0x{at:08x}_0x{at + 1:08x}" for at in range(300)]
+
+
+def reported(checkpoint: Path, state: State, batch: int, brokers: int = 1) -> Row:
+    """What the task emits when broker b0, which has ten of many bundles, has reported.
+
+    `brokers`: 2: so has the broker of the others.
+    """
+    parts = {b"eu/b0": MANY[:10], b"eu/b1": MANY[10:]}
+    stats = [{name: {"msgRateIn": float(batch)} for name in own} for own in parts.values()]
+    records = [
+        record(key, report(lastStats=own, lastUpdate=batch), 100 * batch + offset)
+        for offset, (key, own) in enumerate(zip(parts, stats, strict=True))
+    ]
+    return emitted(checkpoint, 1, records[:brokers], state, batch)
+
+
+def test_a_report_of_few_bundles_writes_their_rows_and_all_are_read(tmp_path: Path) -> None:
+    state, sizes = State(), []
+    for batch in range(1, 6):
+        shard = reported(tmp_path, state, batch, brokers=2 if batch == 1 else 1)
+        assert troubles(shard) == []
+        assert rates(tmp_path, shard) == [float(batch)] * 10 + [1.0] * 290
+        sizes.append(sum(path.stat().st_size for path in (tmp_path / FOLDER).glob(f"*{batch}-e1*")))
+    # The second batch still takes the news of the first one from all rows.
+    assert all(later < sizes[1] / 2 for later in sizes[2:])
+    assert len({reported(tmp_path, state, 6).names, shard.names}) == 1
+
+
+@pytest.mark.parametrize("lost", [2, 3])
+def test_a_shard_whose_base_or_changed_rows_are_gone_begins_anew(tmp_path: Path, lost: int) -> None:
+    state = State()
+    for batch in (1, 2, 3):
+        reported(tmp_path, state, batch, brokers=2 if batch == 1 else 1)
+    (file,) = (tmp_path / FOLDER).glob(f"{lost:012d}-e1-*cafe0123.arrow")
+    file.unlink()
+    healed = reported(tmp_path, state, 4)
+    (error,) = troubles(healed)
+    assert str(file) in error and rates(tmp_path, healed) == [4.0] * 10
+    after = reported(tmp_path, state, 5, brokers=2)
+    assert troubles(after) == [] and rates(tmp_path, after) == [5.0] * 300
 
 
 def test_a_block_behind_the_end_of_its_file_is_no_block(tmp_path: Path) -> None:

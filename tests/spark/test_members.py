@@ -21,6 +21,7 @@ from lb_stream.stream.averages import Folding, read_shard
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
 from lb_stream.stream.shard_blocks import ALL_CLUSTERS, MEMBER_SCHEMA
+from lb_stream.stream.shards import changed_rows
 from lb_stream.stream.shards.block_files import BlockWriter
 from lb_stream.stream.shards.directory import ShardMap
 from lb_stream.stream.shards.partition_keys import partition
@@ -147,6 +148,28 @@ def test_clusters_folded_together_are_what_each_is_by_itself(
         assert {name: together.content(row) for name, row in one.items()} == {
             name: alone.content(row) for name, row in other.items()
         }
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_clusters_whose_changed_rows_are_written_are_what_those_written_whole_are(
+    tmp_path: Path, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed, whole = Job(tmp_path / "a", together), Job(tmp_path / "b", together)
+    used = 0
+    for batch in range(9):
+        # From the sixth batch on some brokers report, and no bundle is new.
+        records = sent(batch, ("c1", "eu"))
+        if batch > 5:
+            records = records[batch % 2 :: 2]
+        with monkeypatch.context() as patched:
+            patched.setattr(changed_rows, "MIN_ROWS", 1)
+            one = changed.batch(batch, records)
+        other = whole.batch(batch, records)
+        assert {name: changed.content(row) for name, row in one.items()} == {
+            name: whole.content(row) for name, row in other.items()
+        }
+        used += sum(row.values.count("+") > 1 for row in one.values())
+    assert used > 2
 
 
 def test_clusters_of_one_shard_whose_blocks_are_known_need_one_row_and_no_state(

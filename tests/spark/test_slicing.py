@@ -2,6 +2,7 @@
 that makes old. No JVM needed."""
 
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -11,12 +12,14 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import name_order, view_of
 from lb_stream.core.model.blocks import Shard
 from lb_stream.store import Store
-from lb_stream.stream.averages import names_block, read_shard, reshard
+from lb_stream.stream import averages
+from lb_stream.stream.averages import Folding, names_block, read_shard, reshard
+from lb_stream.stream.shards import changed_rows
 from lb_stream.stream.shards.block_files import (
     BlockRefs,
     BlockWriter,
     delete_unused_files,
-    file_of,
+    files_of,
     read_block,
 )
 from lb_stream.stream.shards.directory import (
@@ -35,6 +38,7 @@ from lb_stream.stream.shards.slicing import (
     table_part,
     wanted_shards,
 )
+from tests.spark.shard_task import State
 from tests.support.build import Report, batch_of
 
 FOUR_BUNDLES = [f"acme/orders/0x{at:x}0000000_0x{at + 4:x}0000000" for at in (0, 4, 8)] + [
@@ -144,7 +148,7 @@ def test_files_that_no_kept_batch_names_are_removed_but_not_those_of_the_batch_u
             {"eu": ShardMap(1, (blocks[0 if batch == 2 else batch - 1],))},
         )
     used = delete_directories(Store.at(tmp_path), 2)
-    assert used == {file_of(blocks[0][0]), file_of(blocks[2][0])}
+    assert used == files_of(blocks[0][0]) | files_of(blocks[2][0])
     assert delete_unused_files(Store.at(tmp_path), used, 2) == 1
     assert read_shard(Store.at(tmp_path), blocks[0]).bundles.num_rows == 4
     with pytest.raises(FileNotFoundError):
@@ -166,7 +170,15 @@ def test_a_failed_hand_over_is_tried_again() -> None:
     )
     assert next_shard_map(
         before, ClusterBlocks(1, blocks_of("new", "new2"), True, bundles=120), 100
-    ) == ShardMap(2, blocks_of("new", "new2"), 1)
+    ) == ShardMap(2, blocks_of("new", "new2"), 1, averages_ms=1)
+
+
+def test_the_new_blocks_of_shards_beside_a_failed_one_stay() -> None:
+    before = ShardMap(2, blocks_of("old0", "old1"), 1)
+    after = ClusterBlocks(1, (("", "", ""), *blocks_of("new1")), True, error=True)
+    found = next_shard_map(before, after, 100)
+    assert found.blocks == blocks_of("old0", "new1"), "the state of the second one names new1"
+    assert found.shards == 2 and not found.averages_behind
 
 
 def test_a_cluster_that_is_sliced_anew_leaves_its_old_part_of_the_table_to_the_others() -> None:
@@ -185,3 +197,40 @@ def test_a_cluster_that_is_sliced_anew_leaves_its_old_part_of_the_table_to_the_o
     assert list(due) == sorted(["eu.0", "eu.1", shared])
     assert due[shared] == [DueShard(neighbour, 0, 5, blocks_of("n")[0])]
     assert due_parts({small: NEW}, {small: ClusterBlocks(5, blocks_of("e"), False)}) == {}
+
+
+def test_shards_of_a_cluster_share_the_block_of_their_brokers(tmp_path: Path) -> None:
+    folding = Folding({}, FoldConfig(), Store.at(tmp_path), "cafe0123", 1)
+    with patch.object(averages, "current_task", lambda: (5, 0, 0)):
+        folding.begin(State())
+    whole = folded()
+    start = [written(tmp_path, "0-0-a.arrow", whole)]
+    shards = [reshard(Store.at(tmp_path), start, number, 2) for number in (0, 1)]
+    other = Shard(whole.brokers.slice(0, 1), whole.bundles)
+    blocks = [
+        folding._write_blocks(Shard.empty(), shard, None) for shard in (*shards, other, whole)
+    ]
+    folding.close()
+    assert blocks[0][0] == blocks[1][0] and len({brokers for brokers, _, _ in blocks}) == 3
+    for shard, references in zip((*shards, other, whole), blocks, strict=True):
+        found = read_shard(Store.at(tmp_path), references)
+        assert found.brokers.equals(shard.brokers) and found.bundles.equals(shard.bundles)
+
+
+def test_shards_take_over_changed_rows_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changed_rows, "MIN_ROWS", 1)
+    whole, store = folded(), Store.at(tmp_path)
+    brokers, names, values = written(tmp_path, "0-0-a.arrow", whole)
+    topics = pa.array([row * (row == 2) for row in range(len(whole.bundles))], pa.int64())
+    place = whole.bundles.schema.get_field_index("topics")
+    after = whole.bundles.set_column(place, "topics", topics)
+    writer = BlockWriter(store, "1-0-a.arrow")
+    tables = (bundles.drop_columns("name") for bundles in (whole.bundles, after))
+    values = changed_rows.write_values(writer, store, *tables, values)
+    writer.close()
+    assert files_of(values) == {"0-0-a.arrow", "1-0-a.arrow"}
+    shards = [reshard(store, [(brokers, names, values)], number, 2) for number in (0, 1)]
+    found = pa.concat_tables([shard.bundles for shard in shards]).sort_by("name")
+    assert found["topics"].to_pylist() == topics.to_pylist()
+    write_directory(store, 7, 1, {"eu": ShardMap(1, ((brokers, names, values),))})
+    assert delete_directories(store, 7) == {"0-0-a.arrow", "1-0-a.arrow"}, "both stay"

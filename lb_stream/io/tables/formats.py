@@ -10,11 +10,12 @@ from deltalake import DeltaTable
 from lb_stream import __version__
 from lb_stream.stream.ports import FatalError
 
-FORMAT = 1
+FORMAT = 2
 """Number of what this version writes into tables and checkpoint.
 
 A change that older versions can't read, or would read wrongly, raises it: a column, another meaning
-of a column, of the logged memory or of a block in the checkpoint.
+of a column, of the logged memory or of a block in the checkpoint. 2: the state of a shard may name
+blocks of changed rows (stream/shards/changed_rows.py).
 """
 OLDEST_FORMAT = 1
 """The oldest format that this version reads. It writes on in FORMAT."""

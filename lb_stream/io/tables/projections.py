@@ -144,6 +144,11 @@ def named_files(spec: TableSpec, logged: Logged) -> list[FigureFile]:
     return [files[spec.name] for files in logged.files if spec.name in files]
 
 
+def _files_of(spec: TableSpec, files: Mapping[str, Mapping[str, FigureFile]]) -> list[FigureFile]:
+    """Return a table's files, in the order of the parts. `files`: part → table → file."""
+    return [files[part][spec.name] for part in sorted(files) if spec.name in files[part]]
+
+
 def _slot_bounds(file: FigureFile) -> dict[str, object]:
     """Return Delta's statistics of a file of history, the min and max slot; empty for others."""
     if "slots" not in file:
@@ -212,14 +217,16 @@ class Projections:
         `files`: part → table → file. They follow from the batch, not from the log: a cluster may be
         cut into other parts in a batch without a round.
         """
-
-        def files_of(spec: TableSpec) -> list[FigureFile]:
-            return [files[part][spec.name] for part in sorted(files) if spec.name in files[part]]
-
-        averages = files_of(BUNDLE_AVERAGES)
+        averages = _files_of(BUNDLE_AVERAGES, files)
         self._commit(BUNDLE_AVERAGES, averages, (app, batch_id), replaced=sorted(files))
+        self.add_history(app, batch_id, files)
+
+    def add_history(
+        self, app: str, batch_id: int, files: Mapping[str, Mapping[str, FigureFile]]
+    ) -> None:
+        """Add files to the tables of history. `files`: as for `replace_parts`."""
         for spec in HISTORY_TABLES:
-            if written := files_of(spec):
+            if written := _files_of(spec, files):
                 self._commit(spec, written, (app, batch_id))
 
     def clear_averages(self) -> None:

@@ -22,8 +22,10 @@ from lb_stream.store.backend import Draft
 BlockRefs = tuple[str, str, str]
 """References to a shard's blocks: brokers, bundle names, all other columns of the bundles.
 
-Names have a block of their own because they seldom change.
+Names have a block of their own because they seldom change. The last reference may name several
+blocks (stream/shards/changed_rows.py), joined by SEPARATOR.
 """
+SEPARATOR = "+"
 FOLDER = "lb-blocks"
 _SAMPLES = "-samples.arrow"
 _MEMORIES = "-memories.arrow"
@@ -33,6 +35,7 @@ PIECE_BYTES = 256 << 10
 """Bytes of a file in an object store that one request reads: nearby blocks are needed next."""
 MAX_PIECES = 8
 """Number of pieces that a process keeps in memory."""
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 ALIGNMENT = 64
 """Blocks begin at multiples of this, so that Arrow uses columns of a mapped file without a copy."""
 
@@ -53,8 +56,11 @@ class BlockWriter:
     # Blocks that go into the cache with `close`, if the store is an object store.
     _written: dict[str, pa.Buffer] = field(default_factory=dict, init=False)
 
-    def put(self, table: pa.Table) -> str:
-        """Write a block. Returns its reference, which is valid once the file is closed."""
+    def put(self, table: pa.Table, compress: bool = False) -> str:
+        """Write a block. Returns its reference, which is valid once the file is closed.
+
+        `compress`: the block is smaller (LZ4), and readers of a local file must copy it.
+        """
         if self._draft is None:
             self._draft = self.checkpoint.begin(f"{FOLDER}/{self.name}", self.durable)
         out = self._draft.out
@@ -63,7 +69,8 @@ class BlockWriter:
         begin = self._at + padding
         is_remote = self.checkpoint.local is None
         sink = pa.BufferOutputStream() if is_remote else out
-        with pa.ipc.new_stream(sink, table.schema) as writer:
+        options = _COMPRESSED if compress else None
+        with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
             writer.write_table(table.combine_chunks())
         content = sink.getvalue() if is_remote else None
         if content is not None:
@@ -185,9 +192,19 @@ def read_block(checkpoint: Store | OpenFiles, reference: str) -> pa.Table:
     return read_stream(block)
 
 
-def file_of(reference: str) -> str:
-    """Return the name of the file that contains a block."""
-    return reference.rsplit(":", 2)[0]
+def split_reference(reference: str) -> list[str]:
+    """Return the references to single blocks that a shard's reference consists of."""
+    return reference.split(SEPARATOR)
+
+
+def join_references(*references: str) -> str:
+    """Return one reference that names several blocks."""
+    return SEPARATOR.join(references)
+
+
+def files_of(reference: str) -> set[str]:
+    """Return the names of the files that contain the blocks of a reference."""
+    return {block.rsplit(":", 2)[0] for block in split_reference(reference)}
 
 
 def file_name(batch_id: int, epoch: int, rest: object) -> str:

@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.model.memory import Pending
 from lb_stream.store import Store
-from lb_stream.stream.shards.block_files import file_of
+from lb_stream.stream.shards.block_files import files_of
 
 FOLDER = "lb-shards"
 
 
-class ShardMap(msgspec.Struct, frozen=True, gc=False):
+class ShardMap(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """How one cluster is cut into shards in a batch.
 
     `shards`: their number in this batch. `blocks`: references to each shard's blocks (brokers,
@@ -33,6 +33,8 @@ class ShardMap(msgspec.Struct, frozen=True, gc=False):
     of the last batch that added to the cluster's history. `new_ms`: since when the cluster is
     known, while only one report of one broker has been heard of it; None: it is confirmed. `waits`:
     its last round had nothing to do, nor has the next one without a record.
+    `averages_ms`: time of the last batch that wrote the cluster's rows of `bundle_averages`.
+    `averages_behind`: the table lacks what later batches have changed.
     """
 
     shards: int = 1
@@ -43,6 +45,8 @@ class ShardMap(msgspec.Struct, frozen=True, gc=False):
     history_ms: int | None = None
     new_ms: int | None = None
     waits: bool = False
+    averages_ms: int | None = None
+    averages_behind: bool = False
 
     @property
     def is_resharded(self) -> bool:
@@ -56,8 +60,16 @@ class ShardMap(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def rests(self) -> bool:
-        """Whether a batch without a record of the cluster leaves it out: it is unconfirmed."""
-        return self.waits and self.new_ms is not None and self.is_stateless
+        """Whether a batch without a record of the cluster leaves it out: it is unconfirmed.
+
+        It stays until `bundle_averages` has its rows.
+        """
+        return (
+            self.waits
+            and self.new_ms is not None
+            and self.is_stateless
+            and not self.averages_behind
+        )
 
     @property
     def inherited(self) -> str | None:
@@ -184,10 +196,11 @@ def delete_directories(checkpoint: Store, oldest_batch: int) -> set[str]:
             checkpoint.delete(path)
             continue
         used.update(
-            file_of(reference)
+            name
             for shard_map in _read(checkpoint, path).values()
             for references in shard_map.blocks
             for reference in references
+            for name in files_of(reference)
         )
     return used
 

@@ -56,12 +56,17 @@ def history_slot(before: ShardMap, after: ClusterBlocks, resolution_ms: int) -> 
 
 
 def next_shard_map(
-    before: ShardMap, after: ClusterBlocks, shard_bundles: int, resolution_ms: int = 0
+    before: ShardMap,
+    after: ClusterBlocks,
+    shard_bundles: int,
+    resolution_ms: int = 0,
+    averages_written: bool = True,
 ) -> ShardMap:
     """Return a cluster's shard map in the next batch.
 
     After a failure it is that of this batch, so that resharding is tried again. `shard_bundles`:
     bundles of one shard. `resolution_ms`: length of a slot of history; 0: there is no history.
+    `averages_written`: this batch writes `bundle_averages`.
     """
     unchanged = after.blocks == before.blocks and before.since_ms is not None and not after.error
     since_ms = before.since_ms if unchanged else after.now_ms
@@ -69,12 +74,21 @@ def next_shard_map(
     if after.confirmed:
         new_ms = None
     if after.failed:
-        return replace(before, since_ms=since_ms, leaving=False, new_ms=new_ms, waits=False)
+        return replace(
+            before,
+            blocks=_blocks_after_failure(before, after),
+            since_ms=since_ms,
+            leaving=False,
+            new_ms=new_ms,
+            waits=False,
+        )
     shards = len(after.blocks)
     if after.bundles is not None:
         shards = wanted_shards(after.bundles, shards, shard_bundles)
     slot_begins = history_slot(before, after, resolution_ms) is not None
     history_ms = after.now_ms if slot_begins else before.history_ms
+    is_behind = after.sampled or before.averages_behind
+    averages_ms = after.now_ms if is_behind and averages_written else before.averages_ms
     return ShardMap(
         shards,
         after.blocks,
@@ -83,6 +97,21 @@ def next_shard_map(
         history_ms=history_ms,
         new_ms=new_ms,
         waits=after.waits,
+        averages_ms=averages_ms,
+        averages_behind=is_behind and not averages_written,
+    )
+
+
+def _blocks_after_failure(before: ShardMap, after: ClusterBlocks) -> tuple[tuple[str, ...], ...]:
+    """Return references to what the shards of a cluster have, some of which have failed.
+
+    The state of the others names new blocks, whose files must stay. A cluster that could not be
+    resharded begins from its old blocks again.
+    """
+    if len(before.blocks) != len(after.blocks):
+        return before.blocks
+    return tuple(
+        new if all(new) else old for old, new in zip(before.blocks, after.blocks, strict=True)
     )
 
 
@@ -132,12 +161,50 @@ Parts = dict[str, list[DueShard]]
 """Part of the table → each shard in it."""
 
 
+def _has_left_parts(before: ShardMap, after: ClusterBlocks) -> bool:
+    """Return whether the cluster has been resharded or forgotten, and so has left its old parts."""
+    return (before.is_resharded or not after.blocks) and not after.failed
+
+
+def are_averages_due(
+    directory: Mapping[str, ShardMap], clusters: Mapping[str, ClusterBlocks], interval_ms: int
+) -> bool:
+    """Return whether a batch writes what `bundle_averages` lacks.
+
+    That is so when no batch has done it for `interval_ms`, and when a cluster leaves its parts: no
+    bundle may be in two parts. It follows from the directory, so it is the same when the batch runs
+    again.
+    """
+    written_ms = max(
+        (found.averages_ms for found in directory.values() if found.averages_ms is not None),
+        default=None,
+    )
+    now_ms = max((after.now_ms for after in clusters.values()), default=0)
+    if written_ms is None or not written_ms <= now_ms < written_ms + interval_ms:
+        return True
+    return any(
+        _has_left_parts(directory.get(cluster, NEW), after) for cluster, after in clusters.items()
+    )
+
+
+def history_parts(
+    directory: Mapping[str, ShardMap], clusters: Mapping[str, ClusterBlocks], resolution_ms: int
+) -> Parts:
+    """Return the shards whose history gets rows in a batch that doesn't write `bundle_averages`."""
+    parts = due_parts(directory, clusters, resolution_ms)
+    begun = {
+        part: [entry for entry in entries if entry.slot is not None]
+        for part, entries in parts.items()
+    }
+    return {part: entries for part, entries in begun.items() if entries}
+
+
 def due_parts(
     directory: Mapping[str, ShardMap],
     clusters: Mapping[str, ClusterBlocks],
     resolution_ms: int = 0,
 ) -> Parts:
-    """Return the parts of `bundle_averages` that a batch must rewrite, with all their shards.
+    """Return the parts of `bundle_averages` that lack something, with all their shards.
 
     They include the parts that a resharded or forgotten cluster has left. `directory`: the shard
     maps of the batch. `resolution_ms`: as for `next_shard_map`.
@@ -161,8 +228,8 @@ def due_parts(
             entry = DueShard(cluster, shard, after.now_ms, blocks, slot)
             content.setdefault(part, []).append(entry)
         # The parts that have changed.
-        leaves = before.is_resharded or not after.blocks
-        if (after.sampled or leaves) and not after.failed:
+        leaves = _has_left_parts(before, after)
+        if leaves or ((after.sampled or before.averages_behind) and not after.failed):
             due.update(parts)
             old = len(before.blocks) if leaves else 0
             due.update(table_part(cluster, shard, old) for shard in range(old))

@@ -40,7 +40,7 @@ from lb_stream.settings.resolve import cluster_config, resolve
 from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.stream.records import parse_report
 from lb_stream.stream.shards.directory import ShardMap
-from lb_stream.stream.shards.slicing import ClusterBlocks, DueShard, due_parts
+from lb_stream.stream.shards.slicing import ClusterBlocks, DueShard, are_averages_due, due_parts
 from tests.support.build import Report, batch_of
 from tests.support.documented import decided, played
 from tests.support.lbctl_runner import lbctl
@@ -476,7 +476,7 @@ def test_any_brokers_report_is_in_the_leaders_memory_in_the_batch_that_carries_i
     ] and now.brokers.usage.tolist() == pytest.approx([0.5, 1.5])
 
 
-def test_averages_are_due_to_be_written_with_every_batch_that_changes_them_and_never_wait_for_a_period() -> (
+def test_averages_are_written_every_few_seconds_in_which_they_change_and_never_wait_for_pulsars_period() -> (
     None
 ):
     blocks = (("brokers", "names", "values"),)
@@ -488,8 +488,14 @@ def test_averages_are_due_to_be_written_with_every_batch_that_changes_them_and_n
     assert not due_parts(
         {"c": ShardMap(1, blocks)}, {"c": ClusterBlocks(900_000_000, blocks, sampled=False)}
     ), "nothing new, nothing to write"
+    interval_ms = StreamSettings().averages_interval_ms
+    written = {"c": ShardMap(1, blocks, averages_ms=1_000)}
+    assert 0 < interval_ms < 60_000
+    for later_ms, due in ((interval_ms - 1, False), (interval_ms, True)):
+        after = {"c": ClusterBlocks(1_000 + later_ms, blocks, sampled=True)}
+        assert are_averages_due(written, after, interval_ms) is due
     (warning,) = resolve({"loadBalancerResourceQuotaUpdateIntervalMinutes": 5}).warnings
-    assert "each batch that changes them writes table bundle_averages" in warning
+    assert "says how often the job writes table bundle_averages" in warning
 
 
 SHORT_MODULAR = {"cpu": {"usage": 5.7, "limit": 2400.0}, "bundles": [X], "lastUpdate": 17}

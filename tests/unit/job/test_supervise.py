@@ -460,3 +460,46 @@ def test_a_stream_without_input_is_not_stuck() -> None:
 
 def test_what_is_stuck_is_not_asked_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch, Run(3, Stuck("batch 17"))).calls == ["start", "Stuck"]
+
+
+@dataclass
+class Stopping:
+    """A query that is stopped."""
+
+    failed: bool = False
+    isActive: bool = False
+
+    def stop(self) -> None:
+        self.isActive = False
+
+    def exception(self) -> str | None:
+        return "a failure" if self.failed else None
+
+
+def calls_of_stop(failed: bool, failure: Exception | None, error: Exception | None) -> list[str]:
+    """What the end of a stream does. `failed`: its query; `failure`: of its last batch; `error`: of
+    the averages that are written at the end."""
+    calls: list[str] = []
+
+    def write() -> None:
+        calls.append("averages")
+        if error is not None:
+            raise error
+
+    note: Any = SimpleNamespace(
+        stop=lambda: calls.append("monitor"), close=lambda: calls.append("outbox")
+    )
+    balancer: Any = SimpleNamespace(write_pending_averages=write)
+    query: Any = Stopping(failed)
+    Running(query, note, note, Settings(), WatchedBatches(balancer, failure=failure)).stop()
+    return calls
+
+
+def test_a_stream_that_stops_in_order_writes_the_averages_that_are_behind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert calls_of_stop(False, None, None) == ["averages", "monitor", "outbox"]
+    assert calls_of_stop(False, None, OSError("full")) == ["averages", "monitor", "outbox"]
+    assert "full" in caplog.text
+    assert calls_of_stop(True, None, None) == ["monitor", "outbox"]
+    assert calls_of_stop(False, ValueError("a batch"), None) == ["monitor", "outbox"]
