@@ -3,7 +3,8 @@ million bundle reports, and the CPU time of a batch; the last line is one JSON o
 
 One cluster, twice: `whole`, every batch reads a report of every broker; `spread`, a batch reads the
 reports of one second, of brokers that each report once a minute, as in real life. All stages run in
-one process without a JVM and without Kafka. `blocks`: MB of the files that a batch leaves in
+one process without a JVM and without Kafka. `kafka_json` and `kafka_columns`: MB of the reports in
+either form, compressed by zstd as agents do; `blocks`: MB of the files that a batch leaves in
 `lb-blocks`; `bundle_averages`: MB of that table's files; for a million bundles in reports, the
 warm-up not counted. What decode, fold and round take are medians of CPU time of a batch, in ms.
 """
@@ -19,17 +20,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
+
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.store import Store
 from lb_stream.stream.figures import part_files
 from lb_stream.stream.shards.slicing import DueShard, table_part
 from tests.bench.stages import Cost, Stages
+from tests.bench.stream.columnar import columns_encoder
 from tests.bench.stream.fleet import Fleet, Shape
 from tests.bench.stream.stepped import BALANCER
 
 BUNDLES_EACH = 1_000  # bundles of a broker
 WARM_UPS = 3  # generations before the measured ones
 BATCHES_A_MINUTE = 60
+ZSTD = pa.Codec("zstd")
 NEEDED_BY_A_BATCH = ("-samples.arrow", "-memories.arrow")
 """Ends of the names of files that are deleted with their batch."""
 
@@ -39,6 +44,8 @@ class Measured:
     """What some batches have read, written and taken."""
 
     reports: int = 0
+    json: int = 0
+    columns: int = 0
     blocks: int = 0
     averages: int = 0
     costs: list[Cost] = field(default_factory=list)
@@ -46,6 +53,8 @@ class Measured:
     def figures(self) -> dict[str, float]:
         """MB for a million bundles in reports, and medians of ms."""
         found = {
+            "kafka_json": self.json / self.reports,
+            "kafka_columns": self.columns / self.reports,
             "blocks": self.blocks / self.reports,
             "bundle_averages": self.averages / self.reports,
             "batches": len(self.costs),
@@ -63,6 +72,7 @@ class Writer:
         self._folder, self._interval_ms, self._written_ms = folder, interval_ms, 0
         self.fleet = Fleet(Shape(1, brokers, BUNDLES_EACH))
         self._stages = Stages(folder, balancer=BALANCER)
+        self._encoder = columns_encoder()
 
     def run(self, records: Sequence[tuple[bytes, bytes]], measured: Measured) -> None:
         """Run a batch with these reports, and obey what it decides."""
@@ -70,6 +80,10 @@ class Writer:
         self.fleet.obey(self._stages.decisions())
         measured.costs.append(cost)
         measured.reports += len(records) * BUNDLES_EACH
+        for key, value in records:
+            measured.json += _compressed(value)
+            encoded = self._encoder.encode(key.decode(), json.loads(value))
+            measured.columns += sum(_compressed(record) for _, record in encoded)
         measured.blocks += sum(
             file.stat().st_size
             for file in os.scandir(self._folder / "lb-blocks")
@@ -91,6 +105,11 @@ class Writer:
                 files = part_files(part, [due], root, checkpoint, f"{self._stages.batch}")
                 written += sum(file["bytes"] for file in files.values())
         return written
+
+
+def _compressed(value: bytes) -> int:
+    """Return the bytes of a record's value in Kafka."""
+    return len(ZSTD.compress(value))
 
 
 def measure(brokers: int, generations: int, interval_ms: int) -> dict[str, dict[str, float]]:

@@ -12,6 +12,13 @@ from tests.bench.stream.feed import Feed, Offsets, ReportRecord
 from tests.bench.stream.fleet import Fleet
 
 
+def columns_encoder() -> ReportEncoder:
+    """Return an agent's encoder that sends every report as columns."""
+    encoder = ReportEncoder(min_bundles=1, clock=lambda: 0.0)
+    encoder.note_reads(Reads(cluster="", forms=list(FORMS), checkpoint="bench"), ())
+    return encoder
+
+
 class Columnar:
     """A fleet whose reports are encoded by the agents' own code, as columns.
 
@@ -22,8 +29,7 @@ class Columnar:
         self._fleet, self.feed = fleet, feed
         self.begin: Offsets = feed.ends()
         self.end: Offsets = self.begin
-        self._encoder = ReportEncoder(min_bundles=1, clock=lambda: 0.0)
-        self._encoder.note_reads(Reads(cluster="", forms=list(FORMS), checkpoint="bench"), ())
+        self._encoder = columns_encoder()
 
     def __str__(self) -> str:
         return f"{self._fleet} as columns"
