@@ -1,4 +1,4 @@
-"""`python -m tests.bench.start`: where the time of a job's start goes, beside an empty Spark session.
+"""`python -m tests.bench.start`: where a start's time goes, beside an empty Spark session.
 
 Each run starts, one after another, a Spark session that does nothing, with the same jars and
 settings; a job on a prefilled topic, with a new checkpoint; and the same job again after a kill -9,

@@ -476,9 +476,7 @@ def test_any_brokers_report_is_in_the_leaders_memory_in_the_batch_that_carries_i
     ] and now.brokers.usage.tolist() == pytest.approx([0.5, 1.5])
 
 
-def test_averages_are_written_every_few_seconds_in_which_they_change_and_never_wait_for_pulsars_period() -> (
-    None
-):
+def test_averages_are_written_every_few_seconds_and_never_wait_for_pulsars_period() -> None:
     blocks = (("brokers", "names", "values"),)
     for now_ms in (1_000, 1_001, 2_000):
         (part,) = due_parts(
