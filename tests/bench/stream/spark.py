@@ -49,9 +49,19 @@ def spark_environment(cores: int = 0) -> dict[str, str]:
     return environment | {"PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"])}
 
 
+_SHORT_CACHES = (
+    "spark.kafka.consumer.fetchedData.cache.timeout=5s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval=2s",
+)
+"""Each batch query has consumers of its own, whose last fetch nobody reads again. Spark would keep
+50 MB of it for each partition and query for five minutes."""
+
+
 def session() -> SparkSession:
     """A session in this process, with the job's settings."""
     os.environ.update(spark_environment())
+    for cache in _SHORT_CACHES:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--conf {cache} {os.environ['PYSPARK_SUBMIT_ARGS']}"
     return spark_session(Settings())
 
 
