@@ -24,8 +24,9 @@ from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.keys import key_metadata
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.model.blocks import RATE_COLUMNS, Batch, Shard, from_bytes
+from lb_stream.core.model.blocks import Batch, Shard, from_bytes
 from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.rates import RATE_COLUMNS
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.io.local.report_lines import read_line
 from lb_stream.settings.load import load_settings

@@ -5,10 +5,10 @@ Source: docs/splitting.md "Splitting".
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from lb_stream.agent.adapter import LimitedCutsAdapter, MeasuredBundles
 from lb_stream.contracts.reports import SplitAsk
@@ -23,6 +23,8 @@ from lb_stream.core.splitting import (
 )
 from lb_stream.core.splitting.trigger import REASONS, ReasonLimits
 
+log = logging.getLogger(__name__)
+
 
 class SplitWatch:
     """Looks for bundles of one broker that are to be split.
@@ -34,6 +36,7 @@ class SplitWatch:
         self._config = config
         self._algorithms = algorithms
         self._memory = SplitMemory()
+        self._can_look: bool | None = None
 
     @staticmethod
     def for_cluster(config: ClusterConfig) -> Callable[[], SplitWatch] | None:
@@ -49,9 +52,14 @@ class SplitWatch:
         return self._config.split_interval_ms / 1000
 
     def find_splits(self, broker: MeasuredBundles) -> list[SplitAsk]:
-        """Return the splits to request now."""
+        """Return the splits to request now; none where pyarrow is not installed."""
         # The bundles' latest loads, in the order of their names.
         named = dict(sorted(broker.stats().items()))
+        if not named or not self._has_arrow():
+            self._memory = SplitMemory()
+            return []
+        import pyarrow as pa  # noqa: PLC0415
+
         bundles = list(named.values())
         loads = SplitLoads(
             topics=np.array([stats.topics for stats in bundles], np.int64),
@@ -91,6 +99,22 @@ class SplitWatch:
             )
             for choice in found.choices
         ]
+
+    def _has_arrow(self) -> bool:
+        """Return whether Arrow's library is there; the first time that it isn't is logged."""
+        if self._can_look is None:
+            try:
+                import pyarrow  # noqa: F401, PLC0415
+
+                self._can_look = True
+            except ImportError as error:
+                log.error(
+                    "no splits are requested: the search for bundles that are too large needs "
+                    "pyarrow; install it, or set split_enabled = false (%s)",
+                    error,
+                )
+                self._can_look = False
+        return self._can_look
 
 
 def _limit_cut(broker: MeasuredBundles, bundle: str, boundaries: Sequence[int]) -> list[int]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from importlib.abc import MetaPathFinder
 
-import pyarrow as pa
-
 
 class _NoPandas(MetaPathFinder):
     """A finder that says that pandas is not installed."""
@@ -21,7 +19,12 @@ def keep_pandas_out() -> None:
     """Make Arrow skip pandas until a data frame is needed.
 
     Arrow looks for pandas once, when it makes its first array, to recognise pandas' own arrays.
+    Where Arrow is not installed, as on some machines of agents, nothing happens.
     """
+    try:
+        import pyarrow as pa  # noqa: PLC0415
+    except ModuleNotFoundError:
+        return
     if "pandas" in sys.modules:
         return
     finder = _NoPandas()

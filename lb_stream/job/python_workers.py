@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 from pyspark import daemon
 
+from lb_stream.io.without_pandas import keep_pandas_out
 from lb_stream.stream.task.imports import STREAM
 
 
@@ -40,8 +41,6 @@ def preload() -> None:
     """Import what tasks need, without pandas, and without a thread: a fork has only one thread."""
     for name, value in NO_THREADS.items():
         os.environ.setdefault(name, value)
-    from lb_stream.io.without_pandas import keep_pandas_out  # noqa: PLC0415 (it imports Arrow)
-
     keep_pandas_out()
     for module in (STREAM, "pyspark.worker"):
         importlib.import_module(module)

@@ -29,7 +29,8 @@ from lb_stream.contracts.tables import (
     BUNDLE_HISTORY,
     REJECTED_REPORTS,
 )
-from lb_stream.core.model.blocks import RATE_COLUMNS, RESOURCES, Shard
+from lb_stream.core.model.blocks import RESOURCES, Shard
+from lb_stream.core.model.rates import RATE_COLUMNS
 from lb_stream.core.model.resources import max_weighted_usage, percents
 from lb_stream.core.model.topic_shares import TopicShares
 from lb_stream.core.model.view import ClusterView, Rates

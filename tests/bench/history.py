@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.tables import HISTORY_TABLES
-from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, RATE_COLUMNS, Shard
+from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, Shard
+from lb_stream.core.model.rates import RATE_COLUMNS
 from lb_stream.io.tables.projections import Projections
 from lb_stream.io.tables.upkeep import maintain
 from lb_stream.store import Store

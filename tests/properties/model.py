@@ -13,7 +13,8 @@ from typing import Any
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig
-from lb_stream.core.model.blocks import RATE_COLUMNS, Shard
+from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.rates import RATE_COLUMNS
 from tests.support.build import Event, Report, four
 
 HOUR_MS = 3_600_000

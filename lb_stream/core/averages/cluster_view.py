@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lb_stream.core.model.blocks import RATE_COLUMNS, RESOURCES, Shard, one_array
+from lb_stream.core.model.blocks import RESOURCES, Shard, one_array
+from lb_stream.core.model.rates import RATE_COLUMNS
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.topic_shares import TopicShares
 from lb_stream.core.model.view import Bools, Brokers, Bundles, ClusterView, Ints, Rates

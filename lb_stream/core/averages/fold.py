@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from lb_stream.core.averages.acknowledgements import follow_acks
 from lb_stream.core.averages.brokers import SIGNS_OF_LIFE, fold_brokers
-from lb_stream.core.averages.bundles import FoldConfig, fold_bundles
+from lb_stream.core.averages.bundles import fold_bundles
 from lb_stream.core.model.blocks import NO_EVENTS, Batch, Shard, one_array, with_columns
+from lb_stream.core.model.rates import FoldConfig
 
 
 def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[Shard, pa.Table]:

@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.averages.brokers import SIGNS_OF_LIFE, has_signs_of_life
-from lb_stream.core.averages.bundles import FoldConfig
 from lb_stream.core.averages.fold import fold
 from lb_stream.core.model.blocks import BUNDLE_SCHEMA, NO_EVENTS, Batch, Shard, one_array
 from lb_stream.core.model.names import are_system_bundles
+from lb_stream.core.model.rates import FoldConfig
 from lb_stream.core.model.releases import Release
 from lb_stream.core.model.view import Ints
 

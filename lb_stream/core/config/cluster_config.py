@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lb_stream.contracts.balancer import BalancerConfig, NamespaceConfig
 from lb_stream.contracts.keys import KeyModel
-from lb_stream.core.averages import FoldConfig
+from lb_stream.core.model.rates import FoldConfig
 from lb_stream.core.model.registry import Strategy
 from lb_stream.core.placement.base import Placement
 from lb_stream.core.shedding.base import Shedder, traits_of

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from lb_stream.core.model.names import bundle_name, parse_bundle
 from lb_stream.core.model.topic_shares import NO_TOPIC_SHARES
 from lb_stream.core.model.view import Bundles, ClusterView, Floats, Ints, Rates, Rows
 from lb_stream.core.shedding.base import Config, Disruption, Remembered, ShedContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ def child_names(parent: str, boundaries: Sequence[int]) -> list[str]:
 
 def _names(bundles: Bundles, divisions: Sequence[TrialSplit]) -> pa.StringArray:
     """Return the names with each parent's children in its place, which keeps them sorted."""
+    import pyarrow as pa
+
     children: Mapping[int, list[str]] = {
         division.bundle: child_names(bundles.name(division.bundle), division.boundaries)
         for division in divisions

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from lb_stream.core.least_moves.cpu import BUSY, NOTABLE, NOTICED, model_cpu
 from lb_stream.core.least_moves.fleet import UNKNOWN_NOISE
@@ -126,7 +125,7 @@ def _by_payback(
     dear, worth = (after_s > within_s) & (after_s < np.inf), bool((after_s <= within_s).any())
     if not dear.any():
         return [], worth
-    names = view.bundles.names.take(pa.array(rest[dear])).to_pylist()
+    names = view.bundles.names.take(rest[dear]).to_pylist()
     return [
         refusal(
             Refuses.DOES_NOT_PAY_BACK,

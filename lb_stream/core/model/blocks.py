@@ -17,13 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-RATE_COLUMNS = (
-    "throughput_in_bytes_per_s",
-    "throughput_out_bytes_per_s",
-    "rate_in_msgs_per_s",
-    "rate_out_msgs_per_s",
-)
-"""The four values that are averaged, in the reference's order."""
+from lb_stream.core.model.rates import RATE_COLUMNS
 
 RESOURCES = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
 

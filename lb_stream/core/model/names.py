@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lb_stream.contracts.base import NAME_PART
 from lb_stream.core.model.releases import NAME_RULES, Release
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 BUNDLE_PATTERN = rf"^{NAME_PART}/{NAME_PART}(/{NAME_PART})?/0x[0-9a-f]{{8}}_0x[0-9a-f]{{8}}$"
 """A namespace has two parts, or three: heartbeat namespaces are `pulsar/<cluster>/<host:port>`.
@@ -53,6 +54,8 @@ def parse_bundle(name: str) -> BundleRange:
 
 def are_bundle_names(names: pa.Array | pa.ChunkedArray, longest: int) -> NDArray[np.bool_]:
     """Return which names are those of bundles, of at most `longest` bytes."""
+    import pyarrow.compute as pc
+
     lower, upper = pc.utf8_slice_codeunits(names, -21, -11), pc.utf8_slice_codeunits(names, -10)
     matches = pc.and_(pc.match_substring_regex(names, BUNDLE_PATTERN), pc.less(lower, upper))
     is_short = pc.less_equal(pc.binary_length(names), longest)
@@ -114,6 +117,8 @@ def namespace_codes(names: pa.StringArray) -> tuple[NDArray[np.int32], list[str]
 
     It takes 25 ms for a million names.
     """
+    import pyarrow.compute as pc
+
     encoded = pc.dictionary_encode(pc.utf8_slice_codeunits(names, 0, -RANGE_LENGTH))
     return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
 
@@ -123,6 +128,8 @@ def begins_with_another(names: pa.StringArray) -> NDArray[np.bool_]:
 
     `names`: sorted bundle names.
     """
+    import pyarrow.compute as pc
+
     lower = pc.utf8_slice_codeunits(names, 0, -1 - BOUND_LENGTH)
     found: NDArray[np.bool_] = np.zeros(len(names), np.bool_)
     found[1:] = pc.equal(lower[1:], lower[:-1]).to_numpy(zero_copy_only=False)
@@ -138,5 +145,7 @@ def are_system_bundles(
     names: pa.Array | pa.ChunkedArray, release: Release = "any"
 ) -> NDArray[np.bool_]:
     """Return which of many bundles are system bundles."""
+    import pyarrow.compute as pc
+
     found = pc.match_substring_regex(names, NAME_RULES[release].system_bundle)
     return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)

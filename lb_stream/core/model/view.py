@@ -9,20 +9,22 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lb_stream.contracts.decisions import RESHAPES, Decision
-from lb_stream.core.model.blocks import RATE_COLUMNS
 from lb_stream.core.model.memory import Pending
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.model.policies import NO_POLICIES, Policies
 from lb_stream.core.model.quotas import Learned
+from lb_stream.core.model.rates import RATE_COLUMNS
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.topic_shares import NO_TOPIC_SHARES, TopicShares
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -219,6 +221,9 @@ class Bundles:
             rows_of_few = _SortedNames.from_array(self.names).find(given)
             if rows_of_few is not None:
                 return rows_of_few
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         wanted = pa.array(given, pa.string()).dictionary_encode()
         rows = np.full(len(wanted.dictionary), -1, np.intp)
         if len(rows):

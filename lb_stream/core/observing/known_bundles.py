@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lb_stream.core.averages import DEFAULT_RATES
 from lb_stream.core.model.names import Overlaps, namespace_of, parse_bundle
+from lb_stream.core.model.rates import DEFAULT_RATES
 from lb_stream.core.model.topics import Ring
 from lb_stream.core.model.view import Bundles, ClusterView, Rates
 

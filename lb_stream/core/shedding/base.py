@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from lb_stream.contracts.keys import KeyModel, key
@@ -404,7 +403,7 @@ def explain_none_chosen(
         return refusal(Refuses.NO_ELIGIBLE_BUNDLE, name, saw=[0], limit=1)
     if not len(busy):
         return refusal(Refuses.IDLE_BUNDLES, name, saw=load[rows], limit=MIN_LOAD, unit=unit)
-    names = view.bundles.names.take(pa.array(busy)).to_pylist()
+    names = view.bundles.names.take(busy).to_pylist()
     return refusal(Refuses.NO_FITTING_BUNDLE, name, names, saw=load[busy], limit=most, unit=unit)
 
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from lb_stream.contracts.reports import SplitReason
 from lb_stream.core.model.names import BundleRange, bundle_name, parse_bundle
@@ -24,6 +22,9 @@ from lb_stream.core.splitting.base import Algorithms, Range, Topics
 from lb_stream.core.splitting.config import SplittingConfig
 from lb_stream.core.splitting.perform import Cut, SplitRejected, can_be_cut, cut
 from lb_stream.core.splitting.trigger import FEWEST_TOPICS, REASONS, SplitLoads, reasons
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 TopicsOf = Callable[[str], Topics]
 """Bundle name → its topics; called only for bundles that are about to be split."""
@@ -126,6 +127,9 @@ def _hits_of(hits: Mapping[str, int], names: pa.StringArray) -> dict[str, int]:
 
 
 def _rows_of(names: pa.StringArray, wanted: Iterable[str]) -> Rows:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     rows: Rows = (
         pc.index_in(pa.array(list(wanted), pa.string()), value_set=names)
         .fill_null(-1)

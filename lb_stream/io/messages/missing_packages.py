@@ -21,6 +21,9 @@ MODULES = {
 """Extra → the modules that only it has; `job` has those of `cli`, too, but DuckDB and
 PyYAML."""
 
+ARROW = "pyarrow"
+"""Every installation has it, unless somebody has left it out for agents."""
+
 
 class MissingPackageError(RuntimeError):
     """A package that only some programs need is not installed. The text says how to install it."""
@@ -41,6 +44,8 @@ def describe_missing_package(error: BaseException) -> str | None:
     if not isinstance(error, ModuleNotFoundError):
         return None
     name = (error.name or "").partition(".")[0]  # PackageNotFoundError has it too
+    if name == ARROW:
+        return f"this needs the package {name}: pip install {name}"
     extra = next((extra for extra, modules in MODULES.items() if name in modules), None)
     return None if extra is None else f"this needs the package {name}: {install_line(extra)}"
 

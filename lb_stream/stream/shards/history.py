@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lb_stream.contracts.tables import BROKER_HISTORY, BUNDLE_HISTORY
-from lb_stream.core.model.blocks import RATE_COLUMNS, Shard
+from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.rates import RATE_COLUMNS
 
 WHOLE_MS = 3_600_000
 """Time after which every bundle gets a row."""

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from lb_stream.core.averages import DEFAULT_RATES, FoldConfig, fold, fold_samples
-from lb_stream.core.model.blocks import RATE_COLUMNS, Shard
+from lb_stream.core.model.blocks import Shard
+from lb_stream.core.model.rates import RATE_COLUMNS
 from tests.conformance.forms import FOUR_NAMES, bundle_rates, stats
 from tests.conformance.registry import Case, kind
 from tests.support.build import Report, batch_of

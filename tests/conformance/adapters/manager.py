@@ -13,9 +13,10 @@ from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.filters.candidates import Candidates
 from lb_stream.core.filters.preallocation import Preallocations, count
-from lb_stream.core.model.blocks import RATE_COLUMNS, Shard
+from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.policies import Policies
+from lb_stream.core.model.rates import RATE_COLUMNS
 from lb_stream.core.model.view import ClusterView, Rates, Rows
 from lb_stream.core.placement.base import Targets
 from lb_stream.core.round.shed import observe_loads, unload_from_hot

@@ -7,8 +7,9 @@ import pytest
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import DEFAULT_RATES, FoldConfig, fold
-from lb_stream.core.model.blocks import RATE_COLUMNS, Shard
+from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.chance import draw
+from lb_stream.core.model.rates import RATE_COLUMNS
 from lb_stream.core.model.resources import max_usage, max_weighted_usage, percent
 from lb_stream.core.shedding.base import ShedContext
 from lb_stream.settings.resolve import cluster_config

@@ -18,10 +18,10 @@ from lb_stream.access.signatures import (
     Signature,
 )
 from lb_stream.access.signing_keys import AllowedSigner, Keyring, Signer
-from lb_stream.core.averages.bundles import FoldConfig
 from lb_stream.core.averages.copies import drop_copies
 from lb_stream.core.averages.fold import fold
 from lb_stream.core.model.blocks import Batch, Shard, from_bytes
+from lb_stream.core.model.rates import FoldConfig
 from lb_stream.stream.decode import MAX_ANSWERED, decode
 from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from lb_stream.stream.signed_records import Requirement, SignatureCheck
