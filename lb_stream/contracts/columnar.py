@@ -53,6 +53,8 @@ _MEASURED_FIELD = pa.field(MEASURED, pa.bool_(), nullable=False)
 _REPORT, _ROSTER = b"report", b"roster"
 """Keys of a columnar report's schema metadata."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+_MAX_BITS = np.float64(MAX_AMOUNT).view(np.uint64)
+_MAX_COUNT_BITS = np.uint64(2**63 - 1)
 _SHOWN = 100
 """Characters of a wrong value that an error has."""
 
@@ -153,14 +155,14 @@ def read_columns(value: bytes) -> ColumnarReport:
             raise ColumnarError(
                 f"metadata {key.decode()}", "", "metadata of the schema with this key"
             )
+    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns: dict[str, NDArray[Any]] = {}
-    for field in COLUMNS_SCHEMA:
-        column = batch.column(field.name).to_numpy(zero_copy_only=True)
-        _require_amounts(field.name, column)
-        columns[field.name] = column
+    for name in FIGURES:
+        columns[name] = arrays[name].to_numpy(zero_copy_only=True)
+        _require_amounts(name, columns[name])
     measured = None
-    if MEASURED in batch.schema.names:
-        measured = batch.column(MEASURED).to_numpy(zero_copy_only=False)
+    if MEASURED in arrays:
+        measured = arrays[MEASURED].to_numpy(zero_copy_only=False)
     roster = metadata[_ROSTER].decode(errors="replace")
     if not re.fullmatch("[0-9a-f]{32}", roster):
         raise ColumnarError("roster", roster, "a roster's digest: 32 hex digits")
@@ -216,6 +218,10 @@ def _require_amounts(name: str, column: NDArray[Any]) -> None:
     if not len(column):
         return
     is_count = column.dtype.kind == "i"
+    # As numbers without a sign, bits are in the order of the values that are allowed; those of
+    # negative ones and NaN are higher. So one pass tells, except that -0.0 is allowed, too.
+    if np.maximum.reduce(column.view(np.uint64)) <= (_MAX_COUNT_BITS if is_count else _MAX_BITS):
+        return
     if column.min() >= 0 and (is_count or column.max() <= MAX_AMOUNT):  # false for NaN
         return
     at = int(np.argmin((column >= 0) & (column <= (2**63 - 1 if is_count else MAX_AMOUNT))))
@@ -275,6 +281,8 @@ def _require_kind(message: pa.Message, kind: str) -> None:
 
 def _require_schema(found: pa.Schema, schema: pa.Schema, optional: pa.Field | None) -> None:
     """Raise ColumnarError unless the columns are these, in any order."""
+    if found.equals(schema):
+        return
     expected = {field.name: field.type for field in schema}
     if optional is not None and optional.name in found.names:
         expected[optional.name] = optional.type

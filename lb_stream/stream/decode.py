@@ -11,7 +11,7 @@ import gc
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Literal, cast
 
 import pyarrow as pa
@@ -521,8 +521,11 @@ def _read_columnar(
 
 
 def _digest(value: bytes) -> bytes:
-    """Return the digest by which a report is compared with its broker's last one."""
-    return blake2b(value, digest_size=8).digest()
+    """Return the digest by which a report is compared with its broker's last one.
+
+    SHA-256 takes half of the time of BLAKE2b where the processor has instructions for it.
+    """
+    return sha256(value).digest()[:8]
 
 
 def _require_few_bundles(config: DecodeConfig, count: int) -> None:

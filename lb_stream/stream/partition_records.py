@@ -1,41 +1,33 @@
-"""The records of one decoding task: reports, their samples as growing columns, and events."""
+"""The records of one decoding task: reports, the columns of their samples, and events."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
-from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.columnar import ColumnarReport
-from lb_stream.core.model.blocks import SAMPLE_SCHEMA
-from lb_stream.core.model.names import are_bundle_names
 from lb_stream.core.model.topic_shares import pack_shares
 from lb_stream.stream.admission import summarise_records
-from lb_stream.stream.columnar_samples import HASH, STATS_COLUMNS, ColumnarSamples
 from lb_stream.stream.records import (
     BUNDLE_EXPECTED,
-    LONGEST_BUNDLE,
-    NO_STATS,
-    STATS_FIELDS,
     RecordRejected,
     ReportRecord,
 )
+from lb_stream.stream.report_names import check_names
+from lb_stream.stream.report_samples import ReportSamples
 from lb_stream.stream.rosters import Roster
 from lb_stream.stream.rows import ClusterEvent, RecordPosition
 
 LONGEST_SHOWN = 200
 """Characters of a rejected value, and of each text about it, that are kept."""
-
-_MAX_EXACT = 2.0**53
-"""The largest integer up to which a float holds every integer exactly."""
 
 
 class _Source(NamedTuple):
@@ -51,11 +43,8 @@ class PartitionRecords:
     """The records of one task: columns that grow with each record, and the tables made of them.
 
     `clusters`: name → number, which counts only here. `reports`: rows of REPORT_SCHEMA, and
-    `sources` where each comes from. `names` and `stats`: of all reports' bundles, one after
-    another. `sizes`: how many bundles each report has. `unmeasured`: bundles without statistics.
-    `topic_shares`: place in `names` → shares of that bundle's topics, packed; few have them.
-    `columnar`: the samples of columnar reports, which have no bundles in `names`.
-    `events` and `heartbeats`: with the cluster's number; of a broker only the last heartbeat.
+    `sources` where each comes from. `samples`: of all reports' bundles. `events` and `heartbeats`:
+    with the cluster's number; of a broker only the last heartbeat.
     `fanned_out`: commands of single clusters that were made of commands to all clusters.
     `answered`: commands that are rejected, and answered.
     `max_rejected`: rejected records of a cluster that are listed; 0: all. `rejected`: how many each
@@ -67,12 +56,7 @@ class PartitionRecords:
     clusters: dict[str, int] = field(default_factory=dict)
     reports: list[dict[str, object]] = field(default_factory=list)
     sources: list[_Source] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    stats: list[msgspec.Struct] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    unmeasured: int = 0
-    topic_shares: dict[int, bytes] = field(default_factory=dict)
-    columnar: ColumnarSamples = field(default_factory=ColumnarSamples)
+    samples: ReportSamples = field(default_factory=ReportSamples)
     events: list[tuple[int, ClusterEvent]] = field(default_factory=list)
     heartbeats: dict[tuple[int, str], ClusterEvent] = field(default_factory=dict)
     fanned_out: int = 0
@@ -89,18 +73,15 @@ class PartitionRecords:
         self, cluster: str, report: ReportRecord, digest: bytes, position: RecordPosition
     ) -> None:
         """Add a load report that is taken. `digest`: of its bytes."""
+        names = pa.array([*report.stats, *report.unmeasured], pa.string())
+        shares: dict[int, bytes] = {}
         if report.topic_shares:
             places = {name: at for at, name in enumerate(chain(report.stats, report.unmeasured))}
             for name, (hashes, share) in report.topic_shares.items():
-                packed = pack_shares(position["append_ms"], hashes, share)
-                self.topic_shares[len(self.names) + places[name]] = packed
+                shares[places[name]] = pack_shares(position["append_ms"], hashes, share)
+        checked = check_names(cluster, report.broker, names)
+        self.samples.add(len(self.reports), checked, report.stats.values(), shares)
         self._add_own_fields(cluster, report, digest, position)
-        self.names += report.stats
-        self.names += report.unmeasured
-        self.stats += report.stats.values()
-        self.stats += [NO_STATS] * len(report.unmeasured)
-        self.unmeasured += len(report.unmeasured)
-        self.sizes.append(len(report.stats) + len(report.unmeasured))
 
     def add_columns(
         self,
@@ -119,9 +100,8 @@ class PartitionRecords:
             name: pack_shares(position["append_ms"], hashes, share)
             for name, (hashes, share) in report.topic_shares.items()
         }
-        self.columnar.add(len(self.reports), roster, columns, shares)
+        self.samples.add_columns(len(self.reports), roster.names, columns, shares)
         self._add_own_fields(cluster, report, digest, position)
-        self.sizes.append(0)
 
     def _add_own_fields(
         self, cluster: str, report: ReportRecord, digest: bytes, position: RecordPosition
@@ -191,75 +171,22 @@ class PartitionRecords:
         unsigned.pop("signed_us", None)  # only records that count may make later ones copies
         self.add_event(cluster, "rejected", broker[:LONGEST_SHOWN], payload, unsigned)
 
-    def take_samples(self) -> tuple[pa.Table, NDArray[np.int64]]:
+    def take_samples(self, sharded: Set[int]) -> tuple[pa.Table, NDArray[np.int64]]:
         """Return the samples of all reports, and the rows of the reports that are taken.
 
-        Samples are rows of SAMPLE_SCHEMA in the order of the reports. If some are of columnar
-        reports, the column HASH has the hash of each name; -1: not known yet.
+        Reports that name a malformed bundle are rejected. Samples are rows of SAMPLE_SCHEMA in the
+        order of the reports. `sharded`: the clusters with several shards; samples of these have the
+        hashes of their names in the column HASH.
         """
-        samples, kept = self.reject_malformed(self.samples())
-        if not len(self.columnar):
-            return samples, kept
-        columnar = self.columnar.to_table()
-        if not len(samples):
-            return columnar, kept
-        unknown = pa.array(np.full(len(samples), -1))
-        joined = pa.concat_tables([samples.append_column(HASH, unknown), columnar])
-        order = np.argsort(joined["report"].to_numpy(), kind="stable")
-        return joined.take(pa.array(order)).combine_chunks(), kept
-
-    def samples(self) -> pa.Table:
-        """Return a row of SAMPLE_SCHEMA for each bundle of each JSON report."""
-        count, width = len(self.names), len(STATS_FIELDS)
-        numbers = np.fromiter(
-            chain.from_iterable(map(astuple, self.stats)), np.float64, count * width
-        ).reshape(count, width)
-        has_stats = np.ones(count, np.bool_)
-        if self.unmeasured:
-            measured = (stats is not NO_STATS for stats in self.stats)
-            has_stats = np.fromiter(measured, np.bool_, count)
-        columns: dict[str, pa.Array | NDArray[Any]] = {
-            "name": pa.array(self.names, pa.string()),
-            "report": np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes),
-            "has_stats": has_stats,
-            "topic_shares": pa.nulls(count, pa.binary()),
-        }
-        if self.topic_shares:
-            shares = [self.topic_shares.get(at) for at in range(count)]
-            columns["topic_shares"] = pa.array(shares, pa.binary())
-        for column, attribute in STATS_COLUMNS.items():
-            values = np.ascontiguousarray(numbers[:, STATS_FIELDS.index(attribute)])
-            if not pa.types.is_integer(SAMPLE_SCHEMA.field(column).type):
-                columns[column] = values
-            elif values.max(initial=0.0) < _MAX_EXACT:
-                columns[column] = values.astype(np.int64)
-            else:
-                exact = [getattr(stats, attribute) for stats in self.stats]
-                columns[column] = np.array(exact, np.int64)
-        return pa.table(columns, schema=SAMPLE_SCHEMA)
-
-    def reject_malformed(self, samples: pa.Table) -> tuple[pa.Table, NDArray[np.int64]]:
-        """Reject the reports that name a malformed bundle.
-
-        Returns the samples of the other reports, and the rows of those reports.
-        """
-        # The samples with a well-formed name.
-        names = samples["name"]
-        good = are_bundle_names(names, LONGEST_BUNDLE)
-        if good.all():
-            return samples, np.arange(len(self.reports))
-        # The reports of the others, each with its first malformed name.
-        of_report = samples["report"].to_numpy()
-        bad_rows = np.flatnonzero(~good)
-        bad_reports, first = np.unique(of_report[bad_rows], return_index=True)
         clusters = list(self.clusters)
-        for report, row in zip(bad_reports.tolist(), bad_rows[first].tolist(), strict=True):
-            cluster, broker, position = self.sources[report]
-            rejection = RecordRejected("bundle", str(names[row].as_py()), BUNDLE_EXPECTED)
+        malformed = dict(self.samples.malformed())
+        for row, name in malformed.items():
+            cluster, broker, position = self.sources[row]
+            rejection = RecordRejected("bundle", name, BUNDLE_EXPECTED)
             self.reject(clusters[cluster], broker, rejection, position)
-        kept = np.ones(len(self.reports), np.bool_)
-        kept[bad_reports] = False
-        return samples.filter(pa.array(kept[of_report])), np.flatnonzero(kept)
+        hashed = {row for row, source in enumerate(self.sources) if source.cluster in sharded}
+        kept = [row for row in range(len(self.reports)) if row not in malformed]
+        return self.samples.to_table(malformed, hashed), np.array(kept, np.int64)
 
 
 def _add_more(

@@ -98,8 +98,6 @@ class ReportRecord:
 
 _STATS = build_struct(BundleStats)
 STATS_FIELDS: tuple[str, ...] = _STATS.__struct_fields__
-NO_STATS: msgspec.Struct = _STATS()
-"""The statistics of a bundle that the broker owns and has not measured."""
 
 # A record with one of these fields is of another kind than the struct that decodes it.
 _OTHER_KINDS = ("topBundlesLoadData", "weightedMaxEMA", "state", "versionId")

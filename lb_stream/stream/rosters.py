@@ -13,22 +13,18 @@ from __future__ import annotations
 import struct
 import time
 import zlib
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from lb_stream.contracts.columnar import ColumnarError, digest_of, read_roster
-from lb_stream.core.model.names import are_bundle_names
 from lb_stream.store import Store
-from lb_stream.stream.records import BUNDLE_EXPECTED, LONGEST_BUNDLE, RecordRejected
+from lb_stream.stream.records import BUNDLE_EXPECTED, RecordRejected
+from lb_stream.stream.report_names import NamesCache, ReportNames, check_names
 from lb_stream.stream.rows import RecordPosition
-from lb_stream.stream.shards.slicing import name_hashes
 
 FOLDER = "lb-rosters"
 MAX_NEW_BYTES = 256 << 20
@@ -52,48 +48,21 @@ A file that a crash has cut off, or left empty, is found out by its digest.
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """The names of a broker's bundles, sorted, with the hashes that give each name's shard.
+    """The names of a broker's bundles, sorted; `batch_id`: the batch that took it first."""
 
-    `batch_id`: the batch that took it first.
-    """
-
-    names: pa.Array
-    hashes: NDArray[np.int64]
+    names: ReportNames
     batch_id: int
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __contains__(self, name: object) -> bool:
-        return bool(pc.index(self.names, pa.scalar(str(name))).as_py() >= 0)
+        return bool(pc.index(self.names.names, pa.scalar(str(name))).as_py() >= 0)
 
 
-class _Cache:
-    """The rosters that a process keeps, by folder and file, those used last at the end."""
-
-    def __init__(self) -> None:
-        self._rosters: OrderedDict[tuple[Store | None, str], Roster] = OrderedDict()
-        self._names = 0
-
-    def get(self, key: tuple[Store | None, str]) -> Roster | None:
-        """Return a roster that is kept."""
-        roster = self._rosters.get(key)
-        if roster is not None:
-            self._rosters.move_to_end(key)
-        return roster
-
-    def put(self, key: tuple[Store | None, str], roster: Roster) -> None:
-        """Keep a roster; those used longest ago go."""
-        if (old := self._rosters.pop(key, None)) is not None:
-            self._names -= len(old)
-        self._rosters[key] = roster
-        self._names += len(roster)
-        while self._names > CACHED_NAMES and len(self._rosters) > 1:
-            _, dropped = self._rosters.popitem(last=False)
-            self._names -= len(dropped)
-
-
-_CACHE = _Cache()
+_Cache = NamesCache[tuple[Store | None, str], "Roster"]
+"""The rosters that a process keeps, by folder and file."""
+_CACHE: _Cache = NamesCache(CACHED_NAMES)
 
 
 @dataclass(slots=True)
@@ -112,7 +81,7 @@ class Rosters:
 
     def __post_init__(self) -> None:
         if self.checkpoint is None:
-            self._kept = _Cache()
+            self._kept = NamesCache(CACHED_NAMES)
 
     def take(self, cluster: str, broker: str, value: bytes, position: RecordPosition) -> None:
         """Take a roster. Raises RecordRejected."""
@@ -127,7 +96,7 @@ class Rosters:
             )
         roster = self._find(name)
         if roster is None:
-            roster = _parse(value, self.batch_id)
+            roster = _parse(cluster, broker, value, self.batch_id)
             self._write(name, value, self.batch_id)
             self._kept.put((self.checkpoint, name), roster)
         else:
@@ -195,16 +164,16 @@ def _file_name(cluster: str, broker: str, digest: str, position: RecordPosition)
     return f"{blake2b(place.encode(errors='replace'), digest_size=8).hexdigest()}-{digest}"
 
 
-def _parse(value: bytes, batch_id: int) -> Roster:
+def _parse(cluster: str, broker: str, value: bytes, batch_id: int) -> Roster:
     """Return a roster whose names are all well-formed. Raises RecordRejected."""
     try:
         names = read_roster(value)
     except ColumnarError as error:
         raise RecordRejected(error.field, error.value, error.expected) from None
-    good = are_bundle_names(names, LONGEST_BUNDLE)
-    if not good.all():
-        raise RecordRejected("name", str(names[int(np.argmin(good))]), BUNDLE_EXPECTED)
-    return Roster(names, name_hashes(pa.chunked_array([names])), batch_id)
+    checked = check_names(cluster, broker, names)
+    if checked.malformed is not None:
+        raise RecordRejected("name", str(names[checked.malformed]), BUNDLE_EXPECTED)
+    return Roster(checked, batch_id)
 
 
 def _header(batch_id: int) -> bytes:
@@ -225,5 +194,4 @@ def _read_file(checkpoint: Store, name: str) -> Roster | None:
     value = content[_HEADER.size :]
     if content[: _HEADER.size] != _header(batch_id) or not name.endswith(f"-{digest_of(value)}"):
         return None
-    names = read_roster(value)
-    return Roster(names, name_hashes(pa.chunked_array([names])), batch_id)
+    return Roster(ReportNames(read_roster(value), malformed=None), batch_id)

@@ -25,17 +25,17 @@ from lb_stream.core.model.blocks import (
     NO_SAMPLES,
     REPORT_SCHEMA,
     SAMPLE_SCHEMA,
+    one_array,
     to_bytes,
 )
 from lb_stream.stream.admission import summarise_records
-from lb_stream.stream.columnar_samples import HASH
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.partition_records import LONGEST_SHOWN, PartitionRecords
 from lb_stream.stream.records import RecordRejected
+from lb_stream.stream.report_samples import HASH
 from lb_stream.stream.rows import BlockRow, ClusterEvent, PartitionClock
 from lb_stream.stream.shards.directory import NEW, ShardMap
 from lb_stream.stream.shards.partition_keys import partition, slots_of
-from lb_stream.stream.shards.slicing import name_hashes
 
 ALL_CLUSTERS = ""
 """The cluster in rows that are for all clusters."""
@@ -128,7 +128,12 @@ def build_shard_rows(
     """
     samples, kept = NO_SAMPLES, np.empty(0, np.int64)
     if records.reports:
-        samples, kept = records.take_samples()
+        sharded = {
+            number
+            for name, number in records.clusters.items()
+            if config.known.get(name, NEW).shards > 1
+        }
+        samples, kept = records.take_samples(sharded)
         samples, kept = _refuse_new_clusters(records, config, samples, kept)
     records.summarise_rejected(config.admission.records_per_second)
     reporting = {records.sources[row].cluster for row in kept.tolist()}
@@ -467,33 +472,43 @@ def _sort_samples(
     """
     cluster = cluster_of[samples["report"].to_numpy()]
     key = first_shard[cluster]
-    # Only names of clusters with several shards are hashed.
-    sharded = np.flatnonzero(shards[cluster] > 1)
-    if len(sharded):
-        key[sharded] += _hash_names(samples, sharded) & (shards[cluster[sharded]] - 1)
+    # Names of clusters with several shards are hashed; where there is one, no bit of a hash counts.
     if HASH in samples.column_names:
+        key += samples[HASH].to_numpy() & (shards[cluster] - 1)
         samples = samples.drop_columns(HASH)
     # From the shard to its rank among all shards, sorted by partition.
     rank = np.empty(len(goes_to), np.int64)
     rank[np.argsort(goes_to, kind="stable")] = np.arange(len(goes_to))
     key = rank[key]
-    if (np.diff(key) < 0).any():
-        order = np.sort((key << 32) | np.arange(len(key))) & 0xFFFFFFFF
-        samples, key = samples.take(pa.array(order)), key[order]
+    if (key[1:] < key[:-1]).any():
+        # Numbers of 16 bits are sorted in one pass, which takes a tenth of the time.
+        few = key.astype(np.uint16) if len(goes_to) <= _MAX_UINT16 else key
+        order = np.argsort(few, kind="stable")
+        samples, key = _take_rows(samples, order), key[order]
     rows = _group_ranges(key, len(goes_to))
     return samples, [rows[place] for place in rank.tolist()]
 
 
-def _hash_names(samples: pa.Table, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the hash of the name in each of these rows; rosters bring those of their names."""
-    names = samples["name"]
-    if HASH not in samples.column_names:
-        return name_hashes(names if len(rows) == len(samples) else names.take(pa.array(rows)))
-    hashes: NDArray[np.int64] = samples[HASH].to_numpy()[rows]
-    unknown = np.flatnonzero(hashes < 0)
-    if len(unknown):
-        hashes[unknown] = name_hashes(names.take(pa.array(rows[unknown])))
-    return hashes
+_MAX_UINT16 = 1 << 16
+
+
+def _take_rows(samples: pa.Table, order: NDArray[np.int64]) -> pa.Table:
+    """Return all samples in another order.
+
+    Columns that have the same value in each row stay as they are, as two of them mostly do.
+    """
+    columns: list[pa.Array] = []
+    rows = pa.array(order)
+    for column in map(one_array, samples.columns):
+        if column.null_count == len(column):
+            columns.append(column)
+        elif pa.types.is_boolean(column.type):
+            columns.append(column if column.true_count == len(column) else column.take(rows))
+        elif pa.types.is_primitive(column.type):
+            columns.append(pa.array(column.to_numpy().take(order)))
+        else:
+            columns.append(column.take(rows))
+    return pa.table(columns, schema=samples.schema)
 
 
 def _group_ranges(sorted_groups: NDArray[np.int64], groups: int) -> list[_Range]:

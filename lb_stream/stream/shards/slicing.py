@@ -129,7 +129,7 @@ def wanted_shards(bundles: int, shards: int, shard_bundles: int) -> int:
     return 1 << max(needed - 1, 0).bit_length()
 
 
-def name_hashes(names: pa.ChunkedArray) -> NDArray[np.int64]:
+def name_hashes(names: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
     """Return the CRC-32 of each bundle name.
 
     Modulo the number of shards, a power of two, it is the number of the bundle's shard.

@@ -117,7 +117,8 @@ def roster(data: bytes) -> bool:
 
 @target(
     "contracts.columnar",
-    "stream.columnar_samples",
+    "stream.report_names",
+    "stream.report_samples",
     "stream.records",
     records=("columnar-report",),
     words=("report", "roster", "measured", "msgRateIn", "cacheSize", *REPORT_WORDS),

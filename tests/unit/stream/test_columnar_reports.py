@@ -349,4 +349,4 @@ def test_new_rosters_of_a_batch_are_limited(monkeypatch: pytest.MonkeyPatch) -> 
 
 def forget_cached_rosters() -> None:
     """Have this process keep no roster, as a new one."""
-    rosters._CACHE.__init__()  # type: ignore[misc]
+    rosters._CACHE = rosters.NamesCache(rosters.CACHED_NAMES)
