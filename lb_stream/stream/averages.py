@@ -379,7 +379,7 @@ def read_shard(checkpoint: Store | OpenFiles, blocks: Iterable[str]) -> Shard:
 
 def _complete(brokers: pa.Table) -> pa.Table:
     """Return a block of brokers with every column: null where an earlier release had none."""
-    if brokers.schema.names == BROKER_SCHEMA.names:
+    if brokers.schema.equals(BROKER_SCHEMA):
         return brokers
     for column in BROKER_SCHEMA:
         if column.name not in brokers.column_names:

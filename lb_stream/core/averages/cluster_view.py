@@ -115,10 +115,7 @@ def _topic_shares(shards: Sequence[Shard], rows: Sequence[Ints]) -> TopicShares:
 def _clocks(partitions: pa.ChunkedArray, times: Mapping[int, int], now_ms: int) -> Ints:
     """Return the time (ms) up to which each broker's partition has been read."""
     rows = (partitions.fill_null(-1) if partitions.null_count else partitions).to_numpy()
-    clock_ms = np.full(len(rows), now_ms, np.int64)
-    for partition, read_ms in times.items():
-        clock_ms[rows == partition] = read_ms
-    return clock_ms
+    return np.array([times.get(partition, now_ms) for partition in rows.tolist()], np.int64)
 
 
 def _all_brokers(shards: Sequence[Shard]) -> pa.Table:

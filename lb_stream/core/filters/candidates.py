@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -318,5 +319,6 @@ def ranges(view: ClusterView, namespace: str) -> Iterator[tuple[int, int, int]]:
         yield *_bounds(name), at_ms
 
 
+@lru_cache(maxsize=1 << 14)
 def _bounds(name: str) -> tuple[int, int]:
     return int(name[1 - RANGE_LENGTH : -1 - BOUND_LENGTH], 16), int(name[-BOUND_LENGTH:], 16)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 Release = Literal["any", "4.0", "4.2", "5.0"]
@@ -91,6 +92,7 @@ class PulsarVersion:
         return None if self.release is None else f"pulsar-{self.release}"
 
 
+@lru_cache(maxsize=1_024)
 def parse_version(text: str) -> PulsarVersion:
     """Return the release that a version such as `5.0.1` or `4.2.0-SNAPSHOT` belongs to.
 

@@ -47,13 +47,11 @@ def max_weighted_usage(
     """
     if not weights:
         raise ValueError("no resource has a weight: expected one at least")
-    greatest, *others = (
+    weighted = (
         percents(resources, weights).astype(np.float64)
         * np.array([*weights.values()])[:, np.newaxis]
     )
-    for weighted in others:
-        greatest = np.maximum(greatest, weighted)
-    result: Floats = greatest / 100.0
+    result: Floats = np.maximum.reduce(weighted) / 100.0
     return result
 
 

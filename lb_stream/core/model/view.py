@@ -242,7 +242,7 @@ FEW_NAMES, ROWS_PER_NAME = 8, 500
 class _SortedNames:
     """Sorted names as bytes, for `bisect`. Access through the array takes four times as long."""
 
-    offsets: NDArray[np.int32]
+    offsets: memoryview  # of int32, one more than names
     content: memoryview
 
     @staticmethod
@@ -250,9 +250,10 @@ class _SortedNames:
         """Return names, which have no nulls. O(1)."""
         _, offsets, content = names.buffers()
         if not len(names):
-            return _SortedNames(np.zeros(1, np.int32), memoryview(b""))
+            return _SortedNames(memoryview(bytes(4)).cast("i"), memoryview(b""))
+        begin, end = names.offset, names.offset + len(names) + 1
         return _SortedNames(
-            np.frombuffer(offsets, np.int32, len(names) + 1, 4 * names.offset),
+            memoryview(offsets).cast("i")[begin:end],
             memoryview(b"" if content is None else content),
         )
 

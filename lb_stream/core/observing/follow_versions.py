@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import compress
 
 import numpy as np
@@ -29,6 +30,12 @@ def may_follow_at_once(first_ms: int | None, now_ms: int) -> bool:
     return first_ms is None or 0 <= now_ms - first_ms < SETTLING_MS
 
 
+@lru_cache(maxsize=256)
+def _count_versions(reported: tuple[str, ...]) -> Mapping[str, int]:
+    """Return `count_versions`, which is the same in nearly every round of a cluster."""
+    return count_versions(reported)
+
+
 def follow_versions(
     before: FollowedProfile,
     brokers: Brokers,
@@ -47,13 +54,11 @@ def follow_versions(
         counted &= np.fromiter((name not in gone for name in brokers.names), np.bool_, len(counted))
     if not counted.any():
         return before
-    versions = count_versions(compress(brokers.versions, counted.tolist()))
+    versions = _count_versions(tuple(compress(brokers.versions, counted.tolist())))
     oldest = find_oldest(versions)
-    settled = replace(before, versions=versions, next_profile="", next_version="", since_ms=0)
-    if oldest is None or oldest.profile is None:
-        return settled
-    if oldest.profile == before.profile:
-        return replace(settled, version=oldest.text)
+    if oldest is None or oldest.profile in (None, before.profile):
+        version = before.version if oldest is None or oldest.profile is None else oldest.text
+        return FollowedProfile(before.profile, version, versions, problem=before.problem)
     # After a clock has stepped back the delay begins anew, and is no longer.
     since_ms = min(before.since_ms, now_ms) if before.next_profile == oldest.profile else now_ms
     if rule.at_once or now_ms - since_ms >= rule.delay_ms:

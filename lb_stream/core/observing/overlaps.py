@@ -36,7 +36,8 @@ class Overlapped:
     @staticmethod
     def none(bundles: int) -> Overlapped:
         """Return that none of so many bundles overlaps another."""
-        nowhere = np.broadcast_to(np.False_, bundles)
+        nowhere = np.zeros(bundles, np.bool_)
+        nowhere.flags.writeable = False
         return Overlapped(nowhere, nowhere, {})
 
 
@@ -122,8 +123,10 @@ def _read_bounds(
         return np.empty(0, np.uint64), np.empty(0, np.uint64)
     _, offsets, content = names.buffers()
     ends = np.frombuffer(offsets, np.int32, len(names) + 1, 4 * names.offset)[1:][rows]
-    characters, width = np.frombuffer(content, np.uint8), _ENDS_IN.itemsize
-    windows = np.lib.stride_tricks.sliding_window_view(characters, width)
+    # A window at each character, without a copy.
+    width = _ENDS_IN.itemsize
+    shape = (content.size - width + 1, width)
+    windows = np.ndarray(shape, np.uint8, content, strides=(1, 1))
     found = windows[ends - width].view(_ENDS_IN)[:, 0]
     return found["lower"].astype(np.uint64), found["upper"].astype(np.uint64)
 

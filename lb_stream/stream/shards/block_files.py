@@ -15,7 +15,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from lb_stream.core.model.blocks import read_stream
+from lb_stream.core.model.blocks import read_stream, write_stream
 from lb_stream.store import Store
 from lb_stream.store.backend import Draft
 
@@ -69,9 +69,7 @@ class BlockWriter:
         begin = self._at + padding
         is_remote = self.checkpoint.local is None
         sink = pa.BufferOutputStream() if is_remote else out
-        options = _COMPRESSED if compress else None
-        with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-            writer.write_table(table.combine_chunks())
+        write_stream(sink, table, _COMPRESSED if compress else None)
         content = sink.getvalue() if is_remote else None
         if content is not None:
             out.write(content)
