@@ -25,7 +25,7 @@ from lb_stream.core.model.blocks import BUNDLE_SCHEMA, NO_EVENTS, Batch, Shard, 
 from lb_stream.core.model.names import are_system_bundles
 from lb_stream.core.model.rates import FoldConfig
 from lb_stream.core.model.releases import Release
-from lb_stream.core.model.view import Ints
+from lb_stream.core.model.view import Ints, SortedNames
 
 Folded = tuple[Shard, pa.Table]
 _MARK = 8
@@ -130,11 +130,8 @@ class _JoinedShards:
 
     def _bounds(self, table: pa.Table) -> Ints:
         """Return where each shard's rows begin in a table sorted by name, and its length."""
-        names = one_array(table["name"])
-        begins = [
-            bisect_left(range(len(names)), _mark(number), key=lambda at: str(names[at]))
-            for number in range(len(self.shards))
-        ]
+        names = SortedNames.from_array(one_array(table["name"]))
+        begins = [bisect_left(names, _mark(number).encode()) for number in range(len(self.shards))]
         return np.array([*begins, len(names)], np.int64)
 
     def _own_brokers(self, brokers: pa.Table, bounds: Ints) -> pa.Table:
@@ -166,6 +163,8 @@ class _JoinedShards:
         """Return the signs of life of all batches."""
         own = [
             batch.events.filter(pc.is_in(batch.events["kind"], value_set=_LIVES))
+            if len(batch.events)
+            else batch.events
             for batch in self.batches
         ]
         lives = self._marked(own, "broker")

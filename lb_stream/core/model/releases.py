@@ -92,13 +92,18 @@ class PulsarVersion:
         return None if self.release is None else f"pulsar-{self.release}"
 
 
-@lru_cache(maxsize=1_024)
 def parse_version(text: str) -> PulsarVersion:
     """Return the release that a version such as `5.0.1` or `4.2.0-SNAPSHOT` belongs to.
 
     A version between or after the known releases counts as the nearest older one, a version before
-    them as the oldest. Anything may follow the numbers. Never raises.
+    them as the oldest. Anything may follow the numbers. Never raises. Results are cached, except
+    those of long texts: a broker may report any.
     """
+    return _parse_cached(text) if len(text) <= _MAX_SHOWN else _parse(text)
+
+
+def _parse(text: str) -> PulsarVersion:
+    """Return the release of a version, as `parse_version` does."""
     shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
     match = _NUMBERS.match(text)
     if match is None:
@@ -115,3 +120,6 @@ def parse_version(text: str) -> PulsarVersion:
     nearest = "oldest release with a profile" if is_older else "nearest older release with one"
     note = f"{shown!r} has no profile of its own: {release} is the {nearest}"
     return PulsarVersion(text, numbers, release, note)
+
+
+_parse_cached = lru_cache(maxsize=1_024)(_parse)

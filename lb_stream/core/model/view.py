@@ -180,11 +180,11 @@ class Bundles:
 
     def first_after(self, name: str) -> int:
         """Return the first row whose name follows the given one."""
-        return bisect_right(_SortedNames.from_array(self.names), name.encode())
+        return bisect_right(SortedNames.from_array(self.names), name.encode())
 
     def rows_of_namespace(self, namespace: str) -> slice:
         """Return the rows of a namespace's bundles, which follow one another."""
-        names = _SortedNames.from_array(self.names)
+        names = SortedNames.from_array(self.names)
         return slice(
             bisect_left(names, f"{namespace}/0x".encode()),
             bisect_left(names, f"{namespace}/0y".encode()),
@@ -196,7 +196,7 @@ class Bundles:
         In the order of their ranges. O(log n), and those that begin there.
         """
         namespace, lower, upper = parse_bundle(bundle)
-        names = _SortedNames.from_array(self.names)
+        names = SortedNames.from_array(self.names)
         begin = bisect_left(names, f"{namespace}/{lower:#010x}".encode())
         end = bisect_left(names, f"{namespace}/{upper:#010x}_".encode())
         last, whole = f"{upper:#010x}".encode(), bundle.encode()
@@ -218,7 +218,7 @@ class Bundles:
         if not given:
             return np.empty(0, np.intp)
         if len(given) <= FEW_NAMES + len(self.names) // ROWS_PER_NAME:
-            rows_of_few = _SortedNames.from_array(self.names).find(given)
+            rows_of_few = SortedNames.from_array(self.names).find(given)
             if rows_of_few is not None:
                 return rows_of_few
         import pyarrow as pa
@@ -239,20 +239,20 @@ FEW_NAMES, ROWS_PER_NAME = 8, 500
 
 
 @dataclass(frozen=True, slots=True)
-class _SortedNames:
+class SortedNames:
     """Sorted names as bytes, for `bisect`. Access through the array takes four times as long."""
 
     offsets: memoryview  # of int32, one more than names
     content: memoryview
 
     @staticmethod
-    def from_array(names: pa.StringArray) -> _SortedNames:
+    def from_array(names: pa.StringArray) -> SortedNames:
         """Return names, which have no nulls. O(1)."""
         _, offsets, content = names.buffers()
         if not len(names):
-            return _SortedNames(memoryview(bytes(4)).cast("i"), memoryview(b""))
+            return SortedNames(memoryview(bytes(4)).cast("i"), memoryview(b""))
         begin, end = names.offset, names.offset + len(names) + 1
-        return _SortedNames(
+        return SortedNames(
             memoryview(offsets).cast("i")[begin:end],
             memoryview(b"" if content is None else content),
         )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import compress
 
 import numpy as np
@@ -30,12 +29,6 @@ def may_follow_at_once(first_ms: int | None, now_ms: int) -> bool:
     return first_ms is None or 0 <= now_ms - first_ms < SETTLING_MS
 
 
-@lru_cache(maxsize=256)
-def _count_versions(reported: tuple[str, ...]) -> Mapping[str, int]:
-    """Return `count_versions`, which is the same in nearly every round of a cluster."""
-    return count_versions(reported)
-
-
 def follow_versions(
     before: FollowedProfile,
     brokers: Brokers,
@@ -54,7 +47,7 @@ def follow_versions(
         counted &= np.fromiter((name not in gone for name in brokers.names), np.bool_, len(counted))
     if not counted.any():
         return before
-    versions = _count_versions(tuple(compress(brokers.versions, counted.tolist())))
+    versions = count_versions(compress(brokers.versions, counted.tolist()))
     oldest = find_oldest(versions)
     if oldest is None or oldest.profile in (None, before.profile):
         version = before.version if oldest is None or oldest.profile is None else oldest.text

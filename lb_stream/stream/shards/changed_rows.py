@@ -52,9 +52,11 @@ def read_values(checkpoint: Store | OpenFiles, reference: str) -> pa.Table:
 
 def write_all_values(writer: BlockWriter, values: pa.Table) -> str:
     """Write all rows of a shard's values; return their reference."""
+    if len(values) < MIN_ROWS:
+        return writer.put(values)
     rates = [field.name for field in values.schema if pa.types.is_float64(field.type)]
     others = [name for name in values.column_names if name not in rates]
-    if len(values) < MIN_ROWS or not rates or not others:
+    if not rates or not others:
         return writer.put(values)
     return join_references(
         writer.put(values.select(others), compress=True), writer.put(values.select(rates))

@@ -58,3 +58,9 @@ def test_a_stream_that_is_cut_off_or_begins_wrongly_is_read_as_arrow_does_or_is_
         else:
             assert read_stream(pa.py_buffer(damaged)).to_pylist() == wanted
     assert failures > 8
+
+
+@pytest.mark.parametrize("shape", TABLES)
+def test_a_small_table_is_written_to_the_byte_as_arrow_writes_it(shape: str) -> None:
+    for table in (TABLES[shape], TABLES[shape].slice(1, 2)):
+        assert to_bytes(table) == stream_of(table.combine_chunks()).to_pybytes()
