@@ -1,7 +1,7 @@
-"""Which of a broker's reports are sent as columns, and what is sent in their place.
+"""Which of a broker's reports are sent as columns or deltas, and what is sent in their place.
 
-Columns are sent while the job says that it reads them. Other forms than modular reports, and
-reports of few bundles, stay JSON: people can read those, and they cost little.
+Columns are sent while the job says that it reads them, and deltas likewise. Other forms than
+modular reports, and reports of few bundles, stay JSON: people can read those, and they cost little.
 """
 
 from __future__ import annotations
@@ -9,14 +9,21 @@ from __future__ import annotations
 import json
 import logging
 import time
+import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lb_stream.agent.adapter import JsonReport, Report
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.reads import READS_VALID_S, Reads
 from lb_stream.contracts.reports import find_report_kind
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from lb_stream.contracts.columnar import ColumnarReport, Columns
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +31,40 @@ REPORT = "report"
 ROSTER_INTERVAL_S = 600.0
 """How often a roster is sent again that has not changed: the job may have lost it."""
 
+REPORTS_PER_BASE = 10
+"""Of so many reports of unchanged bundles, one is a base and sent in full.
+
+More would save at most a tenth of a full report each, while what differs from the base may grow.
+"""
+MAX_CHANGED = 0.5
+"""The part of the rows up to which a delta is sent: with more it is not clearly smaller."""
+
 EncodedRecord = tuple[str, bytes]
 """Kind and value of a record."""
+
+
+class _Table(NamedTuple):
+    """A report's names, sorted, and their figures."""
+
+    own: Mapping[str, Any]
+    names: list[str]
+    columns: Columns
+    measured: NDArray[np.bool_] | None
+
+
+@dataclass(slots=True)
+class _Sent:
+    """What was sent of a broker: its last roster, and the last base of that roster.
+
+    `base`: None: none was sent. `deltas_left`: how many deltas may follow before the next base.
+    """
+
+    roster: str
+    names: list[str]
+    roster_s: float
+    base: ColumnarReport | None = None
+    base_digest: str = ""
+    deltas_left: int = 0
 
 
 @dataclass(slots=True)
@@ -33,38 +72,39 @@ class ReportEncoder:
     """Encodes the reports of an agent's brokers, as JSON or as columns.
 
     `min_bundles`: a report of fewer bundles stays JSON; 0: all do. `_until_s`: until when columns
-    may be sent. `_rosters`: broker → the digest of its last roster, the names in it, and when it
-    was sent.
+    may be sent. `_sends_deltas`: whether deltas may be sent as well.
     """
 
     min_bundles: int = 0
     clock: Callable[[], float] = time.monotonic
     _until_s: float = field(default=0.0, init=False)
     _checkpoint: str = field(default="", init=False)
-    _rosters: dict[str, tuple[str, list[str], float]] = field(default_factory=dict, init=False)
+    _sends_deltas: bool = field(default=False, init=False)
+    _sent: dict[str, _Sent] = field(default_factory=dict, init=False)
     _can_write: bool | None = field(default=None, init=False)
 
     def note_reads(self, reads: Reads, brokers: Iterable[str]) -> list[str]:
         """Note which forms the job reads; return the brokers that must report again.
 
         `brokers`: those of the agent. All must where the job has another checkpoint, which has
-        neither their loads nor their rosters; else those whose rosters the job lacks.
+        neither their loads nor their rosters; else those whose rosters or bases the job lacks.
         """
         is_new = self._checkpoint not in ("", reads.checkpoint)
         self._checkpoint = reads.checkpoint
         has_columns = "columns" in reads.forms
         self._until_s = self.clock() + READS_VALID_S if has_columns else 0.0
+        self._sends_deltas = "deltas" in reads.forms
         again = [broker for broker in brokers if is_new or broker in reads.rosters]
         for broker in again:
             self.forget(broker)
         return again
 
     def forget(self, broker: str) -> None:
-        """Send a broker's roster again with its next report: the last one may be lost.
+        """Send a broker's next report in full, after its roster: the last ones may be lost.
 
         The producer's thread calls this, too.
         """
-        self._rosters.pop(broker, None)
+        self._sent.pop(broker, None)
 
     def encode(self, broker: str, report: Report) -> list[EncodedRecord]:
         """Return the records that a report is sent as. Raises ValueError for NaN in JSON."""
@@ -90,43 +130,92 @@ class ReportEncoder:
 
     def _encode_columns(self, broker: str, fields: JsonReport) -> list[EncodedRecord] | None:
         """Return a report as columns, after its roster where that is due; None: it stays JSON."""
+        if find_report_kind(dict(fields)) != "modular":
+            return None
+        try:
+            table = _to_table(fields, self.min_bundles)
+            return None if table is None else self._encode_table(broker, table)
+        except (ValueError, TypeError, AttributeError):  # the job rejects the JSON with a reason
+            return None
+
+    def _encode_table(self, broker: str, table: _Table) -> list[EncodedRecord]:
+        """Return a delta, or a full report after its roster where that is due."""
         from lb_stream.contracts.columnar import (  # noqa: PLC0415
             COLUMNS,
-            FIGURES,
             ROSTER,
+            ColumnarReport,
             digest_of,
             write_columns,
             write_roster,
         )
 
-        stats: Mapping[str, Mapping[str, Any]] = fields.get("lastStats") or {}
-        bundles: Collection[str] = fields.get("bundles") or ()
-        if find_report_kind(dict(fields)) != "modular":
-            return None
-        if len(bundles) <= len(stats):  # as for JSON: then `bundles` adds nothing
-            bundles = ()
-        names = sorted({*stats, *bundles}, key=lambda name: name.encode(errors="replace"))
-        if len(names) < self.min_bundles:
-            return None
-        own = {
-            name: value for name, value in fields.items() if name not in ("lastStats", "bundles")
-        }
+        sent = self._sent.get(broker)
         records: list[EncodedRecord] = []
-        try:
-            digest, known, sent_s = self._rosters.get(broker, ("", [], 0.0))
-            if names != known or self.clock() - sent_s >= ROSTER_INTERVAL_S:
-                roster = write_roster(names)
-                digest = digest_of(roster)
-                records.append((ROSTER, roster))
-            none: Mapping[str, Any] = {}
-            rows = [stats.get(name, none) for name in names]
-            columns = {figure: [row.get(figure, 0) for row in rows] for figure in FIGURES}
-            measured = None
-            if len(stats) < len(names):
-                measured = [name in stats for name in names]
-            records.append((COLUMNS, write_columns(own, digest, columns, measured)))
-        except (ValueError, TypeError, AttributeError):  # the job rejects the JSON with a reason
-            return None
-        if len(records) > 1:
-            self._rosters[broker] = (digest, names, self.clock())
-        return records
+        if (
+            sent is None
+            or table.names != sent.names
+            or self.clock() - sent.roster_s >= ROSTER_INTERVAL_S
+        ):
+            roster = write_roster(table.names)
+            sent = _Sent(digest_of(roster), table.names, self.clock())
+            records.append((ROSTER, roster))
+        elif self._sends_deltas and sent.deltas_left and sent.base is not None:
+            delta = _encode_delta(sent, sent.base, table)
+            if delta is not None:
+                sent.deltas_left -= 1
+                return [delta]
+        is_base = self._sends_deltas
+        value = write_columns(table.own, sent.roster, table.columns, table.measured, is_base)
+        if is_base:
+            sent.base = ColumnarReport(b"", sent.roster, table.columns, table.measured, True)
+            sent.base_digest = digest_of(value)
+            sent.deltas_left = REPORTS_PER_BASE - 1
+        if records:
+            # All agents that are asked at once send their next bases at different times.
+            sent.deltas_left = min(sent.deltas_left, _first_deltas(broker))
+            self._sent[broker] = sent
+        return [*records, (COLUMNS, value)]
+
+
+def _to_table(fields: JsonReport, min_bundles: int) -> _Table | None:
+    """Return the columns of a modular report; None: it has few bundles.
+
+    Raises ValueError, TypeError or AttributeError for figures that are no exact numbers.
+    """
+    import numpy as np  # noqa: PLC0415
+
+    from lb_stream.contracts.columnar import FIGURES, to_columns  # noqa: PLC0415
+
+    stats: Mapping[str, Mapping[str, Any]] = fields.get("lastStats") or {}
+    bundles: Collection[str] = fields.get("bundles") or ()
+    if len(bundles) <= len(stats):  # as for JSON: then `bundles` adds nothing
+        bundles = ()
+    names = sorted({*stats, *bundles}, key=lambda name: name.encode(errors="replace"))
+    if len(names) < min_bundles:
+        return None
+    own = {name: value for name, value in fields.items() if name not in ("lastStats", "bundles")}
+    none: Mapping[str, Any] = {}
+    rows = [stats.get(name, none) for name in names]
+    columns = to_columns({figure: [row.get(figure, 0) for row in rows] for figure in FIGURES})
+    measured = None
+    if len(stats) < len(names):
+        measured = np.array([name in stats for name in names], np.bool_)
+    return _Table(own, names, columns, measured)
+
+
+def _encode_delta(sent: _Sent, base: ColumnarReport, table: _Table) -> EncodedRecord | None:
+    """Return a report as a delta of a base of the same roster; None: too many rows differ."""
+    from lb_stream.contracts.columnar import DELTA, find_changes, write_delta  # noqa: PLC0415
+
+    rows = find_changes(base, table.columns, table.measured)
+    if len(rows) > MAX_CHANGED * base.rows:
+        return None
+    columns = {figure: column[rows] for figure, column in table.columns.items()}
+    measured = None if table.measured is None else table.measured[rows]
+    value = write_delta(table.own, sent.roster, sent.base_digest, rows, columns, measured)
+    return DELTA, value
+
+
+def _first_deltas(broker: str) -> int:
+    """Return after how many deltas a broker that has begun anew sends its next base."""
+    return 1 + zlib.crc32(broker.encode()) % (REPORTS_PER_BASE - 1)

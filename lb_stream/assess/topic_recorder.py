@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from lb_stream.contracts.columnar import COLUMNS, ROSTER, ColumnarError, ReportReader
+from lb_stream.contracts.arrow_stream import ColumnarError
+from lb_stream.contracts.columnar import COLUMNAR_KINDS, ReportReader
 from lb_stream.io.kafka.reading import open_topic, read_below, seek_since
 from lb_stream.io.local.report_lines import format_line
 from lb_stream.io.messages.times import utc
@@ -38,7 +39,7 @@ def record_topic(
         for record in read_below(consumer, ends):
             named, _, broker = (record.key or b"").decode(errors="replace").rpartition("/")
             kind = dict(record.headers or ()).get("kind", b"report").decode(errors="replace")
-            if kind not in ("report", ROSTER, COLUMNS):
+            if kind not in ("report", *COLUMNAR_KINDS):
                 continue
             if (named or default_cluster) != cluster:
                 others[named or default_cluster] += 1
@@ -47,7 +48,7 @@ def record_topic(
             try:
                 if kind != "report":
                     found = columnar.take(record.key or b"", kind, value)
-                    if found is None:  # a roster
+                    if found is None:  # a roster, or nothing known before
                         continue
                     value = found
                 report = parse_report(value, broker)

@@ -1,8 +1,9 @@
-"""Columnar load reports: rosters and columns, each the bytes of an Arrow IPC stream.
+"""Columnar load reports: rosters, columns and deltas, each the bytes of an Arrow IPC stream.
 
 A roster names a broker's bundles once. A columnar report refers to its roster by digest and has a
-row of figures for each name, in the same order, as exact doubles. `schemas/README.md` says the same
-for other languages. This module reads and writes both; it needs pyarrow, and no Spark.
+row of figures for each name, in the same order, as exact doubles. A delta refers to a columnar
+report, its base, and has only the rows that differ from it. `schemas/README.md` says the same for
+other languages. This module reads and writes all three; it needs pyarrow, and no Spark.
 
     roster = read_roster(roster_record.value)
     report = read_columns(columns_record.value)
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
+from lb_stream.contracts.arrow_stream import ColumnarError, read_stream, write_stream
 from lb_stream.contracts.base import MAX_AMOUNT, canonical_json
 from lb_stream.contracts.reports import BundleStats
 
@@ -32,6 +33,9 @@ ROSTER = "roster"
 """Header `kind` of a roster."""
 COLUMNS = "columns"
 """Header `kind` of a columnar report."""
+DELTA = "delta"
+"""Header `kind` of a delta."""
+COLUMNAR_KINDS = (ROSTER, COLUMNS, DELTA)
 CONTENT_TYPE = "application/vnd.apache.arrow.stream"
 
 ROSTER_SCHEMA = pa.schema([pa.field("name", pa.string(), nullable=False)])
@@ -49,22 +53,20 @@ COLUMNS_SCHEMA = pa.schema(
     ]
 )
 _MEASURED_FIELD = pa.field(MEASURED, pa.bool_(), nullable=False)
+ROW = "row"
+"""The column of a delta that says which rows of its base are replaced."""
+DELTA_SCHEMA = pa.schema([pa.field(ROW, pa.int32(), nullable=False), *COLUMNS_SCHEMA])
 
-_REPORT, _ROSTER = b"report", b"roster"
-"""Keys of a columnar report's schema metadata."""
-_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+_REPORT, _ROSTER, _IS_BASE, _BASE = b"report", b"roster", b"is_base", b"base"
+"""Keys of the schema metadata of columnar reports and deltas."""
+_TRUE = b"true"
+ROSTER_OF_BASE = "the roster of its base"
+"""What is expected of a delta's roster."""
 _MAX_BITS = np.float64(MAX_AMOUNT).view(np.uint64)
 _MAX_COUNT_BITS = np.uint64(2**63 - 1)
-_SHOWN = 100
-"""Characters of a wrong value that an error has."""
 
-
-class ColumnarError(ValueError):
-    """Bytes that are no roster or columnar report: the field, its value, and what was expected."""
-
-    def __init__(self, field: str, value: str, expected: str) -> None:
-        super().__init__(f"{field} = {value[:_SHOWN]}: expected {expected}")
-        self.field, self.value, self.expected = field, value[:_SHOWN], expected
+Columns = Mapping[str, NDArray[Any]]
+"""The statistics of FIGURES, with a value for each row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +75,68 @@ class ColumnarReport:
 
     `fields`: JSON of the broker's own fields, which are those of a modular report without its
     bundles. `roster`: digest of the roster that names the rows. `columns`: the statistics of
-    FIGURES. `measured`: which rows have statistics; None: all.
+    FIGURES. `measured`: which rows have statistics; None: all. `is_base`: deltas of it may follow.
     """
 
     fields: bytes
     roster: str
-    columns: Mapping[str, NDArray[Any]]
+    columns: Columns
     measured: NDArray[np.bool_] | None
+    is_base: bool = False
 
     @property
     def rows(self) -> int:
         """The number of rows."""
         return len(self.columns[FIGURES[0]])
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnarDelta:
+    """A delta as it was read: the rows in which a report differs from its base.
+
+    `rows`: their numbers, ascending. `base`: the digest of the columnar report that has the other
+    rows. Other fields are as in ColumnarReport, of these rows.
+    """
+
+    fields: bytes
+    roster: str
+    base: str
+    rows: NDArray[np.int32]
+    columns: Columns
+    measured: NDArray[np.bool_] | None
+
+    def compose(self, base: ColumnarReport) -> ColumnarReport:
+        """Return the whole report. Raises ColumnarError if the delta can't be of this base."""
+        if self.roster != base.roster:
+            raise ColumnarError("roster", self.roster, f"{ROSTER_OF_BASE}: {base.roster}")
+        if len(self.rows) and self.rows[-1] >= base.rows:
+            expected = f"row numbers below {base.rows}, the number of rows of its base"
+            raise ColumnarError(ROW, str(self.rows[-1]), expected)
+        columns = {}
+        for name, values in base.columns.items():
+            columns[name] = values.copy()
+            columns[name][self.rows] = self.columns[name]
+        measured = None
+        if base.measured is not None or self.measured is not None:
+            measured = _flags(base.measured, base.rows).copy()
+            measured[self.rows] = _flags(self.measured, len(self.rows))
+        return ColumnarReport(self.fields, self.roster, columns, measured)
+
+
+def find_changes(base: ColumnarReport, columns: Columns, measured: Any) -> NDArray[np.int32]:
+    """Return the rows in which a report of the same roster differs from a base, to the bit.
+
+    `measured`: which rows of the report have statistics; None: all.
+    """
+    changed = _flags(base.measured, base.rows) != _flags(measured, base.rows)
+    for name, values in base.columns.items():
+        changed |= values.view(np.int64) != columns[name].view(np.int64)
+    return np.flatnonzero(changed).astype(np.int32)
+
+
+def _flags(measured: NDArray[np.bool_] | None, rows: int) -> NDArray[np.bool_]:
+    """Return for each row whether it has statistics."""
+    return np.ones(rows, np.bool_) if measured is None else measured
 
 
 def digest_of(value: bytes) -> str:
@@ -95,7 +147,18 @@ def digest_of(value: bytes) -> str:
 def write_roster(names: Iterable[str]) -> bytes:
     """Return the value of a roster that names these bundles."""
     ordered = sorted(set(names), key=str.encode)
-    return _write(pa.record_batch([pa.array(ordered, pa.string())], schema=ROSTER_SCHEMA))
+    return write_stream(pa.record_batch([pa.array(ordered, pa.string())], schema=ROSTER_SCHEMA))
+
+
+def to_columns(values: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+    """Return the values of FIGURES as columns of a report.
+
+    Raises ValueError or TypeError for what is no exact number.
+    """
+    return {
+        field.name: _to_array(field, values[field.name]).to_numpy(zero_copy_only=True)
+        for field in COLUMNS_SCHEMA
+    }
 
 
 def write_columns(
@@ -103,20 +166,51 @@ def write_columns(
     roster: str,
     columns: Mapping[str, ArrayLike],
     measured: ArrayLike | None = None,
+    is_base: bool = False,
 ) -> bytes:
     """Return the value of a columnar report.
 
     `fields`: the broker's own. `roster`: the digest of the roster with the rows' names. `columns`:
-    of FIGURES. `measured`: which rows have statistics; None: all. Raises ValueError or TypeError for
-    what is no exact number.
+    of FIGURES. `measured`: which rows have statistics; None: all. `is_base`: deltas of it may
+    follow. Raises ValueError or TypeError for what is no exact number.
     """
-    arrays = [_to_array(field, columns[field.name]) for field in COLUMNS_SCHEMA]
-    schema = COLUMNS_SCHEMA
+    metadata = _metadata(fields, roster) | ({_IS_BASE: _TRUE} if is_base else {})
+    return _write(COLUMNS_SCHEMA, columns, measured, metadata)
+
+
+def write_delta(
+    fields: Mapping[str, object],
+    roster: str,
+    base: str,
+    rows: ArrayLike,
+    columns: Mapping[str, ArrayLike],
+    measured: ArrayLike | None = None,
+) -> bytes:
+    """Return the value of a delta.
+
+    `base`: the digest of its base. `rows`: the numbers of the rows that differ, ascending.
+    `columns` and `measured`: of these rows. Other arguments and errors as in `write_columns`.
+    """
+    metadata = _metadata(fields, roster) | {_BASE: base.encode()}
+    return _write(DELTA_SCHEMA, {ROW: rows, **columns}, measured, metadata)
+
+
+def _metadata(fields: Mapping[str, object], roster: str) -> dict[bytes, bytes]:
+    return {_REPORT: canonical_json(fields).encode(), _ROSTER: roster.encode()}
+
+
+def _write(
+    schema: pa.Schema,
+    columns: Mapping[str, ArrayLike],
+    measured: ArrayLike | None,
+    metadata: Mapping[bytes, bytes],
+) -> bytes:
+    """Return a stream with these columns, and `measured` if it is given."""
+    arrays = [_to_array(field, columns[field.name]) for field in schema]
     if measured is not None:
         arrays.append(pa.array(measured, pa.bool_()))
         schema = schema.append(_MEASURED_FIELD)
-    metadata = {_REPORT: canonical_json(fields).encode(), _ROSTER: roster.encode()}
-    return _write(pa.record_batch(arrays, schema=schema.with_metadata(metadata)))
+    return write_stream(pa.record_batch(arrays, schema=schema.with_metadata(metadata)))
 
 
 def _to_array(field: pa.Field, values: ArrayLike) -> pa.Array:
@@ -132,7 +226,7 @@ def _to_array(field: pa.Field, values: ArrayLike) -> pa.Array:
 
 def read_roster(value: bytes) -> pa.Array:
     """Return the names of a roster. Raises ColumnarError."""
-    _, batch = _read(value, ROSTER_SCHEMA)
+    _, batch = read_stream(value, ROSTER_SCHEMA)
     names = batch.column(0)
     if len(names) > 1:
         ascending = pc.greater(names.slice(1), names.slice(0, len(names) - 1))
@@ -149,24 +243,73 @@ def read_columns(value: bytes) -> ColumnarReport:
 
     Its figures obey the limits of those in JSON: finite, not negative, at most 1e18 or 2^63-1.
     """
-    metadata, batch = _read(value, COLUMNS_SCHEMA, _MEASURED_FIELD)
-    for key in (_REPORT, _ROSTER):
-        if key not in metadata:
-            raise ColumnarError(
-                f"metadata {key.decode()}", "", "metadata of the schema with this key"
-            )
+    metadata, batch = read_stream(value, COLUMNS_SCHEMA, _MEASURED_FIELD)
+    fields = _require_metadata(metadata, _REPORT)
+    roster = _require_digest(metadata, _ROSTER)
+    columns = _read_figures(batch, None)
+    is_base = metadata.get(_IS_BASE) == _TRUE
+    return ColumnarReport(fields, roster, columns, _read_measured(batch), is_base)
+
+
+def read_delta(value: bytes) -> ColumnarDelta:
+    """Return a delta. Raises ColumnarError.
+
+    Its figures obey the same limits. Whether the row numbers are those of its base, `compose` says.
+    """
+    metadata, batch = read_stream(value, DELTA_SCHEMA, _MEASURED_FIELD)
+    fields = _require_metadata(metadata, _REPORT)
+    roster, base = (_require_digest(metadata, key) for key in (_ROSTER, _BASE))
+    rows = batch.column(ROW).to_numpy(zero_copy_only=True)
+    _require_row_numbers(rows)
+    columns = _read_figures(batch, rows)
+    return ColumnarDelta(fields, roster, base, rows, columns, _read_measured(batch))
+
+
+def _require_metadata(metadata: Mapping[bytes, bytes], key: bytes) -> bytes:
+    """Return a value of a schema's metadata. Raises ColumnarError if it is missing."""
+    if key not in metadata:
+        expected = "metadata of the schema with this key"
+        raise ColumnarError(f"metadata {key.decode()}", "", expected)
+    return metadata[key]
+
+
+def _require_digest(metadata: Mapping[bytes, bytes], key: bytes) -> str:
+    """Return a digest of a schema's metadata. Raises ColumnarError if it is none."""
+    digest = _require_metadata(metadata, key).decode(errors="replace")
+    if not re.fullmatch("[0-9a-f]{32}", digest):
+        name = key.decode()
+        raise ColumnarError(name, digest, f"a {name}'s digest: 32 hex digits")
+    return digest
+
+
+def _require_row_numbers(rows: NDArray[np.int32]) -> None:
+    """Raise ColumnarError unless row numbers ascend from 0 or more."""
+    if not len(rows):
+        return
+    wrong = np.flatnonzero(rows[1:] <= rows[:-1])
+    if len(wrong):
+        at = int(wrong[0])
+        expected = f"row numbers in ascending order, each once: it follows {rows[at]}"
+        raise ColumnarError(ROW, str(rows[at + 1]), expected)
+    if rows[0] < 0:
+        raise ColumnarError(ROW, str(rows[0]), "row numbers from 0")
+
+
+def _read_figures(batch: pa.RecordBatch, rows: NDArray[np.int32] | None) -> Columns:
+    """Return the statistics of FIGURES. `rows`: the numbers that errors name; None: 0, 1, …"""
     arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns: dict[str, NDArray[Any]] = {}
     for name in FIGURES:
         columns[name] = arrays[name].to_numpy(zero_copy_only=True)
-        _require_amounts(name, columns[name])
-    measured = None
-    if MEASURED in arrays:
-        measured = arrays[MEASURED].to_numpy(zero_copy_only=False)
-    roster = metadata[_ROSTER].decode(errors="replace")
-    if not re.fullmatch("[0-9a-f]{32}", roster):
-        raise ColumnarError("roster", roster, "a roster's digest: 32 hex digits")
-    return ColumnarReport(metadata[_REPORT], roster, columns, measured)
+        _require_amounts(name, columns[name], rows)
+    return columns
+
+
+def _read_measured(batch: pa.RecordBatch) -> NDArray[np.bool_] | None:
+    if MEASURED not in batch.schema.names:
+        return None
+    measured: NDArray[np.bool_] = batch.column(MEASURED).to_numpy(zero_copy_only=False)
+    return measured
 
 
 class ReportReader:
@@ -175,16 +318,28 @@ class ReportReader:
     def __init__(self) -> None:
         # (key, digest) → names.
         self._rosters: dict[tuple[bytes, str], list[str]] = {}
+        # Key → digest and content of the last base.
+        self._bases: dict[bytes, tuple[str, ColumnarReport]] = {}
 
     def take(self, key: bytes, kind: str, value: bytes) -> bytes | None:
-        """Return the JSON of a columnar report; None of a roster, or if its roster is not known.
+        """Return the JSON of a columnar report or delta.
 
-        `kind`: ROSTER or COLUMNS. Raises ColumnarError.
+        None of a roster, or if its roster or base is not known. `kind`: of COLUMNAR_KINDS. Raises
+        ColumnarError.
         """
         if kind == ROSTER:
             self._rosters[key, digest_of(value)] = read_roster(value).to_pylist()
             return None
-        report = read_columns(value)
+        if kind == DELTA:
+            delta = read_delta(value)
+            digest, base = self._bases.get(key, ("", None))
+            if base is None or digest != delta.base:
+                return None
+            report = delta.compose(base)
+        else:
+            report = read_columns(value)
+            if report.is_base:
+                self._bases[key] = digest_of(value), report
         names = self._rosters.get((key, report.roster))
         if names is None:
             return None
@@ -213,7 +368,7 @@ def to_json_report(names: Sequence[str], report: ColumnarReport) -> dict[str, An
     return own | {"lastStats": stats, "bundles": list(names)}
 
 
-def _require_amounts(name: str, column: NDArray[Any]) -> None:
+def _require_amounts(name: str, column: NDArray[Any], rows: NDArray[np.int32] | None) -> None:
     """Raise ColumnarError unless all values are rates or counts as in JSON."""
     if not len(column):
         return
@@ -226,103 +381,5 @@ def _require_amounts(name: str, column: NDArray[Any]) -> None:
         return
     at = int(np.argmin((column >= 0) & (column <= (2**63 - 1 if is_count else MAX_AMOUNT))))
     most = "2^63 - 1" if is_count else f"{MAX_AMOUNT:.0e}"
-    raise ColumnarError(f"{name} of row {at}", str(column[at]), f"a number from 0 to {most}")
-
-
-def _write(batch: pa.RecordBatch) -> bytes:
-    """Return a stream of one batch."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def _read(
-    value: bytes, schema: pa.Schema, optional: pa.Field | None = None
-) -> tuple[dict[bytes, bytes], pa.RecordBatch]:
-    """Return metadata and content of a stream with one batch of a schema. Raises ColumnarError.
-
-    `optional`: a column that it may have. Nothing is decompressed: Kafka's client does that.
-    """
-    try:
-        source = pa.BufferReader(value)
-        message = pa.ipc.read_message(source)
-        _require_kind(message, "schema")
-        if _is_big_endian(message.metadata.to_pybytes()):
-            raise ColumnarError("schema", "big-endian", "little-endian numbers")
-        found = pa.ipc.read_schema(message)
-        _require_schema(found, schema, optional)
-        message = pa.ipc.read_message(source)
-        _require_kind(message, "record batch")
-        if _is_compressed(message.metadata.to_pybytes()):
-            raise ColumnarError(
-                "record batch", "compressed", "buffers as they are: Kafka compresses records"
-            )
-        batch = pa.ipc.read_record_batch(message, found)
-        batch.validate(full=True)
-        rest = value[source.tell() :]
-    except ColumnarError:
-        raise
-    except (pa.ArrowException, OSError, EOFError, ValueError, struct.error) as error:
-        raise ColumnarError("value", repr(value[:20]), f"an Arrow IPC stream ({error})") from None
-    if rest not in (b"", _END_OF_STREAM):
-        raise ColumnarError("value", f"{len(rest)} more bytes", "a stream of one batch")
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if column.null_count:
-            raise ColumnarError(name, f"{column.null_count} nulls", "a value in each row")
-    return dict(found.metadata or {}), batch
-
-
-def _require_kind(message: pa.Message, kind: str) -> None:
-    if message.type != kind:
-        raise ColumnarError("value", str(message.type), f"a message with a {kind}")
-
-
-def _require_schema(found: pa.Schema, schema: pa.Schema, optional: pa.Field | None) -> None:
-    """Raise ColumnarError unless the columns are these, in any order."""
-    if found.equals(schema):
-        return
-    expected = {field.name: field.type for field in schema}
-    if optional is not None and optional.name in found.names:
-        expected[optional.name] = optional.type
-    text = ", ".join(f"{name}: {kind}" for name, kind in expected.items())
-    if len(found) != len(expected) or len({*found.names}) < len(found):
-        raise ColumnarError("schema", f"{len(found)} columns", f"the columns {text}")
-    for field in found:
-        if expected.get(field.name) != field.type:
-            raise ColumnarError("schema", f"{field.name}: {field.type}", f"the columns {text}")
-
-
-def _is_big_endian(message: bytes) -> bool:
-    """Return whether a schema says that its numbers are big-endian."""
-    place = _find_header_field(message, 0)
-    return bool(place) and struct.unpack_from("<h", message, place) != (0,)
-
-
-def _is_compressed(message: bytes) -> bool:
-    """Return whether the buffers of a record batch are compressed."""
-    return _find_header_field(message, 3) != 0
-
-
-def _find_header_field(message: bytes, field: int) -> int:
-    """Return where a field of a message's header is; 0: it is missing.
-
-    `message`: a flatbuffer of Arrow's format, which Arrow has verified.
-    """
-    (root,) = struct.unpack_from("<I", message)
-    header = _find_field(message, root, 2)
-    (offset,) = struct.unpack_from("<I", message, header)
-    return _find_field(message, header + int(offset), field)
-
-
-def _find_field(message: bytes, table: int, field: int) -> int:
-    """Return where a field of a flatbuffer's table is; 0: it is missing."""
-    (back,) = struct.unpack_from("<i", message, table)
-    vtable = table - back
-    (size,) = struct.unpack_from("<H", message, vtable)
-    entry = 4 + 2 * field
-    if entry >= size:
-        return 0
-    (offset,) = struct.unpack_from("<H", message, vtable + entry)
-    return table + int(offset) if offset else 0
+    row = at if rows is None else rows[at]
+    raise ColumnarError(f"{name} of row {row}", str(column[at]), f"a number from 0 to {most}")

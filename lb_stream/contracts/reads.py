@@ -15,8 +15,8 @@ READS_INTERVAL_S = 60.0
 READS_VALID_S = 180.0
 """How long a record counts. An older job sends none, and so gets JSON again."""
 
-ReportForm = Literal["json", "columns"]
-FORMS: tuple[ReportForm, ...] = ("json", "columns")
+ReportForm = Literal["json", "columns", "deltas"]
+FORMS: tuple[ReportForm, ...] = ("json", "columns", "deltas")
 
 
 class Reads(OwnRecord):
@@ -30,14 +30,16 @@ class Reads(OwnRecord):
         default=READS, description="no kind of a decision: readers that know no header skip it"
     )
     cluster: str
-    forms: list[str] = Field(description="json, and columns for rosters and columnar reports")
+    forms: list[str] = Field(
+        description="json, columns for rosters and columnar reports, deltas for deltas of those"
+    )
     checkpoint: str = Field(
         description="the job's checkpoint: with another one, all brokers report again, with rosters"
     )
     rosters: list[str] = Field(
         default=[],
-        description="brokers whose columns the job can't read, as it lacks their rosters: they "
-        "report again, with rosters",
+        description="brokers whose columns the job can't read, as it lacks their rosters or the "
+        "bases of their deltas: they report again, in full and with rosters",
     )
     sent_ms: Millis = 0
 

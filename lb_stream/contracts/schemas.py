@@ -20,11 +20,14 @@ from pydantic import BaseModel
 from lb_stream.contracts.columnar import (
     COLUMNS,
     COLUMNS_SCHEMA,
+    DELTA,
+    DELTA_SCHEMA,
     FIGURES,
     ROSTER,
     ROSTER_SCHEMA,
     digest_of,
     write_columns,
+    write_delta,
     write_roster,
 )
 from lb_stream.contracts.commands import (
@@ -263,7 +266,7 @@ _STANDBY = _LEADER | {"host": "lb-2", "pid": 733}
 _READS = {
     "kind": READS,
     "cluster": "eu-1",
-    "forms": ["json", "columns"],
+    "forms": ["json", "columns", "deltas"],
     "checkpoint": "9f1c2d3e-0b7a-4c55-8f0e-1a2b3c4d5e6f",
     "rosters": ["broker-1:8080"],
     "sent_ms": 1_767_225_660_000,
@@ -326,15 +329,28 @@ RECORDS = (
 
 
 def _example_columns(roster: bytes) -> bytes:
-    """Return the modular report of the examples as a columnar one."""
-    own = {name: value for name, value in _MODULAR.items() if name not in ("lastStats", "bundles")}
+    """Return the modular report of the examples as a columnar one, of which a delta follows."""
     stats = _MODULAR["lastStats"]
     assert isinstance(stats, dict)
     columns = {figure: [stats[name][figure] for name in sorted(stats)] for figure in FIGURES}
-    return write_columns(own, digest_of(roster), columns)
+    return write_columns(_own_fields(), digest_of(roster), columns, is_base=True)
+
+
+def _example_delta(roster: bytes, base: bytes) -> bytes:
+    """Return a delta in which the second bundle has other figures."""
+    stats = _stats(5_000.0, 5_000_000.0, 1, 6)
+    own = _own_fields() | {"lastUpdate": 1_767_225_665_000}
+    columns = {figure: [stats[figure]] for figure in FIGURES}
+    return write_delta(own, digest_of(roster), digest_of(base), [1], columns)
+
+
+def _own_fields() -> dict[str, object]:
+    """Return the fields of the modular report that columns don't have."""
+    return {name: value for name, value in _MODULAR.items() if name not in ("lastStats", "bundles")}
 
 
 _EXAMPLE_ROSTER = write_roster(_MODULAR["bundles"])  # type: ignore[arg-type]
+_EXAMPLE_COLUMNS = _example_columns(_EXAMPLE_ROSTER)
 BINARY_RECORDS = (
     BinaryRecord(
         "roster",
@@ -349,8 +365,16 @@ BINARY_RECORDS = (
         "reports",
         "A modular load report whose bundles' figures are columns, in the order of a roster.",
         COLUMNS_SCHEMA,
-        _example_columns(_EXAMPLE_ROSTER),
+        _EXAMPLE_COLUMNS,
         {"kind": COLUMNS},
+    ),
+    BinaryRecord(
+        "delta",
+        "reports",
+        "The rows in which a modular load report differs from a columnar report, its base.",
+        DELTA_SCHEMA,
+        _example_delta(_EXAMPLE_ROSTER, _EXAMPLE_COLUMNS),
+        {"kind": DELTA},
     ),
 )
 OTHER_FILES = {
@@ -371,7 +395,7 @@ A test fails when it is out of date.
 |---|---|---|---|---|---|
 {rows}
 
-Two kinds of records are Arrow IPC streams ([columnar reports](#columnar-reports)):
+Three kinds of records are Arrow IPC streams ([columnar reports](#columnar-reports)):
 
 | record | topic | key | headers | columns | example |
 |---|---|---|---|---|---|
@@ -438,21 +462,30 @@ Numbers are little-endian. Buffers are not compressed, because Kafka compresses 
   schema's metadata has `roster`, the digest, and `report`, the broker's own fields as JSON: a
   modular report without `lastStats` and `bundles`. A further column `measured` (bool) may say which
   bundles have been measured; the figures of others don't count. Limits of numbers are those of JSON
-  reports.
+  reports. With `is_base` = `true` in the metadata, deltas of it may follow.
+- **Delta**, header `kind` = `delta`: a report of the same roster that has only the rows that differ
+  from a columnar report, its base. Column `row` has their numbers, from 0, ascending, each once.
+  The metadata has `report`, all of the broker's own fields, `roster`, which is the base's, and
+  `base`, the base's digest: the first 16 bytes of the SHA-256 of its record's value, in hex. Rows
+  that it leaves out have the base's figures, and are measured where the base's are. A delta never
+  refers to another delta, so a lost one costs nothing.
 
 Send the roster under the same key before the first report that refers to it, after each change of
 the bundles, and again every ten minutes: a balancer that reads from the middle of the topic rejects
-columns until it has read their roster. A broker may send either form at any time. Simple reports,
-and load data of the extensible manager, have no columns.
+columns until it has read their roster. Send a base after each roster, and every tenth report or so:
+a balancer deletes a base ten minutes after the next one. Deltas refer to the last base that was
+sent. A broker may send any form at any time. Simple reports, and load data of the extensible
+manager, have no columns.
 
 The balancer's record `reads` on `lb-decisions` comes every minute, with the key `<cluster>/`. Send
-columns if its `forms` has them; JSON before the first such record, and after three minutes without
-one. Report again at once, with a roster, where its `checkpoint` is another one than before, or its
-`rosters` names your broker.
+columns if its `forms` has them, and deltas if it has `deltas` too; JSON before the first such
+record, and after three minutes without one. Report again at once, with a roster and in full, where
+its `checkpoint` is another one than before, or its `rosters` names your broker.
 
-In Python, `lb_stream.contracts.columnar` reads and writes both. In any other language: read the
-stream with Arrow's own library, take column `name` of the roster whose digest the report names, and
-row i of the columns belongs to name i.
+In Python, `lb_stream.contracts.columnar` reads and writes all three. In any other language: read
+the stream with Arrow's own library, take column `name` of the roster whose digest the report names,
+and row i of the columns belongs to name i. Of a delta, copy the columns of its base, then for each
+i write row i of the delta over row `row[i]` of the copy.
 
 The header `traceparent` (W3C Trace Context) of a decision or an ack is for tracing alone, and is
 missing where `otel.enabled` is false. A program may ignore it; one that traces makes its own span a

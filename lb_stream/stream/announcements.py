@@ -15,7 +15,7 @@ AWAIT_S = 30.0
 
 @dataclass(slots=True)
 class AwaitedRosters:
-    """The brokers for whose rosters each cluster waits, once for AWAIT_S.
+    """The brokers for whose rosters or bases each cluster waits, once for AWAIT_S.
 
     Once, because anybody who may report could name unknown rosters all the time. `_until_s`: by
     cluster, when its wait ends.
@@ -26,7 +26,7 @@ class AwaitedRosters:
     _brokers: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
 
     def note_missing(self, missing: Mapping[str, Sequence[str]]) -> None:
-        """Note the brokers whose rosters a batch has lacked, by cluster."""
+        """Note the brokers whose rosters or bases a batch has lacked, by cluster."""
         for cluster, brokers in missing.items():
             if brokers:
                 self._until_s.setdefault(cluster, self.clock() + AWAIT_S)
@@ -46,7 +46,7 @@ class AwaitedRosters:
 class ReadsAnnouncer:
     """Announces it of every known cluster each READS_INTERVAL_S, and of a new cluster at once.
 
-    It also announces at once that rosters are missing. The records follow from no log: they decide
+    It also announces at once that rosters or bases are missing. The records follow from no log: they decide
     nothing, and the next ones replace them.
     """
 
@@ -57,7 +57,7 @@ class ReadsAnnouncer:
     def list_due(self, clusters: Mapping[str, Sequence[str]], checkpoint: str) -> tuple[Reads, ...]:
         """Return the records that are to be published now; usually none.
 
-        `clusters`: each known cluster, with the brokers whose rosters are missing.
+        `clusters`: each known cluster, with the brokers whose rosters or bases are missing.
         """
         now_s = self.clock()
         due = set(clusters)

@@ -22,6 +22,8 @@ from lb_stream.settings.rights import RightsFile
 from lb_stream.settings.signing import SignersFile
 from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.announcements import AwaitedRosters, ReadsAnnouncer
+from lb_stream.stream.columns.bases import delete_old_bases
+from lb_stream.stream.columns.rosters import delete_old_rosters
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.figures import part_files
 from lb_stream.stream.kafka_absence import KafkaAbsence
@@ -36,7 +38,6 @@ from lb_stream.stream.ports import (
     Publisher,
     Tables,
 )
-from lb_stream.stream.rosters import delete_old_rosters
 from lb_stream.stream.rows import FigureFile
 from lb_stream.stream.shards.block_files import BlockRefs, delete_batch_files, delete_unused_files
 from lb_stream.stream.shards.directory import (
@@ -68,6 +69,8 @@ CLEAN_EVERY = 10
 """Every this many batches, files that no batch needs any more are deleted."""
 CLEAN_ROSTERS_EVERY = 1_000
 """Every this many batches, rosters that nobody has sent for long are deleted."""
+CLEAN_BASES_EVERY = 100
+"""Every this many batches, bases that no delta refers to any more are deleted."""
 
 
 class _FinishedBatch(NamedTuple):
@@ -339,6 +342,8 @@ class Balancer:
             delete_unused_files(self._checkpoint, used, oldest)
         if batch_id % CLEAN_ROSTERS_EVERY == 0:
             delete_old_rosters(self._checkpoint, time.time_ns() // 1_000_000)
+        if batch_id % CLEAN_BASES_EVERY == 0:
+            delete_old_bases(self._checkpoint, time.time_ns() // 1_000_000)
 
 
 def is_to_be_forgotten(results: str | None) -> bool:

@@ -12,8 +12,8 @@ from lb_stream.core.commands.responder import Received
 from lb_stream.core.model.blocks import EVENT_SCHEMA, from_bytes, to_bytes
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.observing.differing_settings import update_differing
+from lb_stream.stream.columns.reading import needs_full_report
 from lb_stream.stream.context import BatchContext
-from lb_stream.stream.rosters import names_unknown_roster
 from lb_stream.stream.rows import ClusterEvent, PartitionClock, ShardRow
 from lb_stream.stream.shards.block_files import BlockRefs
 
@@ -21,7 +21,7 @@ _NO_EVENTS = to_bytes(EVENT_SCHEMA.empty_table())
 """The events of most clusters in most batches."""
 
 MAX_MISSING = 100
-"""Brokers of a cluster whose rosters are asked for at a time: anybody may name unknown ones."""
+"""Brokers of a cluster that are asked for rosters at a time: anybody may name unknown ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +135,14 @@ class ClusterInput:
         }
 
     def missing_rosters(self) -> tuple[str, ...]:
-        """Return the brokers whose columnar reports name unknown rosters; MAX_MISSING at most."""
+        """Return the brokers that must send rosters and full reports again; MAX_MISSING at most.
+
+        Their columnar reports name unknown rosters, or their deltas have no base.
+        """
         found = {
             event["broker"]
             for event in _events_of_kind(self.events, "rejected")
-            if event["broker"] and names_unknown_roster(json.loads(event["payload"]))
+            if event["broker"] and needs_full_report(json.loads(event["payload"]))
         }
         return tuple(sorted(found)[:MAX_MISSING])
 

@@ -10,8 +10,8 @@ from lb_stream.contracts.patterns import matches_whole
 from lb_stream.contracts.settings import AdmissionSettings, Settings
 from lb_stream.core.commands.audited import JobChange
 from lb_stream.store import checkpoint_of
+from lb_stream.stream.columns.reading import ColumnarReader
 from lb_stream.stream.records import RecordRejected
-from lb_stream.stream.rosters import Rosters
 from lb_stream.stream.shards.directory import ShardMap
 from lb_stream.stream.shards.memory_files import read_memories
 from lb_stream.stream.shards.share import EVERY_CLUSTER, Share
@@ -27,8 +27,8 @@ class DecodeConfig:
     first task, which also emits rows for clusters without records. `share`: this pipeline's
     clusters; all others belong to other pipelines. `signatures`: checks records' signatures;
     None: they do not matter. `rights`: who may send which commands; None: everyone may send all.
-    `admission`: how much one sender may cause. `rosters`: those that columnar reports may use; None:
-    those of the task alone.
+    `admission`: how much one sender may cause. `columnar`: knows the rosters and bases that columnar
+    reports may use; None: those of the task alone.
     """
 
     default_cluster: str
@@ -41,7 +41,7 @@ class DecodeConfig:
     signatures: SignatureCheck | None = None
     rights: Rights | None = None
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
-    rosters: Rosters | None = None
+    columnar: ColumnarReader | None = None
 
     @property
     def unknown_records_cluster(self) -> str:
@@ -78,8 +78,8 @@ class BatchContext:
     `seq` of a forgotten cluster comes again. `poison_events`: by cluster, rejected events of poison
     records. `ownership_versions`: of clusters that may be forgotten, bundle → version of its
     ownership record. `took_over`: how this job has come to lead, if another one led before; it is
-    for each cluster's first round. `awaited`: by cluster, brokers whose rosters earlier batches
-    lacked; None: the cluster waits no longer.
+    for each cluster's first round. `awaited`: by cluster, brokers whose rosters or bases earlier
+    batches lacked; None: the cluster waits no longer.
     """
 
     settings: Settings

@@ -15,11 +15,12 @@ from hashlib import sha256
 from typing import Literal, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lb_stream.access.rights import Principal, Rights
 from lb_stream.access.signatures import Signature
 from lb_stream.contracts.base import CLUSTER_PATTERN, LONGEST_BROKER
-from lb_stream.contracts.columnar import COLUMNS, ROSTER, ColumnarError, read_columns
+from lb_stream.contracts.columnar import COLUMNAR_KINDS, COLUMNS, DELTA, ROSTER
 from lb_stream.core.averages.acknowledgements import strip_unexpected_bundle
 from lb_stream.core.commands.base import Operation, named
 from lb_stream.core.commands.responder import NOT_ALLOWED, UNSIGNED
@@ -31,6 +32,7 @@ from lb_stream.stream.admission import (
     find_storms,
     without_storms,
 )
+from lb_stream.stream.columns.reading import ColumnarReader
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.partition_records import (
     LONGEST_SHOWN,
@@ -44,10 +46,8 @@ from lb_stream.stream.records import (
     find_command_sender,
     parse_agent_record,
     parse_command,
-    parse_own_fields,
     parse_report,
 )
-from lb_stream.stream.rosters import Rosters
 from lb_stream.stream.rows import PartitionClock, RecordPosition
 from lb_stream.stream.shard_blocks import build_clock_rows, build_shard_rows
 from lb_stream.stream.shards.directory import NEW
@@ -91,8 +91,8 @@ def decode(
     records; the batch's first task adds all other known clusters. `store` writes a block of many
     samples and returns its reference.
     """
-    if config.rosters is None:
-        config = replace(config, rosters=Rosters())
+    if config.columnar is None:
+        config = replace(config, columnar=ColumnarReader())
     records = PartitionRecords(config.admission.rejected_rows)
     clock: Clock = {}
     was_enabled = gc.isenabled()
@@ -107,11 +107,7 @@ def decode(
                 config.commands_topic,
                 config.signatures is not None and config.signatures.reports == "signed",
             )
-            for record in _raw_records(without_storms(batch, storms), config):
-                _read_record(records, config, record)
-            # Rosters first: the newest report may refer to one of them.
-            for storm in sorted(storms, key=lambda storm: storm.kind != ROSTER):
-                _read_storm(records, config, storm, batch)
+            _read_batch(records, config, batch, storms)
         if clock:
             yield build_clock_rows(list(clock.values()), config.partitions)
         if clock or config.first:
@@ -119,6 +115,32 @@ def decode(
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _read_batch(
+    records: PartitionRecords, config: DecodeConfig, batch: pa.RecordBatch, storms: list[Storm]
+) -> None:
+    """Add the records of a batch that count: those in no storm, then those of storms.
+
+    A report may refer to a roster, and a delta to a base. So rosters are the first storms and
+    deltas the last ones, and a storm of columnar reports comes before all deltas.
+    """
+    single = without_storms(batch, storms)
+    deltas = single.slice(0, 0)
+    if any(storm.kind == COLUMNS for storm in storms):
+        is_delta = pc.fill_null(pc.equal(single.column("kind"), DELTA), False)
+        deltas = single.filter(is_delta)
+        single = single.filter(pc.invert(is_delta))
+    for record in _raw_records(single, config):
+        _read_record(records, config, record)
+    for storm in sorted(storms, key=lambda storm: storm.kind != ROSTER):
+        if storm.kind != DELTA:
+            _read_storm(records, config, storm, batch)
+    for record in _raw_records(deltas, config):
+        _read_record(records, config, record)
+    for storm in storms:
+        if storm.kind == DELTA:
+            _read_storm(records, config, storm, batch)
 
 
 def _read_signatures(batch: pa.RecordBatch, config: DecodeConfig) -> Sequence[Signature | None]:
@@ -467,7 +489,7 @@ def _read_broker_record(
             raise RecordRejected(
                 "key", cluster, "<cluster>/<broker>: a broker's record names its broker"
             )
-        if kind in (ROSTER, COLUMNS):
+        if kind in COLUMNAR_KINDS:
             _read_columnar(records, config, cluster, broker, kind, value, position)
             return
         payload = parse_agent_record(kind, value)
@@ -501,23 +523,12 @@ def _read_columnar(
     value: bytes,
     position: RecordPosition,
 ) -> None:
-    """Take a roster, or add a columnar report. Raises RecordRejected."""
-    assert config.rosters is not None
-    if kind == ROSTER:
-        config.rosters.take(cluster, broker, value, position)
-        return
-    try:
-        columns = read_columns(value)
-    except ColumnarError as error:
-        raise RecordRejected(error.field, error.value, error.expected) from None
-    roster = config.rosters.require(cluster, broker, columns.roster, position)
-    if columns.rows != len(roster):
-        raise RecordRejected(
-            "columns", f"{columns.rows} rows", f"{len(roster)} rows, as many as the roster's names"
-        )
-    _require_few_bundles(config, len(roster))
-    report = parse_own_fields(columns.fields, broker, roster)
-    records.add_columns(cluster, report, columns, roster, _digest(value), position)
+    """Take a roster, or add a columnar report or a delta. Raises RecordRejected."""
+    assert config.columnar is not None
+    report = config.columnar.read(cluster, broker, kind, value, position)
+    if report is not None:
+        _require_few_bundles(config, len(report.roster))
+        records.add_columns(cluster, report, position)
 
 
 def _digest(value: bytes) -> bytes:

@@ -13,9 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.contracts.columnar import ColumnarReport
 from lb_stream.core.model.topic_shares import pack_shares
 from lb_stream.stream.admission import summarise_records
+from lb_stream.stream.columns.reading import WholeReport
 from lb_stream.stream.records import (
     BUNDLE_EXPECTED,
     RecordRejected,
@@ -23,7 +23,6 @@ from lb_stream.stream.records import (
 )
 from lb_stream.stream.report_names import check_names
 from lb_stream.stream.report_samples import ReportSamples
-from lb_stream.stream.rosters import Roster
 from lb_stream.stream.rows import ClusterEvent, RecordPosition
 
 LONGEST_SHOWN = 200
@@ -83,25 +82,14 @@ class PartitionRecords:
         self.samples.add(len(self.reports), checked, report.stats.values(), shares)
         self._add_own_fields(cluster, report, digest, position)
 
-    def add_columns(
-        self,
-        cluster: str,
-        report: ReportRecord,
-        columns: ColumnarReport,
-        roster: Roster,
-        digest: bytes,
-        position: RecordPosition,
-    ) -> None:
-        """Add a columnar report that is taken. `report`: the broker's own fields, without bundles.
-
-        `roster`: the names of its rows.
-        """
+    def add_columns(self, cluster: str, report: WholeReport, position: RecordPosition) -> None:
+        """Add a columnar report that is taken."""
         shares = {
             name: pack_shares(position["append_ms"], hashes, share)
-            for name, (hashes, share) in report.topic_shares.items()
+            for name, (hashes, share) in report.own.topic_shares.items()
         }
-        self.samples.add_columns(len(self.reports), roster.names, columns, shares)
-        self._add_own_fields(cluster, report, digest, position)
+        self.samples.add_columns(len(self.reports), report.roster.names, report.columns, shares)
+        self._add_own_fields(cluster, report.own, report.digest, position)
 
     def _add_own_fields(
         self, cluster: str, report: ReportRecord, digest: bytes, position: RecordPosition

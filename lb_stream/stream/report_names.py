@@ -28,10 +28,14 @@ N = TypeVar("N", bound=Sized)
 
 
 class NamesCache(Generic[K, N]):
-    """Lists of names that a process keeps, those used last at the end: `most` names in all."""
+    """Lists of names or rows that a process keeps, those used last at the end: `most` in all."""
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self.clear()
+
+    def clear(self) -> None:
+        """Keep nothing, as a new process."""
         self._kept: OrderedDict[K, N] = OrderedDict()
         self._names = 0
 

@@ -17,10 +17,10 @@ from lb_stream.contracts.settings import SecuritySettings, Settings
 from lb_stream.settings.resolve import resolve
 from lb_stream.store import Store, checkpoint_of
 from lb_stream.stream.averages import SHARD_DDL, Folding
+from lb_stream.stream.columns.reading import ColumnarReader
 from lb_stream.stream.context import BatchContext, DecodeConfig
 from lb_stream.stream.decide import decide_clusters
 from lb_stream.stream.decode import decode
-from lb_stream.stream.rosters import Rosters
 from lb_stream.stream.shard_blocks import BLOCK_DDL
 from lb_stream.stream.shards.block_files import BlockWriter, sample_file
 from lb_stream.stream.shards.directory import read_access_file, read_directory
@@ -59,7 +59,7 @@ def to_blocks(settings: Settings, epoch: int) -> Transform:
             signatures=_check_signatures(security, checkpoint, task.batch_id),
             rights=_find_rights(security, checkpoint, task.batch_id),
             admission=admission,
-            rosters=Rosters(checkpoint, task.batch_id),
+            columnar=ColumnarReader(checkpoint, task.batch_id),
         )
         yield from decode(batches, config, samples.put)
         # Samples are read only after all tasks of this stage.

@@ -4,7 +4,8 @@ million bundle reports, and the CPU time of a batch; the last line is one JSON o
 One cluster, twice: `whole`, every batch reads a report of every broker; `spread`, a batch reads the
 reports of one second, of brokers that each report once a minute, as in real life. All stages run in
 one process without a JVM and without Kafka. `kafka_json` and `kafka_columns`: MB of the reports in
-either form, compressed by zstd as agents do; `blocks`: MB of the files that a batch leaves in
+either form, compressed by zstd as agents do; of `deltas`, where a tenth of the bundles have other
+figures than before, also `kafka_deltas`; `blocks`: MB of the files that a batch leaves in
 `lb-blocks`; `bundle_averages`: MB of that table's files; for a million bundles in reports, the
 warm-up not counted. What decode, fold and round take are medians of CPU time of a batch, in ms.
 """
@@ -16,12 +17,14 @@ import json
 import os
 import statistics
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
+from lb_stream.agent.columnar import REPORTS_PER_BASE
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.store import Store
 from lb_stream.stream.figures import part_files
@@ -112,8 +115,27 @@ def _compressed(value: bytes) -> int:
     return len(ZSTD.compress(value))
 
 
+def measure_deltas(brokers: int) -> dict[str, float]:
+    """Return MB for a million bundles in reports, in each form, once all have sent a base."""
+    fleet = Fleet(Shape(1, brokers, BUNDLES_EACH), steady=0.9)
+    encoders = {"kafka_columns": columns_encoder(), "kafka_deltas": columns_encoder(deltas=True)}
+    sizes = Counter[str]()
+    for number in range(1 + REPORTS_PER_BASE):
+        for key, value in fleet.generation():
+            fields = json.loads(value)
+            found = {
+                form: encoder.encode(key.decode(), fields) for form, encoder in encoders.items()
+            }
+            if number > 0:
+                sizes["kafka_json"] += _compressed(value)
+                for form, records in found.items():
+                    sizes[form] += sum(_compressed(record) for _, record in records)
+    reports = REPORTS_PER_BASE * brokers * BUNDLES_EACH
+    return {form: round(size / reports, 1) for form, size in sizes.items()}
+
+
 def measure(brokers: int, generations: int, interval_ms: int) -> dict[str, dict[str, float]]:
-    """Measure whole generations, then spread ones, of one cluster."""
+    """Measure whole generations, then spread ones, of one cluster, and the bytes of deltas."""
     whole, spread = Measured(), Measured()
     with tempfile.TemporaryDirectory(prefix="bench-bytes-") as folder:
         writer = Writer(Path(folder) / "job", brokers, interval_ms)
@@ -126,7 +148,11 @@ def measure(brokers: int, generations: int, interval_ms: int) -> dict[str, dict[
             for begin in range(0, len(records), each):
                 measured = Measured() if number == 0 else spread
                 writer.run(records[begin : begin + each], measured)
-    return {"whole": whole.figures(), "spread": spread.figures()}
+    return {
+        "whole": whole.figures(),
+        "spread": spread.figures(),
+        "deltas": measure_deltas(brokers),
+    }
 
 
 def main() -> None:

@@ -20,10 +20,10 @@ from lb_stream.store import Store
 from lb_stream.stream import averages
 from lb_stream.stream.averages import Folding
 from lb_stream.stream.batch import blocks_of_rounds
+from lb_stream.stream.columns.reading import ColumnarReader
 from lb_stream.stream.context import BatchContext, DecodeConfig
 from lb_stream.stream.decide import decide_clusters
 from lb_stream.stream.decode import decode
-from lb_stream.stream.rosters import Rosters
 from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from lb_stream.stream.shards.block_files import BlockWriter, delete_unused_files, sample_file
 from lb_stream.stream.shards.directory import (
@@ -143,7 +143,7 @@ class Stages:
                 known=self.directory,
                 admission=self._admission,
                 first=task == 0,
-                rosters=Rosters(self._store, self.batch),
+                columnar=ColumnarReader(self._store, self.batch),
             )
             for emitted in decode([batch], config, samples.put):
                 for row in emitted.to_pylist():

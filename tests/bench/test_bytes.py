@@ -10,5 +10,7 @@ def test_spread_reports_write_little_more_than_whole_generations_and_the_table_w
     # A value's row has 164 bytes.
     assert 60 < found["whole"]["blocks"] < 200
     assert found["whole"]["blocks"] < found["spread"]["blocks"] < 6 * found["whole"]["blocks"]
+    deltas = found["deltas"]
+    assert 0 < 2 * deltas["kafka_deltas"] < deltas["kafka_columns"] < deltas["kafka_json"]
     every = measure(brokers=6, generations=1, interval_ms=0)["spread"]["bundle_averages"]
     assert 0 < 2.5 * found["spread"]["bundle_averages"] < every

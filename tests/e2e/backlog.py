@@ -37,12 +37,14 @@ def bundle(number: int) -> str:
 def report(broker: int, number: int) -> dict[str, Any]:
     """A broker's report of one round."""
     hot = number // HOT_ROUNDS % BROKERS == broker
-    rate = (400.0 if hot else 40.0) + number % 7
+    rate = 400.0 if hot else 40.0
     lost = number // LOST_ROUNDS % BUNDLES if number % LOST_ROUNDS == 0 else None
     mine = [at for at in range(BUNDLES) if (at + number // 2) % BROKERS == broker and at != lost]
+    # A third of the bundles have other figures in each round.
+    rates = {at: rate + at + (number % 7 if at % 3 == 2 else 0) for at in mine}
     stats = {
-        bundle(at): {"msgRateIn": rate + at, "msgThroughputIn": 1000 * (rate + at), "topics": 5}
-        for at in mine
+        bundle(at): {"msgRateIn": rate, "msgThroughputIn": 1000 * rate, "topics": 5}
+        for at, rate in rates.items()
     }
     return {
         "cpu": {"usage": 90.0 if hot else 15.0 + number % 3, "limit": 100.0},
@@ -56,7 +58,7 @@ def report(broker: int, number: int) -> dict[str, Any]:
 def records(
     rounds: int, columnar: tuple[int, ...] = ()
 ) -> list[tuple[bytes | None, bytes | None, str | None]]:
-    """All reports, for Pipeline.send. `columnar`: brokers that send rosters and columns."""
+    """All reports, for Pipeline.send. `columnar`: brokers that send columns, and deltas of them."""
     encoder = ReportEncoder(min_bundles=1, clock=lambda: 0.0)
     encoder.note_reads(Reads(cluster="", forms=list(FORMS), checkpoint=""), ())
     found: list[tuple[bytes | None, bytes | None, str | None]] = []

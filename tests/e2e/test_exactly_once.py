@@ -1,8 +1,8 @@
 """Killed at every named point, at random moments, and with Kafka killed under it: the job decides,
 tells and projects each thing once.
 
-Two jobs read the same prefilled topic, in which one of the brokers sends columnar reports. One is
-left alone, the other is killed all the time; both must end with the same bytes.
+Two jobs read the same prefilled topic, in which one of the brokers sends columnar reports and
+deltas. One is left alone, the other is killed all the time; both must end with the same bytes.
 """
 
 import json
@@ -136,7 +136,9 @@ def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, seed: 
     for pipeline in (killed, quiet):
         pipeline.folder.mkdir()
         pipeline.create_topics(reports=backlog.PARTITIONS)
-    killed.send(backlog.records(ROUNDS, columnar=(1,)))
+    records = backlog.records(ROUNDS, columnar=(1,))
+    assert sum(kind == "delta" for *_, kind in records) > ROUNDS // 3
+    killed.send(records)
     done = Runs(quiet, killed)
     kill_brokers(done, broker, chance)
     ends = 1  # of the job in the batch that it is at

@@ -193,7 +193,7 @@ def test_a_batch_announces_for_every_known_cluster_what_the_job_reads(tmp_path: 
         ("eu", "0123"),
         ("us", "0123"),
     ]
-    assert world.reads[0].forms == ["json", "columns"]
+    assert world.reads[0].forms == ["json", "columns", "deltas"]
 
 
 def test_a_batch_asks_for_the_rosters_that_its_tasks_lacked(tmp_path: Path) -> None:

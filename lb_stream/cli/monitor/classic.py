@@ -221,16 +221,17 @@ def _parse_record(
 ) -> BrokerRecord | None:
     """Parse a report or a goodbye. None: the record is of another kind, or names no broker.
 
-    `columnar`: has the rosters that were read before.
+    `columnar`: has the rosters and bases that were read before.
     """
-    from lb_stream.contracts.columnar import COLUMNS, ROSTER, ColumnarError
+    from lb_stream.contracts.arrow_stream import ColumnarError
+    from lb_stream.contracts.columnar import COLUMNAR_KINDS
 
     cluster, _, broker = (record.key or b"").decode(errors="replace").rpartition("/")
     kind = dict(record.headers or ()).get("kind", b"report").decode(errors="replace")
-    if not broker or kind not in ("report", "goodbye", ROSTER, COLUMNS):
+    if not broker or kind not in ("report", "goodbye", *COLUMNAR_KINDS):
         return None
     value = b"" if kind == "goodbye" else record.value or b""
-    if kind in (ROSTER, COLUMNS):
+    if kind in COLUMNAR_KINDS:
         try:
             found = columnar.take(record.key or b"", kind, value)
         except ColumnarError:  # the job lists it in rejected_reports

@@ -79,7 +79,7 @@ class RoundRow(LoggedRound):
     confirmed: bool = False  # whether more than one report of one broker has been heard
     idle: bool = False  # whether the round had nothing to do
     waits: bool = False  # whether the next round would have nothing to do without a record
-    missing_rosters: str = EMPTY  # JSON array of brokers whose columns name unknown rosters
+    missing_rosters: str = EMPTY  # JSON array of brokers asked for rosters and full reports
 
 
 _KINDS = {str: pa.string(), str | None: pa.string(), int: pa.int64(), bool: pa.bool_()}

@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 
 from lb_stream.agent.columnar import ReportEncoder
 from lb_stream.contracts.decisions import Decision
-from lb_stream.contracts.reads import FORMS, Reads
+from lb_stream.contracts.reads import Reads
 from tests.bench.stream.feed import Feed, Offsets, ReportRecord
 from tests.bench.stream.fleet import Fleet
 
 
-def columns_encoder() -> ReportEncoder:
-    """Return an agent's encoder that sends every report as columns."""
+def columns_encoder(deltas: bool = False) -> ReportEncoder:
+    """Return an agent's encoder that sends every report as columns, or as deltas where it can."""
     encoder = ReportEncoder(min_bundles=1, clock=lambda: 0.0)
-    encoder.note_reads(Reads(cluster="", forms=list(FORMS), checkpoint="bench"), ())
+    forms = ["json", "columns", *(["deltas"] if deltas else [])]
+    encoder.note_reads(Reads(cluster="", forms=forms, checkpoint="bench"), ())
     return encoder
 
 
 class Columnar:
     """A fleet whose reports are encoded by the agents' own code, as columns.
 
-    `feed`, `begin` and `end`: the topic with the last generation as JSON, and where it is.
+    `feed`, `begin` and `end`: the topic with the last generation as JSON, and where it is. `kinds`:
+    how many records of each kind it has made.
     """
 
-    def __init__(self, fleet: Fleet, feed: Feed) -> None:
+    def __init__(self, fleet: Fleet, feed: Feed, deltas: bool = False) -> None:
         self._fleet, self.feed = fleet, feed
         self.begin: Offsets = feed.ends()
         self.end: Offsets = self.begin
-        self._encoder = columns_encoder()
+        self.kinds = Counter[str]()
+        self._encoder = columns_encoder(deltas)
 
     def __str__(self) -> str:
         return f"{self._fleet} as columns"
@@ -40,16 +44,18 @@ class Columnar:
         return self._fleet.cluster_names
 
     def generation(self) -> list[ReportRecord]:
-        """Records of a new report of every broker: rosters where bundles have changed, columns."""
+        """Records of a new report of every broker, with rosters where bundles have changed."""
         records = self._fleet.generation()
         self.begin = self.end
         self.feed.send(records)
         self.end = self.feed.ends()
-        return [
+        made = [
             ReportRecord(key, encoded, kind)
             for key, value, *_ in records
             for kind, encoded in self._encoder.encode(key.decode(), json.loads(value))
         ]
+        self.kinds.update(record.kind for record in made)
+        return made
 
     def obey(self, decisions: Iterable[Decision]) -> int:
         """Do what is decided. Returns how many decisions there were."""

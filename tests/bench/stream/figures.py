@@ -108,6 +108,12 @@ FIGURES = {
             "aim ≤ 0.35",
         ),
         Figure(
+            "delta_round_vs_from_json",
+            "a whole batch of reports as deltas, in which a tenth of the bundles have other figures "
+            "than before ÷ from_json of the same figures as JSON reports",
+            "aim ≤ 0.2",
+        ),
+        Figure(
             "view_vs_raw_kafka",
             "the view ÷ a bare Kafka read of the same reports to noop: the physical floor",
             "aim ≤ 3",
@@ -248,6 +254,24 @@ def columns(bench: Bench, view_only: bool) -> dict[str, Measured]:
                 },
             )
     return {f"columns_{side}_vs_from_json": ratio(took[side], took["from_json"])}
+
+
+def deltas(bench: Bench) -> dict[str, Measured]:
+    """Deltas beside from_json, where nine tenths of the bundles have the figures of before."""
+    with closing(Feed(bench.place.bootstrap, "json-deltas", bench.place.partitions)) as feed:
+        fleet = Columnar(Fleet(bench.size.whole, steady=0.9), feed, deltas=True)
+        job = Stepped(bench.place, "deltas", fleet, view_only=False)
+        with closing(job):
+            took = in_turns(
+                bench,
+                {
+                    "round": partial(_deciding, job),
+                    "from_json": lambda: bench.from_json_s(fleet),
+                },
+            )
+    kinds = fleet.kinds
+    progress(f"{kinds['delta']} deltas, {kinds['columns']} full reports, {kinds['roster']} rosters")
+    return {"delta_round_vs_from_json": ratio(took["round"], took["from_json"])}
 
 
 def rounds(bench: Bench) -> dict[str, Measured]:
@@ -470,6 +494,7 @@ GROUPS: tuple[tuple[frozenset[str], Callable[[Bench], dict[str, Measured]]], ...
     ),
     (frozenset({"columns_view_vs_from_json"}), partial(columns, view_only=True)),
     (frozenset({"columns_round_vs_from_json"}), partial(columns, view_only=False)),
+    (frozenset({"delta_round_vs_from_json"}), deltas),
     (frozenset({"signed_vs_open"}), signed),
     (frozenset({"publish_latency_vs_empty_batch"}), latency),
     (frozenset({"batch_cost_growth_1000"}), age),

@@ -63,7 +63,10 @@ class Fleet:
     `owner` is each bundle's broker, -1 while nobody has it; bundles are counted cluster by cluster.
     """
 
-    def __init__(self, shape: Shape, seed: int = 1, prefix: str = "bench") -> None:
+    def __init__(
+        self, shape: Shape, seed: int = 1, prefix: str = "bench", steady: float = 0.0
+    ) -> None:
+        """`steady`: the part of the bundles whose figures are the same in every report."""
         self.shape, self._prefix = shape, prefix
         self.brokers = shape.clusters * shape.brokers
         self._rng = np.random.default_rng(seed)
@@ -95,6 +98,7 @@ class Fleet:
         self._size = self._rng.uniform(200, 2_000, count)
         self._readers = self._rng.integers(0, 4, count)
         self._topics = self._rng.integers(1, 20, count)
+        self._is_steady = self._rng.random(count) < steady
 
     def __str__(self) -> str:
         return str(self.shape)
@@ -213,10 +217,14 @@ class Fleet:
 
     def _measure(self, rows: np.ndarray[Any, Any]) -> dict[str, list[Any]]:
         """A new measurement of some bundles, in the order of the reports' fields."""
-        rate_in = self._rate[rows] * self._rng.uniform(0.9, 1.1, len(rows))
-        size = self._size[rows] * self._rng.uniform(0.99, 1.01, len(rows))
+        changes = [
+            np.where(self._is_steady[rows], 1.0, self._rng.uniform(low, high, len(rows)))
+            for low, high in ((0.9, 1.1), (0.99, 1.01), (0.999, 1.0))
+        ]
+        rate_in = self._rate[rows] * changes[0]
+        size = self._size[rows] * changes[1]
         readers = self._readers[rows]
-        rate_out = rate_in * readers * self._rng.uniform(0.999, 1.0, len(rows))
+        rate_out = rate_in * readers * changes[2]
         columns = {
             "msg_rate_in": rate_in,
             "msg_throughput_in": rate_in * size,

@@ -98,8 +98,10 @@ def report(data: bytes) -> bool:
 
 
 @target(
+    "contracts.arrow_stream",
     "contracts.columnar",
-    "stream.rosters",
+    "stream.columns.record_files",
+    "stream.columns.rosters",
     records=("roster",),
     words=("name", "ARROW1", "\xff\xff\xff\xff", "t/n/0x00000000_0x80000000"),
     max_bytes=16_384,
@@ -116,26 +118,33 @@ def roster(data: bytes) -> bool:
 
 
 @target(
+    "contracts.arrow_stream",
     "contracts.columnar",
+    "stream.columns.bases",
+    "stream.columns.content_digests",
+    "stream.columns.reading",
     "stream.report_names",
     "stream.report_samples",
     "stream.records",
-    records=("columnar-report",),
-    words=("report", "roster", "measured", "msgRateIn", "cacheSize", *REPORT_WORDS),
+    records=("columnar-report", "delta"),
+    words=("report", "roster", "is_base", "base", "row", "measured", "msgRateIn", *REPORT_WORDS),
     max_bytes=16_384,
 )
 def columnar_report(data: bytes) -> bool:
-    """Columnar reports: Arrow streams of figures, after the roster of the contract's example."""
+    """Columnar reports and deltas: Arrow streams of figures, after the contract's examples."""
     given = [
-        record(b"eu/b-1:8080", find_example("roster").read_bytes(), 6, "roster"),
+        record(b"eu/b-1:8080", find_example("roster").read_bytes(), 5, "roster"),
+        record(b"eu/b-1:8080", find_example("columnar-report").read_bytes(), 6, "columns"),
         record(b"eu/b-1:8080", data, 7, "columns"),
+        record(b"eu/b-1:8080", data, 8, "delta"),
     ]
     rows = decoded(given, KNOWN)["eu", 0]
     _require_foreseen(rows["events"])
     for sample in rows["samples"]:
         for value in sample.values():
             assert not isinstance(value, float) or 0 <= value <= MAX_AMOUNT
-    return bool(rows["reports"])
+    assert len(rows["samples"]) == 2 * len(rows["reports"]), "two bundles are in the roster"
+    return len(rows["reports"]) > 1
 
 
 def _require_foreseen(events: list[dict[str, Any]]) -> None:

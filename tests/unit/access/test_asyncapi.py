@@ -84,7 +84,7 @@ def test_a_record_is_sent_by_those_who_have_the_right_to_write_its_topic() -> No
 def test_the_kinds_in_headers_are_those_that_the_stream_reads() -> None:
     records = [*RECORDS, *BINARY_RECORDS]
     kinds = {record.headers["kind"] for record in records if record.topic == "reports"}
-    assert kinds == {"report", "roster", "columns", *AGENT_KINDS}
+    assert kinds == {"report", "roster", "columns", "delta", *AGENT_KINDS}
 
 
 def test_a_binary_message_names_its_columns_and_its_kind(document: dict[str, Any]) -> None:

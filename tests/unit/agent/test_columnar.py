@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 
 from lb_stream.agent import Agent, AgentConfig
-from lb_stream.agent.columnar import ROSTER_INTERVAL_S, ReportEncoder
-from lb_stream.contracts.columnar import ReportReader, digest_of, read_columns, read_roster
+from lb_stream.agent.columnar import REPORTS_PER_BASE, ROSTER_INTERVAL_S, ReportEncoder
+from lb_stream.contracts.columnar import (
+    ReportReader,
+    digest_of,
+    read_columns,
+    read_delta,
+    read_roster,
+)
 from lb_stream.contracts.reads import READS_VALID_S, Reads
 from lb_stream.core.model.blocks import from_bytes
 from lb_stream.sim import SimBroker, build_cluster
@@ -174,6 +180,105 @@ def test_a_reader_of_json_gets_the_same_report_from_columns() -> None:
     assert {name: again[name] for name in given if name != "lastStats"} == {
         name: given[name] for name in given if name != "lastStats"
     }
+
+
+ALL_FORMS = ("json", "columns", "deltas")
+
+
+def delta_encoder() -> ReportEncoder:
+    """An encoder that has heard that the job reads deltas."""
+    made, _ = encoder()
+    made.note_reads(reads(forms=ALL_FORMS), [B])
+    return made
+
+
+def changed(given: dict[str, Any], count: int, rate: float) -> dict[str, Any]:
+    """Return a report in which the first bundles have another rate."""
+    stats = {name: dict(stat) for name, stat in given["lastStats"].items()}
+    for name in list(stats)[:count]:
+        stats[name]["msgRateIn"] = rate
+    return given | {"lastStats": stats}
+
+
+def test_deltas_follow_a_base_and_each_is_of_that_base() -> None:
+    made, given = delta_encoder(), report(6)
+    (_, roster), (_, base) = made.encode(B, given)
+    assert read_columns(base).is_base
+    for turn in range(2):
+        ((kind, value),) = made.encode(B, changed(given, turn + 1, 70.0 + turn))
+        found = read_delta(value)
+        assert kind == "delta" and found.base == digest_of(base)
+        assert found.roster == digest_of(roster)
+        assert found.rows.tolist() == [0, 1][: turn + 1]
+        assert found.columns["msgRateIn"].tolist() == [70.0 + turn] * (turn + 1)
+    ((_, value),) = made.encode(B, given | {"lastUpdate": 9})
+    assert not len(read_delta(value).rows) and b'"lastUpdate":9' in read_delta(value).fields
+
+
+def test_without_the_form_deltas_no_report_is_a_base() -> None:
+    made, _ = encoder()
+    for _ in range(3):
+        kind, value = made.encode(B, report(6))[-1]
+        assert kind == "columns" and not read_columns(value).is_base
+    made.note_reads(reads(forms=ALL_FORMS), [B])
+    assert kinds(made, report(6)) == ["columns"], "the base of the first delta"
+    assert kinds(made, report(6)) == ["delta"]
+    made.note_reads(reads(), [B])
+    assert kinds(made, report(6)) == ["columns"]
+
+
+def test_one_of_ten_reports_is_a_base_and_brokers_begin_at_different_times() -> None:
+    made, firsts = delta_encoder(), set()
+    for number in range(20):
+        broker = f"broker-{number}:8080"
+        sent = [[kind for kind, _ in made.encode(broker, report(6))] for _ in range(32)]
+        assert sent[0] == ["roster", "columns"]
+        bases = [at for at, found in enumerate(sent) if found == ["columns"]]
+        firsts.add(bases[0])
+        assert set(range(bases[0], 32, REPORTS_PER_BASE)) == set(bases)
+        assert sum(found == ["delta"] for found in sent) == 31 - len(bases)
+    assert min(firsts) >= 2 and max(firsts) <= REPORTS_PER_BASE and len(firsts) > 4
+
+
+def test_a_report_in_which_more_than_half_of_the_rows_differ_is_a_new_base() -> None:
+    made, given = delta_encoder(), report(6)
+    made.encode(B, given)
+    assert kinds(made, changed(given, 3, 7.5)) == ["delta"]
+    assert kinds(made, changed(given, 4, 7.5)) == ["columns"]
+    ((_, value),) = made.encode(B, changed(given, 4, 7.5))
+    assert not len(read_delta(value).rows), "the last full report is the base"
+
+
+def test_a_bundle_that_has_not_been_measured_yet_is_a_row_that_differs() -> None:
+    made, given = delta_encoder(), report(6)
+    given["bundles"] = [*given["lastStats"], "t/z/0x00000000_0x80000000"]
+    made.encode(B, given)
+    later = {**given["lastStats"], "t/z/0x00000000_0x80000000": {"topics": 0}}
+    ((_, value),) = made.encode(B, given | {"lastStats": later})
+    assert read_delta(value).rows.tolist() == [6] and read_delta(value).measured is None
+    made.forget(B)
+    made.encode(B, given | {"lastStats": later})
+    ((_, value),) = made.encode(B, given)
+    flags = read_delta(value).measured
+    assert flags is not None and flags.tolist() == [False]
+
+
+def test_other_bundles_lost_records_and_a_job_that_asks_get_a_roster_and_a_base() -> None:
+    made, clock = encoder()
+    made.note_reads(reads(forms=ALL_FORMS), [B])
+    given = report(6)
+    whole = ["roster", "columns"]
+    assert kinds(made, given) == whole and kinds(made, given) == ["delta"]
+    assert kinds(made, report(7)) == whole and kinds(made, report(7)) == ["delta"]
+    made.forget(B)
+    assert kinds(made, report(7)) == whole and kinds(made, report(7)) == ["delta"]
+    made.note_reads(reads(forms=ALL_FORMS, rosters=(B,)), [B])
+    assert kinds(made, report(7)) == whole and kinds(made, report(7)) == ["delta"]
+    made.note_reads(reads("two", forms=ALL_FORMS), [B])
+    assert kinds(made, report(7)) == whole and kinds(made, report(7)) == ["delta"]
+    clock.now_s += ROSTER_INTERVAL_S
+    made.note_reads(reads("two", forms=ALL_FORMS), [B])
+    assert kinds(made, report(7)) == whole and kinds(made, report(7)) == ["delta"]
 
 
 def test_without_arrow_reports_stay_json_and_one_line_says_so(

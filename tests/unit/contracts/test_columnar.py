@@ -8,16 +8,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lb_stream.contracts.arrow_stream import ColumnarError
 from lb_stream.contracts.columnar import (
     COLUMNS_SCHEMA,
+    DELTA_SCHEMA,
     FIGURES,
     ROSTER_SCHEMA,
-    ColumnarError,
     ReportReader,
     digest_of,
+    find_changes,
     read_columns,
+    read_delta,
     read_roster,
+    to_columns,
     write_columns,
+    write_delta,
     write_roster,
 )
 from lb_stream.contracts.schemas import FOLDER
@@ -200,3 +205,139 @@ def test_metadata_is_required_and_a_digest_has_32_digits() -> None:
     arrays = [pa.array([1, 2], field.type) for field in COLUMNS_SCHEMA]
     assert refused(stream(*arrays, schema=COLUMNS_SCHEMA)) == ("metadata report", "")
     assert refused(write_columns({}, "../../etc/passwd", figures()))[0] == "roster"
+
+
+# Deltas.
+
+
+def delta(rows: Any = (1,), base: str = DIGEST, roster: str = DIGEST, **changes: Any) -> bytes:
+    """Return a delta in which all figures of these rows are 7."""
+    columns: dict[str, Any] = {name: [7] * len(rows) for name in FIGURES}
+    return write_delta({"lastUpdate": 8}, roster, base, rows, columns | changes)
+
+
+def test_a_delta_and_its_base_are_the_whole_report_to_the_bit() -> None:
+    rates = [-0.0, 5e-324, 0.1 + 0.2]
+    columns = {name: [1, 2, 3] for name in FIGURES} | {"msgRateIn": rates}
+    base = read_columns(write_columns({"lastUpdate": 7}, DIGEST, columns, is_base=True))
+    assert base.is_base
+    read = read_delta(delta([0, 2], msgRateIn=[0.0, 0.3], topics=[2**63 - 1, 7]))
+    assert read.base == DIGEST and read.rows.tolist() == [0, 2]
+    whole = read.compose(base)
+    assert whole.fields == b'{"lastUpdate":8}' and whole.roster == DIGEST
+    expected = np.array([0.0, 5e-324, 0.3])
+    assert whole.columns["msgRateIn"].tobytes() == expected.tobytes()
+    assert whole.columns["topics"].tolist() == [2**63 - 1, 2, 7]
+    assert base.columns["topics"].tolist() == [1, 2, 3], "the base stays as it is"
+    assert whole.measured is None and not whole.is_base
+
+
+def test_a_delta_without_rows_repeats_its_base() -> None:
+    base = read_columns(write_columns({}, DIGEST, figures()))
+    whole = read_delta(delta([])).compose(base)
+    assert {name: column.tolist() for name, column in whole.columns.items()} == {
+        name: [1, 2] for name in FIGURES
+    }
+
+
+@pytest.mark.parametrize(
+    ("base", "given", "whole"),
+    [
+        (None, [False], [True, False]),
+        ([True, False], None, [True, True]),
+        ([False, True], [True], [False, True]),
+    ],
+)
+def test_a_delta_says_of_its_rows_whether_they_are_measured(
+    base: list[bool] | None, given: list[bool] | None, whole: list[bool]
+) -> None:
+    value = write_delta({}, DIGEST, DIGEST, [1], {name: [7] for name in FIGURES}, given)
+    found = read_delta(value).compose(read_columns(write_columns({}, DIGEST, figures(), base)))
+    assert found.measured is not None and found.measured.tolist() == whole
+
+
+def test_rows_that_differ_are_found_to_the_bit() -> None:
+    base = read_columns(write_columns({}, DIGEST, figures(msgRateIn=[0.0, 1.0])))
+    columns = to_columns(figures(msgRateIn=[0.0, 1.0]))
+    assert find_changes(base, columns, None).tolist() == []
+    assert find_changes(base, columns, np.array([True, False])).tolist() == [1]
+    columns = to_columns(figures(msgRateIn=[-0.0, 1.0 + 2**-52]))
+    assert find_changes(base, columns, None).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "wrong"),
+    [([3, 1], "1"), ([2, 2], "2"), ([-1, 2], "-1"), ([-(2**31), 2**31 - 1], "-2147483648")],
+)
+def test_row_numbers_out_of_order_twice_or_negative_are_refused(
+    rows: list[int], wrong: str
+) -> None:
+    assert refused(delta(rows), read_delta) == ("row", wrong)
+
+
+def test_a_row_that_the_base_lacks_is_refused() -> None:
+    base = read_columns(write_columns({}, DIGEST, figures()))
+    with pytest.raises(ColumnarError) as error:
+        read_delta(delta([1, 2])).compose(base)
+    assert (error.value.field, error.value.value) == ("row", "2")
+
+
+def test_another_roster_than_the_base_has_is_refused() -> None:
+    base = read_columns(write_columns({}, DIGEST, figures()))
+    with pytest.raises(ColumnarError) as error:
+        read_delta(delta([1], roster="f" * 32)).compose(base)
+    assert (error.value.field, error.value.value) == ("roster", "f" * 32)
+
+
+def test_a_delta_without_the_digest_of_a_base_is_refused() -> None:
+    assert refused(delta(base="../../etc/passwd"), read_delta) == ("base", "../../etc/passwd")
+    arrays = [pa.array([1], field.type) for field in DELTA_SCHEMA]
+    metadata = {"report": "{}", "roster": DIGEST}
+    value = stream(*arrays, schema=DELTA_SCHEMA.with_metadata(metadata))
+    assert refused(value, read_delta) == ("metadata base", "")
+
+
+def test_a_wrong_figure_of_a_delta_is_named_by_the_row_of_its_base() -> None:
+    value = delta([4, 9], msgThroughputOut=[3.0, -1.0])
+    assert refused(value, read_delta) == ("msgThroughputOut of row 9", "-1.0")
+
+
+def test_columns_are_no_delta_and_a_delta_is_no_columns() -> None:
+    assert refused(write_columns({}, DIGEST, figures()), read_delta) == ("schema", "8 columns")
+    assert refused(delta()) == ("schema", "9 columns")
+
+
+def test_no_changed_byte_of_a_delta_leads_to_another_error() -> None:
+    value = delta([0, 1])
+    base = read_columns(write_columns({}, DIGEST, figures()))
+    for at in range(len(value)):
+        for byte in (0, 0x7F, 0xFF):
+            changed = value[:at] + bytes([byte]) + value[at + 1 :]
+            try:
+                read_delta(changed).compose(base)
+            except ColumnarError as error:
+                assert error.field and error.expected
+
+
+def test_the_example_of_a_delta_is_of_the_example_of_a_columnar_report() -> None:
+    base = (FOLDER / "examples" / "columnar-report.arrow").read_bytes()
+    example = read_delta((FOLDER / "examples" / "delta.arrow").read_bytes())
+    assert read_columns(base).is_base and example.base == digest_of(base)
+    whole = example.compose(read_columns(base))
+    assert whole.columns["msgRateIn"].tolist() == [2_000.0, 5_000.0]
+
+
+def test_a_reader_of_json_gets_the_report_that_a_delta_stands_for() -> None:
+    roster = write_roster(NAMES)
+    base = write_columns({}, digest_of(roster), figures(), is_base=True)
+    other = write_columns({"numBundles": 2}, digest_of(roster), figures(), is_base=True)
+    given = delta([1], digest_of(base), digest_of(roster))
+    reader = ReportReader()
+    reader.take(b"eu/b", "roster", roster)
+    assert reader.take(b"eu/b", "delta", given) is None, "its base is not known"
+    reader.take(b"eu/b", "columns", base)
+    found = json.loads(reader.take(b"eu/b", "delta", given) or b"")
+    rates = [found["lastStats"][name]["msgRateIn"] for name in sorted(NAMES)]
+    assert rates == [1.0, 7.0] and found["lastUpdate"] == 8
+    reader.take(b"eu/b", "columns", other)
+    assert reader.take(b"eu/b", "delta", given) is None, "its base is the last but one"

@@ -14,70 +14,19 @@ from lb_stream.contracts.settings import AdmissionSettings, Settings
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Batch, Shard, from_bytes
 from lb_stream.store import Store
-from lb_stream.stream import rosters
 from lb_stream.stream.cluster_input import ClusterInput, ReadProgress
-from lb_stream.stream.context import BatchContext, DecodeConfig
-from lb_stream.stream.rosters import FOLDER, Rosters, delete_old_rosters
+from lb_stream.stream.columns import record_files, rosters
+from lb_stream.stream.columns.reading import ColumnarReader
+from lb_stream.stream.columns.rosters import FOLDER, delete_old_rosters
+from lb_stream.stream.context import BatchContext
 from lb_stream.stream.shards.directory import ShardMap
-from tests.support.decoding import decoded, record, rejections, rows_of
-
-KNOWN = DecodeConfig("home", "commands", known={"eu": ShardMap()})
-
-
-def bundle(at: int) -> str:
-    return f"acme/n{at:03d}/0x00000000_0x80000000"
-
-
-def stats(at: int) -> dict[str, float]:
-    """Statistics of a bundle, of which some are no short decimals, and one has a large count."""
-    numbers = {name: at * 1.1 + place / 3 for place, name in enumerate(FIGURES[:4])}
-    counts = {name: at + place for place, name in enumerate(FIGURES[4:])}
-    return dict.fromkeys(FIGURES, 0) | numbers | counts | {"cacheSize": 2**53 + 1}
-
-
-def modular(measured: Mapping[str, Mapping[str, Any]], **fields: Any) -> dict[str, Any]:
-    return {
-        "lastStats": measured,
-        "loadReportType": "LocalBrokerData",
-        "cpu": {"usage": 100.0 / 3, "limit": 400.0},
-        "lastUpdate": 5,
-    } | fields
+from tests.support.columnar import as_columns, batches, bundle, modular, sent, stats
+from tests.support.decoding import KNOWN, decoded, record, rejections, rows_of
 
 
 def as_json(report: Mapping[str, Any]) -> bytes:
     """Return a report as an agent sends it, with its keys sorted."""
     return json.dumps(report, sort_keys=True).encode()
-
-
-def as_columns(report: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """Return roster and columns of a report."""
-    measured = report["lastStats"]
-    names = sorted({*measured, *report.get("bundles", ())}, key=str.encode)
-    own = {name: value for name, value in report.items() if name not in ("lastStats", "bundles")}
-    columns = {
-        figure: [measured.get(name, {}).get(figure, 0) for name in names] for figure in FIGURES
-    }
-    flags = [name in measured for name in names]
-    roster = write_roster(names)
-    return roster, write_columns(own, digest_of(roster), columns, None if all(flags) else flags)
-
-
-def sent(broker: str, report: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
-    """Return a roster and a columnar report of a broker, at two offsets."""
-    roster, columns = as_columns(report)
-    key = f"eu/{broker}".encode()
-    return [record(key, roster, offset - 1, "roster"), record(key, columns, offset, "columns")]
-
-
-def batches(records: list[dict[str, Any]], config: DecodeConfig = KNOWN) -> list[Batch]:
-    """Return what each shard of the cluster gets, without the digests of reports."""
-    found = []
-    for row in rows_of(records, config):
-        if row["cluster"] == "eu" and row["reports"]:
-            reports = from_bytes(row["reports"]).drop_columns("digest")
-            samples = from_bytes(row["samples"])
-            found.append(Batch(reports, samples, pa.table({})))
-    return found
 
 
 REPORTS = {
@@ -278,11 +227,11 @@ def files(folder: Path) -> list[str]:
 def test_a_later_batch_and_another_process_find_the_roster_in_a_file(tmp_path: Path) -> None:
     store = Store.at(tmp_path)
     roster, columns = as_columns(REPORTS["b1"])
-    first = replace(KNOWN, rosters=Rosters(store, 5))
+    first = replace(KNOWN, columnar=ColumnarReader(store, 5))
     decoded([record(b"eu/b1", roster, 0, "roster")], first)
     assert len(files(tmp_path)) == 1
     forget_cached_rosters()
-    later = replace(KNOWN, rosters=Rosters(store, 6))
+    later = replace(KNOWN, columnar=ColumnarReader(store, 6))
     block = decoded([record(b"eu/b1", columns, 9, "columns")], later)["eu", 0]
     assert len(block["samples"]) == 7 and not rejections(block)
 
@@ -296,9 +245,9 @@ def test_a_batch_that_runs_again_rejects_what_it_rejected_although_the_file_is_t
     report = [record(b"eu/b1", columns, 9, "columns")]
     found = []
     for _ in range(2):
-        task = replace(KNOWN, rosters=Rosters(store, 5))
+        task = replace(KNOWN, columnar=ColumnarReader(store, 5))
         found.append(rejections(decoded(report, task)["eu", 0]))
-        other = replace(KNOWN, rosters=Rosters(store, 5))
+        other = replace(KNOWN, columnar=ColumnarReader(store, 5))
         decoded([record(b"eu/b1", roster, 0, "roster")], other)
     assert found[0] == found[1] and len(found[0]) == 1
 
@@ -306,13 +255,15 @@ def test_a_batch_that_runs_again_rejects_what_it_rejected_although_the_file_is_t
 def test_a_damaged_file_counts_as_none(tmp_path: Path) -> None:
     store = Store.at(tmp_path)
     roster, columns = as_columns(REPORTS["b1"])
-    decoded([record(b"eu/b1", roster, 0, "roster")], replace(KNOWN, rosters=Rosters(store, 5)))
+    decoded(
+        [record(b"eu/b1", roster, 0, "roster")], replace(KNOWN, columnar=ColumnarReader(store, 5))
+    )
     (name,) = files(tmp_path)
     whole = (tmp_path / FOLDER / name).read_bytes()
     for damaged in (b"", whole[:-1], bytes(len(whole)), whole[:4]):
         (tmp_path / FOLDER / name).write_bytes(damaged)
         forget_cached_rosters()
-        later = replace(KNOWN, rosters=Rosters(store, 6))
+        later = replace(KNOWN, columnar=ColumnarReader(store, 6))
         block = decoded([record(b"eu/b1", columns, 9, "columns")], later)["eu", 0]
         assert [field for _, field, _, _ in rejections(block)] == ["roster"]
 
@@ -324,21 +275,23 @@ def test_old_files_go_and_those_that_are_sent_again_stay(
     for name in ("b1", "b2"):
         roster, _ = as_columns(REPORTS[name])
         key = f"eu/{name}".encode()
-        decoded([record(key, roster, 0, "roster")], replace(KNOWN, rosters=Rosters(store, 5)))
+        decoded(
+            [record(key, roster, 0, "roster")], replace(KNOWN, columnar=ColumnarReader(store, 5))
+        )
     ages = {entry.name: entry.changed_ms for entry in store.list(FOLDER)}
-    assert delete_old_rosters(store, min(ages.values()) + rosters.RETENTION_MS) == 0
-    monkeypatch.setattr(rosters, "REFRESH_MS", -1)
-    decoded([record(key, roster, 9, "roster")], replace(KNOWN, rosters=Rosters(store, 6)))
+    assert delete_old_rosters(store, min(ages.values()) + record_files.RETENTION_MS) == 0
+    monkeypatch.setattr(record_files, "REFRESH_MS", -1)
+    decoded([record(key, roster, 9, "roster")], replace(KNOWN, columnar=ColumnarReader(store, 6)))
     (renewed,) = [entry for entry in store.list(FOLDER) if entry.changed_ms > ages[entry.name]] or [
         None
     ]
     assert renewed is not None
-    assert delete_old_rosters(store, max(ages.values()) + rosters.RETENTION_MS + 1) >= 1
+    assert delete_old_rosters(store, max(ages.values()) + record_files.RETENTION_MS + 1) >= 1
     assert renewed.name in files(tmp_path)
 
 
 def test_new_rosters_of_a_batch_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rosters, "MAX_NEW_BYTES", 1_500)
+    monkeypatch.setattr(record_files, "MAX_NEW_BYTES", 1_500)
     given = [
         record(f"eu/b{at}".encode(), write_roster([bundle(at)]), at, "roster") for at in range(5)
     ]
@@ -349,4 +302,4 @@ def test_new_rosters_of_a_batch_are_limited(monkeypatch: pytest.MonkeyPatch) -> 
 
 def forget_cached_rosters() -> None:
     """Have this process keep no roster, as a new one."""
-    rosters._CACHE = rosters.NamesCache(rosters.CACHED_NAMES)
+    rosters.CACHE.clear()

@@ -1,0 +1,106 @@
+"""Bases: the columnar reports of which deltas follow, kept in files of the checkpoint.
+
+A base that is read is also a report. What a delta leaves out stands in its base, so both together
+are a whole report, which goes on as one that was sent as such.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lb_stream.contracts.columnar import ColumnarDelta, ColumnarReport, digest_of, read_columns
+from lb_stream.store import Store
+from lb_stream.stream.columns.content_digests import RowHashes, digest_content
+from lb_stream.stream.columns.record_files import (
+    RETENTION_MS,
+    Cache,
+    RecordFiles,
+    file_name,
+)
+from lb_stream.stream.records import RecordRejected
+from lb_stream.stream.report_names import NamesCache
+from lb_stream.stream.rows import RecordPosition
+
+FOLDER = "lb-bases"
+CACHED_ROWS = 2_000_000
+"""Rows of the bases that a process keeps: 72 bytes each, 144 MB."""
+SUPERSEDED_MS = 600_000
+"""How long the file of a base is kept after its broker has sent another one.
+
+What a broker sends after a base refers to no earlier one. A batch that runs again still does, and
+none takes that long.
+"""
+
+KNOWN_BASE = "the digest of a base that this broker has sent before, in this partition"
+"""What is expected of a delta's base. Agents send a base again that is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A report of which deltas may follow, with the hashes of its rows."""
+
+    report: ColumnarReport
+    hashes: RowHashes
+
+    def __len__(self) -> int:
+        return self.report.rows
+
+    def compose(self, delta: ColumnarDelta) -> tuple[ColumnarReport, bytes]:
+        """Return a delta's whole report and its digest. Raises ColumnarError."""
+        report = delta.compose(self.report)
+        total = self.hashes.replace_rows(delta.rows, delta.columns, delta.measured)
+        return report, digest_content(report, total)
+
+
+CACHE: Cache[Base] = NamesCache(CACHED_ROWS)
+
+
+@dataclass(slots=True)
+class Bases:
+    """The bases that a decoding task knows. `checkpoint`: None: they stay in this object."""
+
+    checkpoint: Store | None = None
+    batch_id: int = 0
+    _files: RecordFiles[Base] = field(init=False)
+
+    def __post_init__(self) -> None:
+        cache: Cache[Base] = NamesCache(CACHED_ROWS) if self.checkpoint is None else CACHE
+        self._files = RecordFiles(FOLDER, _parse, cache, self.checkpoint, self.batch_id)
+
+    def take(
+        self, cluster: str, broker: str, value: bytes, base: Base, position: RecordPosition
+    ) -> None:
+        """Keep a base, unless the batch has too many bytes of them: then it is a report alone."""
+        name = file_name(cluster, broker, digest_of(value), position)
+        self._files.take(name, value, position, lambda: base)
+
+    def require(self, cluster: str, broker: str, digest: str, position: RecordPosition) -> Base:
+        """Return the base of a delta. Raises RecordRejected if the delta may not use it."""
+        base = self._files.find_usable(file_name(cluster, broker, digest, position), position)
+        if base is None:
+            raise RecordRejected("base", digest, KNOWN_BASE)
+        return base
+
+
+def delete_old_bases(checkpoint: Store, now_ms: int) -> int:
+    """Delete the bases that no delta refers to any more; return how many there were.
+
+    Those are all but a broker's last one, and that too if nobody has sent it for RETENTION_MS.
+    """
+    entries = sorted(checkpoint.list(FOLDER), key=lambda entry: -entry.changed_ms)
+    next_ms: dict[str, int] = {}  # the next base's time, by broker and partition
+    deleted = 0
+    for entry in entries:
+        place = entry.name.partition("-")[0]
+        superseded_ms = next_ms.get(place)
+        next_ms[place] = entry.changed_ms
+        is_superseded = superseded_ms is not None and now_ms - superseded_ms > SUPERSEDED_MS
+        if is_superseded or now_ms - entry.changed_ms > RETENTION_MS:
+            checkpoint.delete(f"{FOLDER}/{entry.name}")
+            deleted += 1
+    return deleted
+
+
+def _parse(value: bytes) -> Base:
+    report = read_columns(value)
+    return Base(report, RowHashes.of(report))

@@ -1,0 +1,92 @@
+"""Columnar records of one decoding task: rosters and bases are kept, deltas become whole reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from lb_stream.contracts.arrow_stream import ColumnarError
+from lb_stream.contracts.columnar import (
+    DELTA,
+    ROSTER,
+    ROSTER_OF_BASE,
+    ROW,
+    ColumnarReport,
+    read_columns,
+    read_delta,
+)
+from lb_stream.store import Store
+from lb_stream.stream.columns.bases import Base, Bases
+from lb_stream.stream.columns.content_digests import RowHashes, digest_content
+from lb_stream.stream.columns.rosters import KNOWN_ROSTER, Roster, Rosters
+from lb_stream.stream.records import RecordRejected, ReportRecord, parse_own_fields
+from lb_stream.stream.rows import RecordPosition
+
+
+class WholeReport(NamedTuple):
+    """A columnar report with all its rows, however it was sent.
+
+    `own`: the broker's own fields. `roster`: the names of the rows. `digest`: of what it says.
+    """
+
+    own: ReportRecord
+    columns: ColumnarReport
+    roster: Roster
+    digest: bytes
+
+
+@dataclass(slots=True)
+class ColumnarReader:
+    """Reads the columnar records of a task. `checkpoint`: None: rosters and bases stay in it."""
+
+    checkpoint: Store | None = None
+    batch_id: int = 0
+    _rosters: Rosters = field(init=False)
+    _bases: Bases = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rosters = Rosters(self.checkpoint, self.batch_id)
+        self._bases = Bases(self.checkpoint, self.batch_id)
+
+    def read(
+        self, cluster: str, broker: str, kind: str, value: bytes, position: RecordPosition
+    ) -> WholeReport | None:
+        """Return the report of a record; None: it is a roster, which is kept.
+
+        `kind`: one of COLUMNAR_KINDS. Raises RecordRejected.
+        """
+        if kind == ROSTER:
+            self._rosters.take(cluster, broker, value, position)
+            return None
+        try:
+            if kind == DELTA:
+                delta = read_delta(value)
+                base = self._bases.require(cluster, broker, delta.base, position)
+                columns, digest = base.compose(delta)
+            else:
+                columns = read_columns(value)
+                hashes = RowHashes.of(columns)
+                digest = digest_content(columns, hashes.total)
+        except ColumnarError as error:
+            raise RecordRejected(error.field, error.value, error.expected) from None
+        roster = self._rosters.require(cluster, broker, columns.roster, position)
+        if columns.rows != len(roster):
+            expected = f"{len(roster)} rows, as many as the roster's names"
+            raise RecordRejected("columns", f"{columns.rows} rows", expected)
+        own = parse_own_fields(columns.fields, broker, roster)
+        if columns.is_base:
+            self._bases.take(cluster, broker, value, Base(columns, hashes), position)
+        return WholeReport(own, columns, roster, digest)
+
+
+def needs_full_report(rejection: Mapping[str, str]) -> bool:
+    """Return whether a record was rejected that its roster and a full report would have replaced.
+
+    Either its roster or base is unknown, or it is a delta that can't be of its base. `rejection`:
+    as `describe_rejection` gives it.
+    """
+    field_, expected = rejection["field"], rejection["expected"]
+    if field_ == "roster":
+        return expected == KNOWN_ROSTER or expected.startswith(ROSTER_OF_BASE)
+    return field_ in ("base", ROW)
