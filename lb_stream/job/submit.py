@@ -19,6 +19,8 @@ JVM_OPTIONS = (
     # This collector stops the JVM while it runs. G1 runs beside it, on cores that the Python
     # workers need.
     "-XX:+UseParallelGC",
+    # A batch's garbage fills whatever it may: a third of the heap by itself.
+    "-XX:MaxNewSize=256m",
     # Otherwise Spark goes on without the thread that has failed, and a batch waits for ever.
     "-XX:+ExitOnOutOfMemoryError",
     f"-Dlog4j2.configurationFile={(CONF / 'log4j2.properties').as_uri()}",

@@ -52,6 +52,7 @@ from lb_stream.stream.shards.changed_rows import read_values, write_all_values, 
 from lb_stream.stream.shards.slicing import name_hashes
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.task.current_task import current_task
+from lb_stream.stream.task.memory import return_memory
 from lb_stream.stream.task.processor import KeyState
 
 logger = logging.getLogger(__name__)
@@ -302,6 +303,8 @@ class Folding:
         """Finish the files, so that references are valid when Spark commits the state."""
         self._names.close()
         self._values.close()
+        self._blocks.clear()
+        return_memory()
         crash_point("in_state")
 
 
