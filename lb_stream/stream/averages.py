@@ -19,7 +19,7 @@ from pyspark.sql import Row
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.averages import FoldConfig, fold, fold_together
-from lb_stream.core.averages.brokers import has_signs_of_life
+from lb_stream.core.averages.brokers import LastBrokers, has_signs_of_life
 from lb_stream.core.averages.copies import drop_copies
 from lb_stream.core.model.blocks import (
     BROKER_SCHEMA,
@@ -94,6 +94,7 @@ class Folding:
         self._clock: list[PartitionClock] = []
         self._blocks: dict[str, pa.Table] = {}
         self._last_brokers: tuple[pa.Table, str] | None = None  # written last, and its reference
+        self._brokers = LastBrokers()
         self._files = OpenFiles(self._checkpoint)
         self._values = BlockWriter(self._checkpoint, f"{name}.arrow")
         self._names = BlockWriter(self._checkpoint, f"{name}-names.arrow")
@@ -195,7 +196,9 @@ class Folding:
             return
         try:
             config = self._configs.get(work.cluster, self._default)
-            after, rejected = work.folded or fold(work.shard, work.batch, self._now_ms, config)
+            after, rejected = work.folded or fold(
+                work.shard, work.batch, self._now_ms, config, self._brokers
+            )
             if work.number == 0 and len(rejected):
                 work.events = pa.concat_tables([work.events, rejected])
             work.blocks = self._write_blocks(work.shard, after, work.blocks)

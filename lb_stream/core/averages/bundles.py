@@ -13,7 +13,7 @@ from lb_stream.core.averages.brokers import TakenReports
 from lb_stream.core.averages.latest_topics import fold_topic_shares
 from lb_stream.core.averages.rows import (
     find_bundle_rows,
-    in_rank_order,
+    grouped_by_report,
     is_first,
     match_last_batch,
     place_in_group,
@@ -102,9 +102,21 @@ class Columns:
         """Return distinct rows as an index of columns: a slice if they are all rows."""
         return slice(None) if len(rows) == len(self.name) else rows
 
-    def put(self, name: str, at: Ints | slice, column: NDArray) -> None:  # type: ignore[type-arg]
-        """Set the rows `at` of a column; if `at` is a slice, `column` replaces the whole column."""
+    def put(
+        self,
+        name: str,
+        at: Ints | slice,
+        column: NDArray,  # type: ignore[type-arg]
+        kept: Ints | None = None,
+    ) -> None:
+        """Set the rows `at` of a column; if `at` is a slice, `column` replaces the whole column.
+
+        `kept`: rows that keep their values then. Where there are few of them, this is quicker than
+        to set the other rows.
+        """
         if isinstance(at, slice):
+            if kept is not None:
+                column[kept] = self.values[name][kept]
             self.values[name] = column
         else:
             self.writable(name)[at] = column
@@ -140,7 +152,7 @@ def fold_bundles(
     whole = ~reports["some_bundles"].fill_null(False).to_numpy().astype(np.bool_)[taken.accepted]
     rank = np.full(len(reports) + 1, -1, np.int64)  # report row → place in the order, -1: refused
     rank[taken.accepted] = np.arange(len(taken.accepted))
-    samples, rank_of = in_rank_order(batch.samples, rank)
+    samples, rank_of = grouped_by_report(batch.samples, rank)
     # The bundle of each sample, and its owner now. Nearly every batch names the same bundles as the
     # one before: then no name has to be looked up.
     names = one_array(samples["name"])
@@ -159,9 +171,9 @@ def fold_bundles(
         row, new_names = find_bundle_rows(names, place, rank_of, broker_of_rank, bundles, owner)
         columns = Columns.build(bundles, owner, new_names, config.release)
         if len(taken.accepted):
-            columns.writable("place")[row] = place  # the last assignment stays
-            by_bundle = sorted_by_bundle(row, len(columns.name))
+            by_bundle = sorted_by_bundle(row, rank_of, len(columns.name))
             row = row[by_bundle]
+            columns.writable("place")[row] = place[by_bundle]  # the last assignment stays
             _update_owners(columns, row, rank_of[by_bundle], broker_of_rank, append_of_rank, whole)
     # The topics' shares, as last reported, and the averages, of the samples that count.
     if len(taken.accepted):
@@ -264,6 +276,12 @@ def _average(
         chosen = slice(None) if wave is None else wave == k
         picked = places[chosen]
         at = slice(None) if len(picked) == len(columns.name) else rows[chosen]
+        others = None  # rows of bundles without a sample, if whole columns are computed
+        if not isinstance(at, slice) and 2 * len(picked) >= len(columns.name):
+            others = np.flatnonzero(np.bincount(at, minlength=len(columns.name)) == 0)
+            everywhere = np.zeros(len(columns.name), places.dtype)
+            everywhere[at] = picked
+            picked, at = everywhere, slice(None)
         # One block of memory for all columns: large enough for large pages.
         block = iter(np.empty((len(sampled) + 2 * len(RATE_COLUMNS), len(picked))))
         # The latest figures.
@@ -272,29 +290,33 @@ def _average(
             for name, column in sampled.items()
         }
         for name, column in taken.items():
-            columns.put(name, at, column)
+            columns.put(name, at, column, others)
         # The two averages.
         for span, most in (("short", config.short_samples), ("long", config.long_samples)):
-            n = _count_samples(columns, f"{span}_samples", at, most)
+            n = _count_samples(columns, f"{span}_samples", at, most, others)
             before = n - 1.0
             for name in RATE_COLUMNS:
                 average = columns.values[f"{span}_{name}"][at]
                 sample, into = taken[f"latest_{name}"], next(block)
                 folded = fold_samples(n, before, average, sample, into)
-                columns.put(f"{span}_{name}", at, folded)
+                columns.put(f"{span}_{name}", at, folded, others)
 
 
-def _count_samples(columns: Columns, name: str, at: Ints | slice, most: int) -> Floats | np.float64:
+def _count_samples(
+    columns: Columns, name: str, at: Ints | slice, most: int, kept: Ints | None
+) -> Floats | np.float64:
     """Count one more sample, up to `most`, and return the counts as floats.
 
-    Returns one number if all counts are `most`, as arithmetic with it is cheaper.
+    Returns one number if all counts are `most`, as arithmetic with it is cheaper. `kept`: as for
+    `Columns.put`.
     """
     before = columns.values[name][at]
     if bool((before == most).all()):
         return np.float64(most)
     count = np.minimum(before + np.int32(1), np.int32(most))
-    columns.put(name, at, count)
-    return count.astype(np.float64)
+    counts = count.astype(np.float64)
+    columns.put(name, at, count, kept)
+    return counts
 
 
 def _count_for_all(

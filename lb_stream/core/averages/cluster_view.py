@@ -150,7 +150,7 @@ def _bools(column: pa.ChunkedArray) -> Bools:
 
 def _texts(column: pa.ChunkedArray) -> tuple[str, ...]:
     """Return a column of texts, with "" for null."""
-    return tuple(text or "" for text in column.to_pylist())
+    return tuple(column.fill_null("").to_pylist())
 
 
 def _brokers(

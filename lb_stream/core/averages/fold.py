@@ -11,31 +11,39 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lb_stream.core.averages.acknowledgements import follow_acks
-from lb_stream.core.averages.brokers import SIGNS_OF_LIFE, fold_brokers
+from lb_stream.core.averages.brokers import SIGNS_OF_LIFE, LastBrokers
 from lb_stream.core.averages.bundles import fold_bundles
 from lb_stream.core.model.blocks import NO_EVENTS, Batch, Shard, one_array, with_columns
 from lb_stream.core.model.rates import FoldConfig
 
 
-def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[Shard, pa.Table]:
+def fold(
+    shard: Shard,
+    batch: Batch,
+    now_ms: int,
+    config: FoldConfig,
+    last_brokers: LastBrokers | None = None,
+) -> tuple[Shard, pa.Table]:
     """Fold one micro-batch into a shard; return it, and the events of refused reports.
 
     Reports count in the order of append time, partition and offset, not of rows. Refused reports
     are too old, or have only top bundles of an unknown broker. A table that the batch doesn't
-    change is returned as the same object.
+    change is returned as the same object. `last_brokers`: of the shards that are folded one after
+    another.
     """
+    last_brokers = last_brokers or LastBrokers()
     # Without reports, only signs of life and time can change a table.
     if not len(batch.reports):
         lives = pc.any(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))).as_py()
         brokers, bundles = shard.brokers, shard.bundles
         if lives or pc.any(brokers["sampled"]).as_py():
-            brokers = fold_brokers(brokers, batch)[0]
+            brokers = last_brokers.fold(brokers, batch)[0]
         news = pc.any(shard.bundles["gained"]).as_py() or pc.any(shard.bundles["appeared"]).as_py()
         if news:
             none = np.zeros(len(bundles), np.bool_)
             bundles = with_columns(bundles, {"gained": none, "appeared": none})
         return _drop_expired(follow_acks(Shard(brokers, bundles), batch), now_ms, config), NO_EVENTS
-    brokers, row_of, taken = fold_brokers(shard.brokers, batch)
+    brokers, row_of, taken = last_brokers.fold(shard.brokers, batch)
     bundles = fold_bundles(shard.bundles, brokers, row_of, batch, taken, config)
     return _drop_expired(follow_acks(Shard(brokers, bundles), batch), now_ms, config), taken.refused
 

@@ -33,15 +33,18 @@ def match_last_batch(
 
     In nearly every batch each report names the bundles that its broker owns, in the order of its
     last report. Then no name is hashed: comparing names takes a tenth of that time. All reports
-    must be whole. `names`, `rank`: of each sample, by rank. Returns the rows of all samples'
-    bundles, sorted, and the sample of each; None: a report differs.
+    must be whole. `names`, `rank`: of each sample, those of a report together. Returns the rows of
+    all samples' bundles, sorted, and the sample of each; None: a report differs.
     """
     # Each broker's report: where its samples begin, and how many it has. Row 0: no broker.
     whose = np.add(owner, 1, dtype=np.intp)
-    samples = np.bincount(rank, minlength=len(broker_of_rank))  # of each report
+    begins = np.flatnonzero(is_first(rank))
+    begin = np.zeros(len(broker_of_rank), np.int64)  # of each report; any number without samples
+    begin[rank[begins]] = begins
     first = np.full(brokers + 1, -1)
     named = np.zeros(brokers + 1, np.int64)
-    first[broker_of_rank + 1], named[broker_of_rank + 1] = np.cumsum(samples) - samples, samples
+    first[broker_of_rank + 1] = begin
+    named[broker_of_rank + 1] = np.bincount(rank, minlength=len(broker_of_rank))
     reports = first >= 0
     owned = np.bincount(whose, minlength=brokers + 1)
     if np.count_nonzero(reports) < len(broker_of_rank) or bool((owned != named)[reports].any()):
@@ -59,27 +62,29 @@ def match_last_batch(
     return (row, by_bundle) if names.take(pa.array(by_bundle)).equals(known) else None
 
 
-def in_rank_order(samples: pa.Table, rank: Ints) -> tuple[pa.Table, Ints]:
-    """Return the samples of accepted reports, sorted by rank, and the rank of each.
+def grouped_by_report(samples: pa.Table, rank: Ints) -> tuple[pa.Table, Ints]:
+    """Return the samples of accepted reports, those of a report together, and the rank of each.
 
-    `rank`: report row → rank; -1: refused. The samples are not copied if they are in this order.
+    `rank`: report row → rank; -1: refused. The samples are not copied if they are so already, as
+    decoding tasks leave them; else they are sorted by rank.
     """
-    rank_of = rank.take(samples["report"].to_numpy())
-    if not len(rank_of) or (rank_of[0] >= 0 and bool((rank_of[1:] >= rank_of[:-1]).all())):
+    report = samples["report"].to_numpy()
+    rank_of = rank.take(report)
+    if bool((report[1:] >= report[:-1]).all()) and rank_of.min(initial=0) >= 0:
         return samples, rank_of
     rows = np.argsort(rank_of, kind="stable")
     rows = rows[np.searchsorted(rank_of[rows], 0) :]
     return samples.take(pa.array(rows)), rank_of[rows]
 
 
-def sorted_by_bundle(row: Ints, bundles: int) -> Ints:
-    """Return the order that sorts samples by the row of their bundle; equal ones keep theirs."""
-    order = np.empty(bundles, np.int64)
-    places = np.arange(len(row))
-    order[row] = places
-    if len(row) == bundles and bool((order.take(row) == places).all()):  # one sample of each bundle
+def sorted_by_bundle(row: Ints, rank: Ints, bundles: int) -> Ints:
+    """Return the order that sorts samples by the row of their bundle, and those of one by rank."""
+    sample_of = np.full(bundles, -1)
+    sample_of[row] = np.arange(len(row))
+    order: Ints = sample_of[sample_of >= 0]
+    if len(order) == len(row):  # no bundle has two samples
         return order
-    return np.sort((row << 32) | places) & 0xFFFFFFFF  # the keys differ, so any sort will do
+    return np.lexsort((rank, row))
 
 
 def is_first(group: NDArray[np.integer]) -> NDArray[np.bool_]:
@@ -137,6 +142,15 @@ def find_bundle_rows(
     # The others, by name.
     others = np.flatnonzero(~as_before.fill_null(False).to_numpy(zero_copy_only=False))
     other_names = names.take(pa.array(others))
+    # Where a bundle came or went, those behind it have another place: mostly all others are among
+    # the bundles that no sample has matched.
+    is_left = np.ones(nowhere, np.bool_)
+    is_left[np.delete(row, others)] = False
+    left = np.flatnonzero(is_left)
+    found = pc.index_in(other_names, value_set=known.take(pa.array(left)))
+    if not found.null_count:
+        row[others] = left.take(found.to_numpy())
+        return row, names.slice(0, 0)
     found = pc.index_in(other_names, value_set=known)
     new_names = pc.unique(other_names.filter(pc.is_null(found)))
     added = pc.add(pc.index_in(other_names, value_set=new_names), pa.scalar(len(known), pa.int32()))
