@@ -56,7 +56,8 @@ class _Table(NamedTuple):
 class _Sent:
     """What was sent of a broker: its last roster, and the last base of that roster.
 
-    `base`: None: none was sent. `deltas_left`: how many deltas may follow before the next base.
+    `base`: None: none was sent. `deltas_left`: how many reports may follow before the next base.
+    `has_delta`: whether a delta of the base was sent.
     """
 
     roster: str
@@ -65,6 +66,7 @@ class _Sent:
     base: ColumnarReport | None = None
     base_digest: str = ""
     deltas_left: int = 0
+    has_delta: bool = False
 
 
 @dataclass(slots=True)
@@ -150,6 +152,7 @@ class ReportEncoder:
         )
 
         sent = self._sent.get(broker)
+        is_base = self._sends_deltas
         records: list[EncodedRecord] = []
         if (
             sent is None
@@ -160,16 +163,18 @@ class ReportEncoder:
             sent = _Sent(digest_of(roster), table.names, self.clock())
             records.append((ROSTER, roster))
         elif self._sends_deltas and sent.deltas_left and sent.base is not None:
+            sent.deltas_left -= 1
             delta = _encode_delta(sent, sent.base, table)
             if delta is not None:
-                sent.deltas_left -= 1
+                sent.has_delta = True
                 return [delta]
-        is_base = self._sends_deltas
+            # Where most rows differ each time, each base would be kept for nothing.
+            is_base = sent.has_delta
         value = write_columns(table.own, sent.roster, table.columns, table.measured, is_base)
         if is_base:
             sent.base = ColumnarReport(b"", sent.roster, table.columns, table.measured, True)
             sent.base_digest = digest_of(value)
-            sent.deltas_left = REPORTS_PER_BASE - 1
+            sent.deltas_left, sent.has_delta = REPORTS_PER_BASE - 1, False
         if records:
             # All agents that are asked at once send their next bases at different times.
             sent.deltas_left = min(sent.deltas_left, _first_deltas(broker))

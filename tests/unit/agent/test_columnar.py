@@ -249,6 +249,18 @@ def test_a_report_in_which_more_than_half_of_the_rows_differ_is_a_new_base() -> 
     assert not len(read_delta(value).rows), "the last full report is the base"
 
 
+def test_where_most_rows_differ_each_time_one_of_ten_reports_is_a_base() -> None:
+    made, given = delta_encoder(), report(6)
+    made.encode(B, given)
+    bases = []
+    for at in range(1, 32):
+        ((kind, value),) = made.encode(B, changed(given, 6, float(at)))
+        assert kind == "columns"
+        if read_columns(value).is_base:
+            bases.append(at)
+    assert bases == list(range(bases[0], 32, REPORTS_PER_BASE)) and len(bases) >= 3
+
+
 def test_a_bundle_that_has_not_been_measured_yet_is_a_row_that_differs() -> None:
     made, given = delta_encoder(), report(6)
     given["bundles"] = [*given["lastStats"], "t/z/0x00000000_0x80000000"]
