@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 
 
@@ -15,8 +17,9 @@ class _NoPandas(MetaPathFinder):
             raise ModuleNotFoundError(name, name=name)
 
 
-def keep_pandas_out() -> None:
-    """Make Arrow skip pandas until a data frame is needed.
+@contextmanager
+def without_pandas() -> Iterator[None]:
+    """Make Arrow, and modules that are imported in the block, skip pandas.
 
     Arrow looks for pandas once, when it makes its first array, to recognise pandas' own arrays.
     Where Arrow is not installed, as on some machines of agents, nothing happens.
@@ -24,12 +27,20 @@ def keep_pandas_out() -> None:
     try:
         import pyarrow as pa  # noqa: PLC0415
     except ModuleNotFoundError:
-        return
-    if "pandas" in sys.modules:
+        pa = None
+    if pa is None or "pandas" in sys.modules:
+        yield
         return
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:
         pa.array([])
+        yield
     finally:
         sys.meta_path.remove(finder)
+
+
+def keep_pandas_out() -> None:
+    """Make Arrow skip pandas until a data frame is needed."""
+    with without_pandas():
+        pass

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 from pyspark import daemon
 
-from lb_stream.io.without_pandas import keep_pandas_out
+from lb_stream.io.without_pandas import without_pandas
 from lb_stream.stream.task.imports import STREAM
 
 
@@ -37,13 +37,23 @@ NO_THREADS = {
 """Variables without which Arrow's memory pool and NumPy's BLAS start threads at their import."""
 
 
+LATE = (
+    "pyspark.worker",
+    "pyspark.sql.streaming.proto.StateMessage_pb2",
+    # The client of the state asks it whether there is NumPy, and it asks for pandas, too.
+    "pyspark.testing.utils",
+    "numpy.ma",
+)
+"""What PySpark imports in a worker's first tasks."""
+
+
 def preload() -> None:
     """Import what tasks need, without pandas, and without a thread: a fork has only one thread."""
     for name, value in NO_THREADS.items():
         os.environ.setdefault(name, value)
-    keep_pandas_out()
-    for module in (STREAM, "pyspark.worker"):
-        importlib.import_module(module)
+    with without_pandas():
+        for module in (STREAM, *LATE):
+            importlib.import_module(module)
 
 
 if __name__ == "__main__":

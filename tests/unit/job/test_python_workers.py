@@ -38,9 +38,11 @@ def test_sparks_daemon_tells_it_so() -> None:
 
 DAEMON = """
 import os, sys
-from lb_stream.job.python_workers import STREAM, preload
+from lb_stream.job.python_workers import LATE, STREAM, preload
 preload()
-print(len(os.listdir("/proc/self/task")), STREAM in sys.modules, "pandas" in sys.modules)
+from pyspark.testing.utils import have_numpy
+print(len(os.listdir("/proc/self/task")), {STREAM, *LATE} <= sys.modules.keys(), have_numpy)
+print("pandas" in sys.modules)
 """
 
 
@@ -49,4 +51,4 @@ def test_workers_are_forked_with_the_stream_and_lose_no_thread_by_that() -> None
     done = subprocess.run(
         [sys.executable, "-c", DAEMON], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["1", "True", "False"]
+    assert done.stdout.split() == ["1", "True", "True", "False"]
