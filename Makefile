@@ -27,7 +27,7 @@ DOCS_STAMP := $(DOCS)/.requirements-$(call hash,requirements-docs.lock)
 FUZZ_STAMP := $(FUZZ)/.requirements-$(call hash,requirements-fuzz.lock)
 PULSAR_STAMP := $(PULSAR_CLIENT)/.requirements-$(call hash,requirements-pulsar.lock)
 JARS_STAMP := $(JARS)/.jars-$(call hash,conf/ivy.xml conf/jars.sha256 conf/checkpoints.scala)
-ARCHIVE_STAMP := $(VENV)/.archive-$(call hash,requirements.lock conf/ivy.xml conf/jars.sha256)
+ARCHIVE_STAMP := $(VENV)/.archive-$(call hash,requirements.lock conf/ivy.xml conf/jars.sha256 lb_stream/job/submit.py)
 STEPS := $(UV_STAMP) $(VENV_STAMP) $(PIP_STAMP) $(PACKAGE_STAMP) $(JARS_STAMP)
 
 # uv reads no settings of pip: an index of one's own that pip knows is passed on. Nothing is built with unlocked tools.

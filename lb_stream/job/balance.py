@@ -117,13 +117,14 @@ def start_session(settings: Settings) -> Future[SparkSession]:
     # PySpark's modules import each other, so two threads must not import them at the same time.
     for name in ("pyspark.sql.classic.dataframe", "pyspark.sql.streaming"):
         import_module(name)
+    from lb_stream.job.first_batch import start_workers
     from lb_stream.job.session import spark_session
 
     session: Future[SparkSession] = Future()
 
     def start() -> None:
         try:
-            session.set_result(spark_session(settings))
+            session.set_result(spark_session(settings, start_workers))
         except BaseException as error:  # whoever asks for the session gets it
             session.set_exception(error)
 

@@ -7,10 +7,11 @@ settings.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from lb_stream.contracts.keys import SettingError
@@ -28,32 +29,33 @@ TOKENS_ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 """Property of the JVM with the URLs from which Kafka's Java client may read tokens."""
 
 
-def spark_session(settings: Settings) -> SparkSession:
+def spark_session(
+    settings: Settings, on_context: Callable[[SparkContext], object] = lambda _: None
+) -> SparkSession:
     """Return the Spark session. Its workers run this Python, which has the packages.
 
-    Raises SettingError if executors on other machines can't reach the driver or the folders.
+    `on_context` is called as soon as Spark can run tasks, before the session is there. Raises
+    SettingError if executors on other machines can't reach the driver or the folders.
     """
-    builder = SparkSession.builder.appName(settings.stream.pipeline_id)
-    builder = builder.config("spark.pyspark.python", sys.executable).config(
-        "spark.pyspark.driver.python", sys.executable
-    )
-    builder = builder.config(
-        "spark.sql.shuffle.partitions", str(settings.stream.shuffle_partitions)
-    )
+    given = SparkConf()
+    given.setAppName(settings.stream.pipeline_id)
+    given.set("spark.pyspark.python", sys.executable)
+    given.set("spark.pyspark.driver.python", sys.executable)
+    given.set("spark.sql.shuffle.partitions", str(settings.stream.shuffle_partitions))
     stores = (
         tables_of(settings.stream).hadoop_options | checkpoint_of(settings.stream).hadoop_options
     )
     for name, value in stores.items():
-        builder = builder.config(f"spark.hadoop.{name}", value)
+        given.set(f"spark.hadoop.{name}", value)
     if (manager := checkpoint_of(settings.stream).checkpoint_manager) is not None:
-        builder = builder.config("spark.sql.streaming.checkpointFileManagerClass", manager)
+        given.set("spark.sql.streaming.checkpointFileManagerClass", manager)
     for name, value in arm(settings.stream.crash_at).items():
-        builder = builder.config(f"spark.executorEnv.{name}", value)
+        given.set(f"spark.executorEnv.{name}", value)
     if (token := settings.kafka.options.get(TOKEN_FILE)) is not None:
         allowed = f"-D{TOKENS_ALLOWED}={token_url(str(token))}"
-        given = SparkConf().get(EXECUTORS, "")
-        builder = builder.config(EXECUTORS, f"{given} {allowed}".strip())
-    session = builder.getOrCreate()
+        given.set(EXECUTORS, f"{given.get(EXECUTORS, '')} {allowed}".strip())
+    on_context(SparkContext.getOrCreate(given))
+    session = SparkSession.builder.config(conf=given).getOrCreate()
     conf = session.sparkContext.getConf()
     try:
         require_reachable(

@@ -27,6 +27,7 @@ from lb_stream.io.local.jars import (
     jar_paths,
 )
 from lb_stream.io.local.java import JavaUnfit, find_java
+from lb_stream.io.local.native_libraries import unpack_libraries
 from lb_stream.io.local.processes import locked
 from lb_stream.io.messages.missing_packages import install_line
 from lb_stream.kit.compile_jar import CompileError, compile_jar, pyspark_class_path
@@ -243,6 +244,7 @@ def main(arguments: list[str]) -> int:
                 return 2
             else:
                 fetch_jars(progress=shown, extras=arguments)
+                unpack_libraries()
     except JavaUnfit as error:
         print(error, file=sys.stderr)
         return 2

@@ -20,6 +20,7 @@ from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local.jars import JarsError, default_folder
 from lb_stream.io.local.java import JavaUnfit
+from lb_stream.io.local.native_libraries import unpack_libraries
 from lb_stream.io.local.processes import locked
 from lb_stream.job.submit import PYSPARK, archive_prefix, job_archive, submit_command
 from lb_stream.kit.embedded_kafka import EmbeddedKafka, KafkaError
@@ -35,9 +36,11 @@ class RecordingError(RuntimeError):
 def record_classes(progress: Callable[[str, int, int], None] = lambda *_: None) -> bool:
     """Make the archive for this Java and these jars; return False if it exists.
 
+    The native libraries of Spark's jars are unpacked first, so that no JVM writes its own.
     Archives for earlier contents of PySpark's folder are removed. `progress` takes the present
     step, steps done, steps in all. Raises RecordingError, JarsError, JavaUnfit.
     """
+    unpack_libraries()
     archive = job_archive()
     if archive.exists():
         return False

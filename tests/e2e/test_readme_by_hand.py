@@ -150,7 +150,7 @@ def own_kafka(folder: Path, address: str) -> None:
     done(create, folder, **given)
     done(["lbctl", "topics", "check"], folder, **given)
     for command in (observe, act):
-        assert "spark-submit" in done([*command, "--print"], folder, **given)
+        assert "SparkSubmit" in done([*command, "--print"], folder, **given)
     dry = ["lbctl", "config", "explain", "dry_run", "bootstrap_servers"]
     assert f'bootstrap_servers = "{address}"' in done(
         dry, folder, **given

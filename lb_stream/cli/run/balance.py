@@ -1,4 +1,4 @@
-"""`lbctl balance`: the job itself, through spark-submit."""
+"""`lbctl balance`: the job itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def balance(
         bool, typer.Option("--once", help="Process the records that are there now, then end.")
     ] = False,
     show: Annotated[
-        bool, typer.Option("--print", help="Print the spark-submit command instead of running it.")
+        bool,
+        typer.Option("--print", help="Print the command that starts Spark instead of running it."),
     ] = False,
     driver_memory: Annotated[
         str,

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+Item = TypeVar("Item")
 
 STREAM = "lb_stream.stream.transforms"
 """The module that imports all that the tasks of a batch need."""
 
 
-def import_stream(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a task unchanged, once the worker has imported the stream."""
+def import_stream(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield what a task is given unchanged, once the worker has imported the stream."""
     importlib.import_module(STREAM)
-    yield from batches
+    yield from items

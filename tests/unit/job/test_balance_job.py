@@ -23,7 +23,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Mock]]:
     spark = Mock()
     monkeypatch.setattr("lb_stream.job.kafka_checks.prepare_topics", lambda *_: None)
     monkeypatch.setattr(job, "set_up", lambda: None)
-    monkeypatch.setattr("lb_stream.job.session.spark_session", lambda _: spark)
+    monkeypatch.setattr("lb_stream.job.session.spark_session", lambda *_: spark)
     monkeypatch.setattr("lb_stream.io.leadership.membership.Member.start", lambda _: None)
     monkeypatch.setattr(sys, "argv", ["balance.py"])
 

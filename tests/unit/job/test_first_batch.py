@@ -4,13 +4,23 @@ import subprocess
 import sys
 from unittest.mock import Mock
 
-from lb_stream.job.first_batch import prepare_first_batch
+from lb_stream.job.first_batch import prepare_first_batch, start_workers
 from lb_stream.stream.task.imports import STREAM, import_stream
 
 STAGES = {f"lb_stream.stream.{name}" for name in ("decode", "averages", "decide", "figures")}
 
 
-def test_workers_are_started_for_all_cores_and_the_stores_library_is_loaded() -> None:
+def test_workers_are_started_for_all_cores_without_a_session() -> None:
+    context = Mock()
+    context.defaultParallelism = 3
+    start_workers(context).join()
+    context.parallelize.assert_called_once_with(range(3), 3)
+    started = context.parallelize().mapPartitions
+    started.assert_called_once_with(import_stream)
+    started().collect.assert_called_once_with()
+
+
+def test_a_task_is_run_on_all_cores_and_the_stores_library_is_loaded() -> None:
     spark = Mock()
     spark.sparkContext.defaultParallelism = 3
     prepare_first_batch(spark).join()

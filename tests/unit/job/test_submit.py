@@ -1,4 +1,4 @@
-"""The command line of spark-submit, and the archive of Java's classes that it names."""
+"""The command line of a job, and the archive of Java's classes that it names."""
 
 import os
 import subprocess
@@ -8,9 +8,16 @@ import pytest
 
 from lb_stream.io.local.java import Java
 from lb_stream.job import submit
-from lb_stream.job.submit import archive_path, archive_prefix, submit_command
+from lb_stream.job.submit import (
+    SUBMIT_VARIABLES,
+    archive_path,
+    archive_prefix,
+    driver_class_path,
+    submit_command,
+)
 from lb_stream.kit.record_classes import record_classes
 
+MAIN = "org.apache.spark.deploy.SparkSubmit"
 JAVA = Java(Path("/usr/bin/java"), "17.0.15")
 
 
@@ -28,7 +35,8 @@ def test_another_java_or_another_jar_has_another_archive(jar: Path) -> None:
     pyspark = jar.parent / "pyspark"
 
     def path(version: str = JAVA.version) -> Path:
-        return archive_path(Java(JAVA.path, version), pyspark, [jar])
+        class_path = driver_class_path([jar], pyspark, direct=True)
+        return archive_path(Java(JAVA.path, version), pyspark, class_path)
 
     first = path()
     assert path() == first
@@ -46,7 +54,7 @@ def test_archives_of_two_installations_are_kept_apart(jar: Path) -> None:
 
 
 def java_options(command: list[str]) -> list[str]:
-    return command[command.index("--driver-java-options") + 1].split()
+    return command[1 : command.index(MAIN)]
 
 
 @pytest.fixture
@@ -89,6 +97,53 @@ def test_executors_elsewhere_are_given_the_jars(
     assert command[-2:] == [str(submit.JOB), "--once"]
 
 
+@pytest.mark.parametrize("variable", SUBMIT_VARIABLES)
+def test_spark_submit_starts_the_job_where_it_alone_knows_the_settings(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert submit_command([])[0][0].endswith("java")
+    monkeypatch.setenv(variable, "/srv/conf")
+    command, _ = submit_command(["--once"])
+    assert command[0].endswith("bin/spark-submit")
+    assert command[-2:] == [str(submit.JOB), "--once"]
+    monkeypatch.delenv(variable)
+    monkeypatch.setenv("LB_SPARK_MASTER", "yarn")
+    assert submit_command([])[0][0].endswith("bin/spark-submit")
+
+
+@pytest.mark.jvm
+def test_java_is_started_as_spark_submit_would_but_for_machine_learning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command, environment = submit_command(["--once"], driver_memory="2g")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dlb.test=1")
+    through, _ = submit_command(["--once"], driver_memory="2g")
+    jars = submit.PYSPARK / "jars"
+    written = subprocess.run(
+        [command[0], "-cp", f"{jars}/*", "org.apache.spark.launcher.Main", MAIN, *through[1:]],
+        env=environment | {"SPARK_SCALA_VERSION": "2.13"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\0")
+    path, *options = written[written.index("-cp") + 1 : written.index(MAIN)]
+    ours = java_options(command)
+
+    def plain(given: list[str]) -> list[str]:
+        return [option for option in given if not option.startswith("-XX:SharedArchiveFile")]
+
+    assert plain(ours[2:]) == plain(options)
+    expected: list[str] = []
+    for part in path.split(":"):
+        if part.endswith("/*"):
+            expected += map(str, sorted(jars.glob("*.jar")))
+        elif Path(part).exists():
+            expected.append(part)
+    classes = ours[1].split(":")
+    assert set(expected) - set(classes) == set(map(str, jars.glob("spark-mllib_*.jar")))
+    assert classes == [jar for jar in dict.fromkeys(expected) if jar in classes]
+
+
 @pytest.mark.jvm
 def test_java_takes_spark_and_its_connectors_out_of_the_archive(tmp_path: Path) -> None:
     record_classes()  # set-up has made it, unless that failed
@@ -99,8 +154,7 @@ def test_java_takes_spark_and_its_connectors_out_of_the_archive(tmp_path: Path) 
         "jvm.java.lang.Class.forName('org.apache.spark.sql.kafka010.KafkaSourceProvider')\n"
     )
     command, environment = submit_command([], program=program)
-    at = command.index("--driver-java-options") + 1
-    command[at] += f" -Xlog:class+load:file={loaded}"
+    command.insert(1, f"-Xlog:class+load:file={loaded}")
     subprocess.run(command, env=environment, check=True, capture_output=True)
     shared = {
         line.split("]")[-1].split()[0]
