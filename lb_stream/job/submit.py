@@ -139,17 +139,18 @@ def submit_command(
     program: Path = JOB,
     record: Path | None = None,
     short_lived: bool = False,
+    direct: bool = True,
 ) -> tuple[list[str], dict[str, str]]:
     """Return the command and the environment that run a program of this package.
 
     `record`: the file to which the JVM writes its classes when it ends; without it, the JVM uses
     the archive of classes that fits, if there is one. `short_lived`: the job ends within minutes,
-    for which Java's slower, better compiler does not pay. Settings with secrets are handed on in the
-    environment. Raises JarsError if jars are missing,
-    JavaUnfit if there is no fitting Java.
+    for which Java's slower, better compiler does not pay. `direct`: without spark-submit, where
+    that is possible. Settings with secrets are handed on in the environment. Raises JarsError if
+    jars are missing, JavaUnfit if there is no fitting Java.
     """
     java, jars, master = find_java(), spark_jars(), spark_master()
-    direct = _is_direct(master)
+    direct = direct and _is_direct(master)
     class_path = driver_class_path(jars, PYSPARK, direct)
     options = [*JVM_OPTIONS, *([QUICK_COMPILER] if short_lived else [])]
     if record is not None:

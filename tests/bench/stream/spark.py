@@ -43,7 +43,8 @@ def spark_environment(cores: int = 0) -> dict[str, str]:
 
     `cores`: of its executors; 0: as many as the job has by itself.
     """
-    command, environment = submit_command([])
+    # PySpark itself calls spark-submit, with these options.
+    command, environment = submit_command([], direct=False)
     options = [*command[1:-1], "--conf", "spark.ui.showConsoleProgress=false"]
     options += ["--master", f"local[{cores},4]"] if cores else []  # the last one counts
     return environment | {"PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"])}
