@@ -16,7 +16,10 @@ _SHOWN = 100
 
 
 class ColumnarError(ValueError):
-    """Bytes that are no roster, columnar report or delta: the field, its value, and what was expected."""
+    """Bytes that are no roster, columnar report or delta.
+
+    `field`: where; `value`: what is there; `expected`: what should be.
+    """
 
     def __init__(self, field: str, value: str, expected: str) -> None:
         super().__init__(f"{field} = {value[:_SHOWN]}: expected {expected}")

@@ -25,7 +25,8 @@ def start_workers(context: SparkContext) -> Thread:
 def prepare_first_batch(spark: SparkSession) -> Thread:
     """Run a task as the first batch has them, and load the library of the state's store.
 
-    Java has then loaded classes and generated code. The work is done in the thread that is returned.
+    Java has then loaded classes and generated code. The work is done in the thread that is
+    returned.
     """
     return _in_thread(lambda: _prepare(spark), "first-batch")
 

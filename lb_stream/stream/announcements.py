@@ -46,8 +46,8 @@ class AwaitedRosters:
 class ReadsAnnouncer:
     """Announces it of every known cluster each READS_INTERVAL_S, and of a new cluster at once.
 
-    It also announces at once that rosters or bases are missing. The records follow from no log: they decide
-    nothing, and the next ones replace them.
+    It also announces at once that rosters or bases are missing. The records follow from no log:
+    they decide nothing, and the next ones replace them.
     """
 
     clock: Callable[[], float] = time.monotonic

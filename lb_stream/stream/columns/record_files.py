@@ -60,8 +60,8 @@ class RecordFiles(Generic[Content]):
     """The records of one kind that a decoding task knows.
 
     `folder`: of the checkpoint; None as `checkpoint`: the records stay in `cache`. `parse`: makes a
-    record's content of the value in its file. `_own`: file → offset of the first such record that this task has
-    read.
+    record's content of the value in its file. `_own`: file → offset of the first such record that
+    this task has read.
     """
 
     folder: str

@@ -27,7 +27,8 @@ class ClusterBlocks:
     `sampled`: the batch has a new sample of the cluster. `bundles`: their number; None: not known.
     `error`: the cluster's round has failed. `confirmed`: more than one report of one broker has
     been heard of it; False: that isn't known. `waits`: the next round needs a record.
-    `missing_rosters`: brokers whose columnar reports could not be read without their rosters or bases.
+    `missing_rosters`: brokers whose columnar reports could not be read without their rosters or
+    bases.
     """
 
     now_ms: int
