@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from pyspark.sql import Row
 
 from lb_stream.core.averages import FoldConfig, fold
+from lb_stream.core.averages.brokers import LastBrokers
 from lb_stream.core.model.blocks import Batch, Shard, from_bytes, to_bytes
 from lb_stream.store import Store
 from lb_stream.stream import averages
@@ -236,11 +237,11 @@ def test_a_cluster_that_cannot_be_folded_stays_as_it_was_and_the_others_do_not_n
     before, expected = job.directory["eu"], whole.batch(1, sent(1))
 
     def broken(
-        shard: Shard, batch: Batch, now_ms: int, config: FoldConfig
+        shard: Shard, batch: Batch, now_ms: int, config: FoldConfig, brokers: LastBrokers
     ) -> tuple[Shard, pa.Table]:
         if config.short_samples == 7:
             raise ValueError("no")
-        return fold(shard, batch, now_ms, config)
+        return fold(shard, batch, now_ms, config, brokers)
 
     monkeypatch.setattr(averages, "fold", broken)
     monkeypatch.setattr(averages, "fold_together", lambda *_: 1 / 0)
