@@ -48,7 +48,7 @@ STAGES = {
 """Stage → what the job's log says when it is reached."""
 PARTS = {
     "lbctl": "lbctl's own checks",
-    "driver": "spark-submit, until the job's Python starts",
+    "driver": "the JVM, until the job's Python starts",
     "spark": "Spark session, settings, checks with Kafka",
     "leads": "tables and log read, earlier jobs fenced",
     "query": "stream planned and started",

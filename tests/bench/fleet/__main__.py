@@ -230,7 +230,7 @@ def run(given: argparse.Namespace, folder: Path, measured: Measured) -> None:
     fleets = jobs(given.clusters, given.weight, given.cores)
     measured.missing |= {str(job): "not measured" for of_fleet in fleets for job in of_fleet}
     with EmbeddedKafka(folder / "kafka") as kafka:
-        place = Place(kafka.bootstrap, folder, given.partitions)
+        place = Place(kafka.bootstrap, folder, given.partitions, keeps=given.folder is not None)
         for of_fleet in fleets:
             begin, left = time.monotonic(), list(of_fleet)
             progress(f"{of_fleet[0].clusters:,} clusters, bundles × {of_fleet[0].weight}")

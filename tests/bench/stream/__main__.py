@@ -101,7 +101,7 @@ def run(given: argparse.Namespace, folder: Path) -> dict[str, Measured]:
     measured: dict[str, Measured] = {}
     wanted = frozenset(given.only)
     with EmbeddedKafka(folder / "kafka") as kafka:
-        place = Place(kafka.bootstrap, folder, given.partitions)
+        place = Place(kafka.bootstrap, folder, given.partitions, keeps=given.folder is not None)
         bench = Bench(
             place, Size(given.bundles, given.runs, given.latencies, given.batches), wanted
         )

@@ -364,6 +364,7 @@ def small_job(
     finally:
         driver.stop()
         feed.close()
+        bench.place.end(name)
 
 
 def latency(bench: Bench) -> dict[str, Measured]:

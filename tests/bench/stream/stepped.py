@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,11 +48,20 @@ def progress(text: str) -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """Where benchmarks run: a Kafka, and a folder that is emptied at the end."""
+    """Where benchmarks run: a Kafka, and a folder.
+
+    `keeps`: whether the files of a job stay when it ends; a job of a million bundles leaves 4 GB.
+    """
 
     bootstrap: str
     folder: Path
     partitions: int
+    keeps: bool = False
+
+    def end(self, name: str) -> None:
+        """Remove the files of a job that has ended, unless they are kept."""
+        if not self.keeps:
+            shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def settings(
         self, feed: Feed, trigger_interval_ms: int = 0, security: SecuritySettings | None = None
@@ -116,6 +127,7 @@ class Stepped:
         """`cores`: of Spark's executors; 0: as many as the job has by itself. `signed`: all reports
         are signed, and the job requires that."""
         self.name, self._view_only = f"{name} {fleet}", view_only
+        self._end = partial(place.end, name)
         self.fleet = fleet
         signer, security = _require_signed_reports(place.folder) if signed else (None, None)
         self.feed = Feed(place.bootstrap, name, place.partitions, signer)
@@ -191,3 +203,4 @@ class Stepped:
         """End the job."""
         self.driver.stop()
         self.feed.close()
+        self._end()
