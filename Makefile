@@ -132,7 +132,7 @@ bench-policies: setup-dev ## every shedder with every placement in each scenario
 bench-plan: setup-dev ## LeastMoves' plans beside the fewest moves there are; or, INSTANCES=FOLDER, the machine reassignment challenge; last line JSON
 	$(BIN)/python -m tests.bench.plan $(INSTANCES) $(ARGS)
 
-bench-stream: setup-dev ## the whole stream beside what Spark alone does, half an hour or so (ARGS="--bundles 20000 --runs 3" for a glance); last line JSON
+bench-stream: setup-dev ## the whole stream beside what Spark alone does, three quarters of an hour or so (ARGS="--bundles 20000 --runs 3" for a glance); last line JSON
 	$(BIN)/python -m tests.bench.stream $(ARGS)
 
 bench-start: setup-dev ## where the time of a start and of a restart goes, beside an empty Spark session, five minutes or so (ARGS="--runs 3 --code FOLDER" beside another checkout); last line JSON

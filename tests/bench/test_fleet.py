@@ -144,11 +144,19 @@ def test_a_job_that_fails_is_named_and_the_others_go_on(
 
     monkeypatch.setattr(bench, "measure", pretended)
     monkeypatch.setattr(
-        bench, "EmbeddedKafka", lambda _: nullcontext(SimpleNamespace(bootstrap=""))
+        bench, "EmbeddedKafka", lambda _: nullcontext(SimpleNamespace(folder=None, bootstrap=""))
     )
     found = Measured()
     bench.run(
-        Namespace(clusters=[100, 300], weight=8, cores=[1, 2], partitions=4, runs=1, enough=60.0),
+        Namespace(
+            folder=None,
+            clusters=[100, 300],
+            weight=8,
+            cores=[1, 2],
+            partitions=4,
+            runs=1,
+            enough=60.0,
+        ),
         tmp_path,
         found,
     )
