@@ -144,7 +144,7 @@ def test_a_job_that_fails_is_named_and_the_others_go_on(
 
     monkeypatch.setattr(bench, "measure", pretended)
     monkeypatch.setattr(
-        bench, "EmbeddedKafka", lambda _: nullcontext(SimpleNamespace(folder=None, bootstrap=""))
+        bench, "EmbeddedKafka", lambda _: nullcontext(SimpleNamespace(bootstrap=""))
     )
     found = Measured()
     bench.run(
