@@ -27,8 +27,8 @@ class DecodeConfig:
     first task, which also emits rows for clusters without records. `share`: this pipeline's
     clusters; all others belong to other pipelines. `signatures`: checks records' signatures;
     None: they do not matter. `rights`: who may send which commands; None: everyone may send all.
-    `admission`: how much one sender may cause. `columnar`: knows the rosters and bases that columnar
-    reports may use; None: those of the task alone.
+    `admission`: how much one sender may cause. `columnar`: knows the rosters and bases that
+    columnar reports may use; None: those of the task alone.
     """
 
     default_cluster: str

@@ -11,6 +11,7 @@ import gc
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from typing import Literal, cast
 
@@ -525,9 +526,9 @@ def _read_columnar(
 ) -> None:
     """Take a roster, or add a columnar report or a delta. Raises RecordRejected."""
     assert config.columnar is not None
-    report = config.columnar.read(cluster, broker, kind, value, position)
+    require_few = partial(_require_few_bundles, config)
+    report = config.columnar.read(cluster, broker, kind, value, position, require_few)
     if report is not None:
-        _require_few_bundles(config, len(report.roster))
         records.add_columns(cluster, report, position)
 
 

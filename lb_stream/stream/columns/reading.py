@@ -1,8 +1,8 @@
-"""Columnar records of one decoding task: rosters and bases are kept, deltas become whole reports."""
+"""Columnar records of a decoding task: rosters and bases are kept, deltas become whole reports."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -50,11 +50,18 @@ class ColumnarReader:
         self._bases = Bases(self.checkpoint, self.batch_id)
 
     def read(
-        self, cluster: str, broker: str, kind: str, value: bytes, position: RecordPosition
+        self,
+        cluster: str,
+        broker: str,
+        kind: str,
+        value: bytes,
+        position: RecordPosition,
+        require_few: Callable[[int], None],
     ) -> WholeReport | None:
         """Return the report of a record; None: it is a roster, which is kept.
 
-        `kind`: one of COLUMNAR_KINDS. Raises RecordRejected.
+        `kind`: one of COLUMNAR_KINDS. `require_few` raises for too many bundles: such a report is
+        no base. Raises RecordRejected.
         """
         if kind == ROSTER:
             self._rosters.take(cluster, broker, value, position)
@@ -74,6 +81,7 @@ class ColumnarReader:
         if columns.rows != len(roster):
             expected = f"{len(roster)} rows, as many as the roster's names"
             raise RecordRejected("columns", f"{columns.rows} rows", expected)
+        require_few(len(roster))
         own = parse_own_fields(columns.fields, broker, roster)
         if columns.is_base:
             self._bases.take(cluster, broker, value, Base(columns, hashes), position)

@@ -336,3 +336,10 @@ def test_a_process_forgets_the_bases_that_it_used_longest_ago_and_reads_them_aga
     deltas = [record(key, delta([1], [9.0]), at + 9, "delta") for at, key in enumerate(brokers)]
     block = decoded(deltas, later)["eu", 0]
     assert rates_of(block) == [[1.0, 9.0, 3.0, 4.0]] * 3
+
+
+def test_a_report_with_too_many_bundles_is_no_base(tmp_path: Path) -> None:
+    reader = ColumnarReader(Store.at(tmp_path))
+    config = replace(KNOWN, columnar=reader, admission=AdmissionSettings(report_bundles=3))
+    assert [row[1] for row in rejections(decoded(whole(), config)["eu", 0])] == ["bundles"]
+    assert not (tmp_path / FOLDER).exists()
