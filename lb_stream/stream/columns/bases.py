@@ -6,20 +6,12 @@ are a whole report, which goes on as one that was sent as such.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from lb_stream.contracts.columnar import ColumnarDelta, ColumnarReport, digest_of, read_columns
+from lb_stream.contracts.columnar import ColumnarDelta, ColumnarReport, read_columns
 from lb_stream.store import Store
 from lb_stream.stream.columns.content_digests import RowHashes, digest_content
-from lb_stream.stream.columns.record_files import (
-    RETENTION_MS,
-    Cache,
-    RecordFiles,
-    file_name,
-)
-from lb_stream.stream.records import RecordRejected
-from lb_stream.stream.report_names import NamesCache
-from lb_stream.stream.rows import RecordPosition
+from lb_stream.stream.columns.record_files import RETENTION_MS, RecordKind
 
 FOLDER = "lb-bases"
 CACHED_ROWS = 2_000_000
@@ -52,36 +44,6 @@ class Base:
         return report, digest_content(report, total)
 
 
-CACHE: Cache[Base] = NamesCache(CACHED_ROWS)
-
-
-@dataclass(slots=True)
-class Bases:
-    """The bases that a decoding task knows. `checkpoint`: None: they stay in this object."""
-
-    checkpoint: Store | None = None
-    batch_id: int = 0
-    _files: RecordFiles[Base] = field(init=False)
-
-    def __post_init__(self) -> None:
-        cache: Cache[Base] = NamesCache(CACHED_ROWS) if self.checkpoint is None else CACHE
-        self._files = RecordFiles(FOLDER, _parse, cache, self.checkpoint, self.batch_id)
-
-    def take(
-        self, cluster: str, broker: str, value: bytes, base: Base, position: RecordPosition
-    ) -> None:
-        """Keep a base, unless the batch has too many bytes of them: then it is a report alone."""
-        name = file_name(cluster, broker, digest_of(value), position)
-        self._files.take(name, value, position, lambda: base)
-
-    def require(self, cluster: str, broker: str, digest: str, position: RecordPosition) -> Base:
-        """Return the base of a delta. Raises RecordRejected if the delta may not use it."""
-        base = self._files.find_usable(file_name(cluster, broker, digest, position), position)
-        if base is None:
-            raise RecordRejected("base", digest, KNOWN_BASE)
-        return base
-
-
 def delete_old_bases(checkpoint: Store, now_ms: int) -> int:
     """Delete the bases that no delta refers to any more; return how many there were.
 
@@ -104,3 +66,6 @@ def delete_old_bases(checkpoint: Store, now_ms: int) -> int:
 def _parse(value: bytes) -> Base:
     report = read_columns(value)
     return Base(report, RowHashes.of(report))
+
+
+BASES = RecordKind.of("base", KNOWN_BASE, FOLDER, _parse, CACHED_ROWS)

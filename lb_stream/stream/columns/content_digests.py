@@ -1,4 +1,4 @@
-"""Digests of what a columnar report says, whether it was sent whole or as a delta.
+"""Digests of what a report says; of a columnar one, whether it was sent whole or as a delta.
 
 Reports whose digest is that of their broker's last one are no samples. The digest of a delta's
 whole report follows from the hashes of its base's rows and from the rows that it replaces: a report
@@ -9,7 +9,7 @@ away as well.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -44,12 +44,17 @@ class RowHashes:
         return (self.total - int(self.rows[numbers].sum()) + int(new.sum())) % 2**64
 
 
+def digest_bytes(*parts: bytes) -> bytes:
+    """Return the digest by which a report is compared with its broker's last one.
+
+    SHA-256 takes half of the time of BLAKE2b where the processor has instructions for it.
+    """
+    return sha256(b"".join(parts)).digest()[:8]
+
+
 def digest_content(report: ColumnarReport, total: int) -> bytes:
-    """Return the digest of a report. `total`: the sum of its rows' hashes."""
-    digest = blake2b(report.fields, digest_size=8)
-    digest.update(report.roster.encode())
-    digest.update(total.to_bytes(8, "little"))
-    return digest.digest()
+    """Return the digest of a columnar report. `total`: the sum of its rows' hashes."""
+    return digest_bytes(total.to_bytes(8, "little"), report.roster.encode(), report.fields)
 
 
 def _hash_rows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from lb_stream.contracts.arrow_stream import ColumnarError
@@ -17,9 +18,11 @@ from lb_stream.contracts.columnar import (
     read_delta,
 )
 from lb_stream.store import Store
-from lb_stream.stream.columns.bases import Base, Bases
+from lb_stream.stream.columns import record_files
+from lb_stream.stream.columns.bases import BASES, Base
 from lb_stream.stream.columns.content_digests import RowHashes, digest_content
-from lb_stream.stream.columns.rosters import KNOWN_ROSTER, Roster, Rosters
+from lb_stream.stream.columns.record_files import RecordFiles
+from lb_stream.stream.columns.rosters import KNOWN_ROSTER, ROSTERS, Roster, parse_roster
 from lb_stream.stream.records import RecordRejected, ReportRecord, parse_own_fields
 from lb_stream.stream.rows import RecordPosition
 
@@ -42,12 +45,12 @@ class ColumnarReader:
 
     checkpoint: Store | None = None
     batch_id: int = 0
-    _rosters: Rosters = field(init=False)
-    _bases: Bases = field(init=False)
+    _rosters: RecordFiles[Roster] = field(init=False)
+    _bases: RecordFiles[Base] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._rosters = Rosters(self.checkpoint, self.batch_id)
-        self._bases = Bases(self.checkpoint, self.batch_id)
+        self._rosters = RecordFiles(ROSTERS, self.checkpoint, self.batch_id)
+        self._bases = RecordFiles(BASES, self.checkpoint, self.batch_id)
 
     def read(
         self,
@@ -64,7 +67,7 @@ class ColumnarReader:
         no base. Raises RecordRejected.
         """
         if kind == ROSTER:
-            self._rosters.take(cluster, broker, value, position)
+            self._take_roster(cluster, broker, value, position)
             return None
         try:
             if kind == DELTA:
@@ -84,8 +87,18 @@ class ColumnarReader:
         require_few(len(roster))
         own = parse_own_fields(columns.fields, broker, roster)
         if columns.is_base:
-            self._bases.take(cluster, broker, value, Base(columns, hashes), position)
+            # A base beyond what a batch may have is a report alone.
+            self._bases.take(cluster, broker, value, position, lambda: Base(columns, hashes))
         return WholeReport(own, columns, roster, digest)
+
+    def _take_roster(
+        self, cluster: str, broker: str, value: bytes, position: RecordPosition
+    ) -> None:
+        """Keep a roster. Raises RecordRejected."""
+        parse = partial(parse_roster, cluster, broker, value)
+        if not self._rosters.take(cluster, broker, value, position, parse):
+            expected = f"{record_files.MAX_NEW_BYTES} bytes of new rosters in a batch"
+            raise RecordRejected("value", f"{len(value)} bytes", expected)
 
 
 def needs_full_report(rejection: Mapping[str, str]) -> bool:

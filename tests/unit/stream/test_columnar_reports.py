@@ -15,9 +15,9 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Batch, Shard, from_bytes
 from lb_stream.store import Store
 from lb_stream.stream.cluster_input import ClusterInput, ReadProgress
-from lb_stream.stream.columns import record_files, rosters
+from lb_stream.stream.columns import record_files
 from lb_stream.stream.columns.reading import ColumnarReader
-from lb_stream.stream.columns.rosters import FOLDER, delete_old_rosters
+from lb_stream.stream.columns.rosters import FOLDER, ROSTERS, delete_old_rosters
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.shards.directory import ShardMap
 from tests.support.columnar import as_columns, batches, bundle, modular, sent, stats
@@ -302,4 +302,4 @@ def test_new_rosters_of_a_batch_are_limited(monkeypatch: pytest.MonkeyPatch) -> 
 
 def forget_cached_rosters() -> None:
     """Have this process keep no roster, as a new one."""
-    rosters.CACHE.clear()
+    ROSTERS.cache.clear()

@@ -12,8 +12,8 @@ from lb_stream.contracts.columnar import FIGURES, digest_of, write_columns, writ
 from lb_stream.contracts.settings import AdmissionSettings
 from lb_stream.store import Store
 from lb_stream.stream.cluster_input import ClusterInput, ReadProgress
-from lb_stream.stream.columns import bases, record_files
-from lb_stream.stream.columns.bases import FOLDER, SUPERSEDED_MS, delete_old_bases
+from lb_stream.stream.columns import reading, record_files
+from lb_stream.stream.columns.bases import BASES, FOLDER, SUPERSEDED_MS, delete_old_bases
 from lb_stream.stream.columns.reading import ColumnarReader
 from lb_stream.stream.report_names import NamesCache
 from tests.support.columnar import as_columns, bundle, modular, stats
@@ -215,10 +215,18 @@ def test_a_later_batch_and_another_process_find_the_base_in_a_file(tmp_path: Pat
     store = Store.at(tmp_path)
     decoded(whole(), replace(KNOWN, columnar=ColumnarReader(store, 5)))
     assert len(files(tmp_path)) == 1
-    bases.CACHE.clear()
+    BASES.cache.clear()
     later = replace(KNOWN, columnar=ColumnarReader(store, 6))
     block = decoded([record(KEY, delta([1], [9.0]), 7, "delta")], later)["eu", 0]
     assert rates_of(block) == [[1.0, 9.0, 3.0, 4.0]] and not rejections(block)
+
+
+def test_no_file_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a power cut takes away is asked for."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    decoded(whole(), replace(KNOWN, columnar=ColumnarReader(Store.at(tmp_path), 5)))
+    assert len(files(tmp_path)) == 1 and not synced
 
 
 def test_a_batch_that_runs_again_rejects_what_it_rejected_although_the_base_is_there(
@@ -248,7 +256,7 @@ def test_a_batch_that_runs_again_takes_deltas_of_the_base_that_its_first_run_rep
         record(KEY, full([5.0] * 4), 8, "columns"),
     ]
     for _ in range(2):
-        bases.CACHE.clear()
+        BASES.cache.clear()
         task = replace(KNOWN, columnar=ColumnarReader(store, 6))
         assert not rejections(decoded(given, task)["eu", 0])
         delete_old_bases(store, max(entry.changed_ms for entry in store.list(FOLDER)))
@@ -261,7 +269,7 @@ def test_a_damaged_file_of_a_base_counts_as_none(tmp_path: Path) -> None:
     content = file.read_bytes()
     for damaged in (b"", content[:-1], bytes(len(content)), content[:4]):
         file.write_bytes(damaged)
-        bases.CACHE.clear()
+        BASES.cache.clear()
         later = replace(KNOWN, columnar=ColumnarReader(store, 6))
         block = decoded([record(KEY, delta([1], [9.0]), 7, "delta")], later)["eu", 0]
         assert [field for _, field, _, _ in rejections(block)] == ["base"]
@@ -320,7 +328,7 @@ def test_a_process_forgets_the_bases_that_it_used_longest_ago_and_reads_them_aga
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store.at(tmp_path)
-    monkeypatch.setattr(bases, "CACHE", NamesCache(5))
+    monkeypatch.setattr(reading, "BASES", replace(BASES, cache=NamesCache(5)))
     brokers = [f"eu/b{at}".encode() for at in range(3)]
     given = [
         entry
@@ -331,7 +339,7 @@ def test_a_process_forgets_the_bases_that_it_used_longest_ago_and_reads_them_aga
         )
     ]
     decoded(given, replace(KNOWN, columnar=ColumnarReader(store, 5)))
-    assert bases.CACHE._names == 4
+    assert reading.BASES.cache._names == 4
     later = replace(KNOWN, columnar=ColumnarReader(store, 6))
     deltas = [record(key, delta([1], [9.0]), at + 9, "delta") for at, key in enumerate(brokers)]
     block = decoded(deltas, later)["eu", 0]
