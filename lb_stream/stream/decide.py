@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import time
 import traceback
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -15,18 +14,14 @@ from typing import Protocol
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import BaseModel
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.columns.rounds import EMPTY, ENTRY_COLUMNS, ROUND_SCHEMA, RoundRow
 from lb_stream.contracts.decisions import Ownership
-from lb_stream.core.averages.cluster_view import NameOrder, name_order, view_of
 from lb_stream.core.commands.audited import JobChange
 from lb_stream.core.commands.proposal_book import ProposalNews
 from lb_stream.core.commands.responder import Received, refuse_all
-from lb_stream.core.config.cluster_config import ClusterConfig
-from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.rollout import RolloutNews
 from lb_stream.core.model.view import ClusterView
@@ -37,15 +32,14 @@ from lb_stream.core.splitting.merging import withdraw_advice
 from lb_stream.settings.follow import follow_brokers
 from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.shadows import resolve_shadow_config
-from lb_stream.store import Store, checkpoint_of
-from lb_stream.stream.averages import read_shard
+from lb_stream.store import checkpoint_of
 from lb_stream.stream.cluster_input import ClusterInput
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.figures import FigureFiles
-from lb_stream.stream.rows import ShardRow
-from lb_stream.stream.shards.block_files import BlockRefs, OpenFiles
+from lb_stream.stream.shards.block_files import OpenFiles
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.task.time_limits import ShadowBudget, time_limit
+from lb_stream.stream.views import ClusterViews
 
 
 def decide_clusters(
@@ -68,9 +62,12 @@ def decide_clusters(
     context = context.with_memories(clusters)
     figure_files = FigureFiles(context, task)
     budget = ShadowBudget.from_percent(context.settings.stream.shadow_time_percent)
+    inputs = map(ClusterInput.from_rows, clusters.values())
     blocks = OpenFiles(checkpoint_of(context.settings.stream))
+    views = ClusterViews(blocks, context.settings.topics.reports)
     rounds = [
-        decide_cluster(own, context, figure_files, blocks, budget) for own in clusters.values()
+        decide_cluster(own, context, figure_files, views, budget)
+        for own in views.read_ahead(inputs)
     ]
     figure_files.write(rounds)
     columns = {name: [getattr(row, name) for row in rounds] for name in ROUND_SCHEMA.names}
@@ -78,13 +75,13 @@ def decide_clusters(
 
 
 def decide_cluster(
-    rows: Sequence[ShardRow],
+    cluster_input: ClusterInput,
     context: BatchContext,
     figure_files: FigureFiles,
-    blocks: OpenFiles,
+    views: ClusterViews,
     budget: ShadowBudget | None = None,
 ) -> RoundRow:
-    """Return the row of one cluster's round in one batch. `rows`: its shards in order.
+    """Return the row of one cluster's round in one batch.
 
     An exception becomes the row's `error`: nothing is decided, the memory stays, and other clusters
     are not affected. After several failures in a row the cluster is suspended: it has no round for
@@ -92,7 +89,6 @@ def decide_cluster(
     share `budget`.
     """
     begin = time.perf_counter()
-    cluster_input = ClusterInput.from_rows(rows)
     row = _begin_row(cluster_input, context)
     remembered = row.memory
     shadow_input = None
@@ -114,7 +110,7 @@ def decide_cluster(
             row.idle = True
             return row
         cluster_input.raise_fold_error()
-        shadow_input = _make_round(row, cluster_input, memory, inbox, context, figure_files, blocks)
+        shadow_input = _make_round(row, cluster_input, memory, inbox, context, figure_files, views)
     except Exception as error:
         _fail(row, cluster_input, error, remembered, context)
     crash_point("in_decide")
@@ -190,7 +186,7 @@ def _make_round(
     inbox: Inbox,
     context: BatchContext,
     figure_files: FigureFiles,
-    blocks: OpenFiles,
+    views: ClusterViews,
 ) -> ShadowInput | None:
     """Make the round and put it into the row.
 
@@ -200,7 +196,7 @@ def _make_round(
     # The settings in force, and the view that they lead to.
     own = settings.of_cluster(cluster)
     begin = apply_setting_commands(own, memory, inbox)
-    view = _complete_view(cluster_input, begin.config, settings.topics.reports, blocks)
+    view = views.complete(cluster_input, begin.config)
     begin = follow_brokers(begin, own, view)
     row.bundles = len(view.bundles)
     row.confirmed = is_confirmed(view, memory)
@@ -339,94 +335,6 @@ def _count_failure(row: RoundRow, error: Exception, remembered: str, context: Ba
             f"as {errors} of its rounds have failed in a row."
         )
     row.memory = after.to_json()
-
-
-def _complete_view(
-    cluster_input: ClusterInput, config: ClusterConfig, topic: str, blocks: OpenFiles
-) -> ClusterView:
-    """Return the cluster's view. `config`: the settings in force. `topic`: of load reports.
-
-    Raises RuntimeError while a shard waits for reports.
-    """
-    shards = read_shards(blocks, cluster_input.blocks)
-    now_ms = cluster_input.now_ms
-    require_complete(shards, now_ms - config.balancer.report_timeout_ms)
-    return cluster_view(
-        cluster_input.cluster,
-        shards,
-        cluster_input.blocks,
-        now_ms,
-        config.balancer.weights,
-        cluster_input.clock.times(topic),
-    )
-
-
-def read_shards(checkpoint: Store | OpenFiles, blocks: Iterable[BlockRefs]) -> list[Shard]:
-    """Return a cluster's shards. Raises FileNotFoundError."""
-    return [read_shard(checkpoint, references) for references in blocks]
-
-
-def cluster_view(
-    cluster: str,
-    shards: Sequence[Shard],
-    blocks: Iterable[BlockRefs],
-    now_ms: int,
-    weights: Mapping[str, float],
-    times: Mapping[int, int],
-) -> ClusterView:
-    """Return a round's view of its cluster's shards.
-
-    `blocks`: those that the shards were read from. `weights`: of resources, as in force. `times`:
-    partition of the reports' topic → latest append time.
-    """
-    order = None
-    if len(shards) > 1:
-        order = cached_order(
-            tuple(names for _, names, _ in blocks), [shard.bundles["name"] for shard in shards]
-        )
-    return view_of(cluster, shards, now_ms, weights, order, times)
-
-
-def require_complete(shards: Sequence[Shard], since_ms: int) -> None:
-    """Raise RuntimeError while a shard lacks the report of a broker heard after `since_ms`.
-
-    A report goes to every shard. A shard that lacks a broker's report has begun anew, and its
-    bundles of that broker seem to be unassigned.
-    """
-    if len(shards) < 2:
-        return
-    reported = [_recent_reporters(shard, since_ms) for shard in shards]
-    everywhere = set.intersection(*reported)
-    if waiting := sorted(set.union(*reported) - everywhere):
-        more = f" and {len(waiting) - 5} others" if len(waiting) > 5 else ""
-        raise RuntimeError(
-            "a shard has begun anew, and its bundles are not known before these brokers report: "
-            f"{', '.join(waiting[:5])}{more}"
-        )
-
-
-def _recent_reporters(shard: Shard, since_ms: int) -> set[str]:
-    """Return the brokers that have reported to the shard, and were heard after `since_ms`."""
-    brokers = shard.brokers
-    has_report = pc.greater(brokers["reported_ms"], 0)
-    is_recent = pc.greater(brokers["seen_ms"], since_ms)
-    return set(brokers["name"].filter(pc.and_(has_report, is_recent)).to_pylist())
-
-
-_orders: OrderedDict[tuple[str, ...], NameOrder] = OrderedDict()
-_MAX_ORDERS = 4
-
-
-def cached_order(blocks: tuple[str, ...], names: list[pa.ChunkedArray]) -> NameOrder:
-    """Return the order of the names of several shards, from the cache if possible.
-
-    `blocks`: references to the names' blocks, which never change. Sorting 1,000,000 takes 1 s.
-    """
-    order = _orders.pop(blocks, None) or name_order(names)
-    _orders[blocks] = order
-    while len(_orders) > _MAX_ORDERS:
-        _orders.popitem(last=False)
-    return order
 
 
 def _is_unchanged(row: RoundRow, remembered: str) -> bool:

@@ -7,12 +7,18 @@ from unittest.mock import patch
 
 from pyspark.sql import Row
 
+from lb_stream.contracts.columns.rounds import RoundRow
 from lb_stream.core.averages import FoldConfig
 from lb_stream.store import Store
 from lb_stream.stream import averages
 from lb_stream.stream.averages import Folding, read_shard
-from lb_stream.stream.context import DecodeConfig
+from lb_stream.stream.cluster_input import ClusterInput
+from lb_stream.stream.context import BatchContext, DecodeConfig
+from lb_stream.stream.decide import decide_cluster
+from lb_stream.stream.figures import FigureFiles
 from lb_stream.stream.shard_blocks import ALL_CLUSTERS
+from lb_stream.stream.shards.block_files import OpenFiles
+from lb_stream.stream.views import ClusterViews
 from tests.support.decoding import BUNDLE, CONFIG, KNOWN, record, report, rows_of
 
 BATCH = 5
@@ -81,3 +87,10 @@ def rates(checkpoint: Path, shard: Row) -> list[float]:
         .bundles["latest_rate_in_msgs_per_s"]
         .to_pylist()
     )
+
+
+def round_of(rows: Any, context: BatchContext, folder: Path) -> RoundRow:
+    """The round of the cluster with these shards."""
+    views = ClusterViews(OpenFiles(Store.at(folder)), "lb-load-reports")
+    inputs = ClusterInput.from_rows(rows)
+    return decide_cluster(inputs, context, FigureFiles(context, "0-0"), views)

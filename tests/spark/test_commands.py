@@ -8,15 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lb_stream.contracts.columns.rounds import RoundRow
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.model.blocks import EVENT_SCHEMA, to_bytes
 from lb_stream.core.model.memory import Memory
-from lb_stream.store import Store
 from lb_stream.stream.context import BatchContext, DecodeConfig
-from lb_stream.stream.decide import decide_cluster
-from lb_stream.stream.figures import FigureFiles
-from lb_stream.stream.shards.block_files import OpenFiles
 from lb_stream.stream.shards.directory import ShardMap
+from tests.spark.shard_task import round_of
 from tests.support.decoding import decoded, record, rejections
 
 KNOWN = DecodeConfig("home", "commands", {"eu-1": ShardMap(shards=2), "us-1": ShardMap()})
@@ -193,7 +191,7 @@ def test_half_a_surrogate_pair_in_a_command_ends_nothing() -> None:
 
 def answered(
     tmp_path: Path, memory: Memory, balancer: dict[str, Any], *values: dict[str, Any]
-) -> dict[str, Any]:
+) -> RoundRow:
     """The round of a cluster without brokers that gets these commands."""
     position = {"topic": "commands", "partition": 0, "append_ms": 5_000}
     events = [
@@ -226,9 +224,7 @@ def answered(
     context = BatchContext(
         settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories={"eu": memory.to_json()}
     )
-    return decide_cluster(
-        [row], context, FigureFiles(context, "0-0"), OpenFiles(Store.at(tmp_path))
-    )
+    return round_of([row], context, tmp_path)
 
 
 def test_commands_of_a_round_that_fails_are_refused_with_the_reason_and_the_round_is_logged(

@@ -15,9 +15,8 @@ from lb_stream.store import Store
 from lb_stream.stream import decide
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
-from lb_stream.stream.decide import decide_cluster
-from lb_stream.stream.figures import FigureFiles
-from lb_stream.stream.shards.block_files import BlockWriter, OpenFiles
+from lb_stream.stream.shards.block_files import BlockWriter
+from tests.spark.shard_task import round_of
 from tests.support.build import Event, Report, batch_of
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
@@ -40,7 +39,7 @@ def test_a_cluster_that_fails_again_and_again_is_left_alone_for_a_while(tmp_path
         clock = json.dumps(
             [{"topic": "reports", "partition": 0, "first": 0, "last": 0, "append_ms": now_ms}]
         )
-        row = {
+        given = {
             "cluster": "eu",
             "shard": 0,
             "clock": clock,
@@ -49,13 +48,10 @@ def test_a_cluster_that_fails_again_and_again_is_left_alone_for_a_while(tmp_path
             "values": "",
             "events": None,
         }
-        rows = [row]
         context = BatchContext(
             settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories=memories
         )
-        row = decide_cluster(
-            rows, context, FigureFiles(context, "0-0"), OpenFiles(Store.at(tmp_path))
-        )
+        row = round_of([given], context, tmp_path)
         memories["eu"] = row.memory
         seen.append((row.error is not None, "suspended" in (row.error or ""), row.idle))
     failed, last, alone = (True, False, False), (True, True, False), (False, False, True)
@@ -106,12 +102,7 @@ def test_an_acknowledgement_that_counts_is_logged_among_the_rounds_inputs(tmp_pa
     context = BatchContext(
         settings, "test-0", log_seq=1, epoch=1, caught_up=True, memories=memories
     )
-    row = decide_cluster(
-        one_broker(tmp_path, refused),
-        context,
-        FigureFiles(context, "0-0"),
-        OpenFiles(Store.at(tmp_path)),
-    )
+    row = round_of(one_broker(tmp_path, refused), context, tmp_path)
     assert [
         (outcome["decision_id"], outcome["outcome"]) for outcome in json.loads(row.outcomes)
     ] == [("eu:1:0", "refused")], row.error
@@ -130,13 +121,11 @@ def test_a_round_that_never_ends_fails_alone(
         )
     )
     context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories={})
-    good = decide_cluster(rows, context, FigureFiles(context, "0-0"), OpenFiles(Store.at(tmp_path)))
+    good = round_of(rows, context, tmp_path)
     assert (good.error, json.loads(good.inputs)["times"]) == (None, {"0": 1_000})
     monkeypatch.setattr(decide, "decide", endless)
-    failed = decide_cluster(
-        rows, context, FigureFiles(context, "0-0"), OpenFiles(Store.at(tmp_path))
-    )
-    assert "it took longer than 0.05 s (stream.round_timeout_ms)" in failed.error
+    failed = round_of(rows, context, tmp_path)
+    assert "it took longer than 0.05 s (stream.round_timeout_ms)" in (failed.error or "")
     assert (failed.decisions, json.loads(failed.memory)["errors"]) == ("[]", 1)
 
 
@@ -147,6 +136,6 @@ def test_a_round_that_succeeds_forgets_the_failures_before_it(tmp_path: Path) ->
     context = BatchContext(
         settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories={"eu": failed}
     )
-    row = decide_cluster(rows, context, FigureFiles(context, "0-0"), OpenFiles(Store.at(tmp_path)))
+    row = round_of(rows, context, tmp_path)
     after = Memory.from_json(row.memory)
     assert (row.error, after.errors, after.retry_ms, row.idle) == (None, 0, 0, False)

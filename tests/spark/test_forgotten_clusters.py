@@ -13,14 +13,10 @@ from msgspec.structs import replace as replaced
 
 from lb_stream.contracts.columns.rounds import RoundRow
 from lb_stream.contracts.settings import Settings, StreamSettings
-from lb_stream.store import Store
 from lb_stream.stream.context import BatchContext
-from lb_stream.stream.decide import decide_cluster
-from lb_stream.stream.figures import FigureFiles
-from lb_stream.stream.shards.block_files import OpenFiles
 from lb_stream.stream.shards.directory import BREAK_MS, LISTENED_MS, NEW, ListeningTime, ShardMap
 from lb_stream.stream.shards.slicing import ClusterBlocks, due_parts, next_shard_map, table_part
-from tests.spark.shard_task import State, emitted
+from tests.spark.shard_task import State, emitted, round_of
 from tests.support.decoding import CONFIG, record, report, rows_of
 
 DAY_MS = 86_400_000
@@ -68,7 +64,7 @@ def decided(folder: Path, memories: dict[str, str], commands: int = 0, **more: A
         name: blocks[name] for name in ("cluster", "shard", "events")
     }
     row |= {"clock": clock["clock"]}
-    return decide_cluster([row], context, FigureFiles(context, "0-0"), OpenFiles(Store.at(folder)))
+    return round_of([row], context, folder)
 
 
 def test_the_log_says_that_a_cluster_has_been_forgotten_and_nothing_else_of_it(
@@ -145,12 +141,9 @@ def test_rounds_of_a_cluster_that_comes_back_are_numbered_after_those_that_it_ha
         settings, "test-0", log_seq=20, epoch=1, caught_up=True, memories={}, first_seq=8
     )
     shard = emitted(tmp_path, 1, [record(b"eu/b1", report(), 1)], State())
-    blocks = OpenFiles(Store.at(tmp_path))
-    row = decide_cluster([shard.asDict()], context, FigureFiles(context, "0-0"), blocks)
+    row = round_of([shard.asDict()], context, tmp_path)
     assert (row.seq, json.loads(row.memory)["seq"]) == (9, 9)
-    nothing = decide_cluster(
-        [shard.asDict() | {"brokers": "gone"}], context, FigureFiles(context, "0-0"), blocks
-    )
+    nothing = round_of([shard.asDict() | {"brokers": "gone"}], context, tmp_path)
     assert (nothing.seq, json.loads(nothing.memory)["seq"]) == (0, 8), (
         "a round that failed counts nothing"
     )

@@ -34,12 +34,8 @@ from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.shadows import resolve_shadow_config
 from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.cluster_input import parse_asks
-from lb_stream.stream.decide import (
-    cluster_view,
-    encode_entries,
-    read_shards,
-    without_failures,
-)
+from lb_stream.stream.decide import encode_entries, without_failures
+from lb_stream.stream.views import cluster_view, read_shards
 
 Result = Literal["equal", "different", "view gone", "failed then"]
 Remembered = tuple[str, str]
