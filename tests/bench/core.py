@@ -46,6 +46,7 @@ from lb_stream.core.round.split import find_too_large
 from lb_stream.core.round.state import RoundInputs, RoundState
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import ShedContext, traits_of
+from lb_stream.core.shedding.transfer import build_load_store, shed_loads
 from lb_stream.core.splitting import SplittingConfig
 from lb_stream.settings.resolve import cluster_config
 
@@ -207,6 +208,8 @@ def works(brokers: int, bundles: int, hot: int) -> Iterator[tuple[str, Work]]:
                 )[0]
             ),
         )
+        if strategy == "TransferShedder":
+            yield "transfer_ready", _transfer_ready(view, config, memory)
     only_hot = {
         "least_moves_trigger_ratio": 1.6,
         "least_moves_acceptable_ratio": 1.4,
@@ -248,6 +251,14 @@ def _least_moves(brokers: int, bundles: int, hot: int, **settings: float) -> Wor
     return lambda: _sheds(config.shedder.function(context)[0])
 
 
+def _transfer_ready(view: ClusterView, config: Any, memory: Any) -> Work:
+    """A pass of TransferShedder that is given each broker's load and top bundles, as the
+    reference's brokers report them: what the reference's own class does in its pass."""
+    context = ShedContext.build(view, config.shedder_config, memory)
+    store = build_load_store(context)
+    return lambda: _sheds(shed_loads(context, store)[0])
+
+
 def _sheds(unloads: Any) -> Any:
     if not unloads.proposals:
         raise RuntimeError("this benchmark's load must make every shedder decide")
@@ -271,17 +282,21 @@ def _placing(view: ClusterView, settings: dict[str, Any]) -> Work:
 
 def median_ms(work: Work, runs: int) -> float:
     """Median wall time in ms, after a second of warm-up: the first runs still fetch memory from the
-    system."""
+    system. What exists by then is frozen, as in Spark's workers (`stream/task/current_task.py`):
+    else the collections between the runs would read it all, and no run would find its own data in
+    the processor's caches."""
     warm_at = time.perf_counter() + WARM_UP_S
     work()
     while time.perf_counter() < warm_at:
         work()
     times = []
+    gc.freeze()
     for _ in range(runs):
         gc.collect()
         begin = time.perf_counter()
         work()
         times.append((time.perf_counter() - begin) * 1_000)
+    gc.unfreeze()
     return statistics.median(times)
 
 
@@ -292,6 +307,7 @@ REFERENCE_NAMES = {
     "uniform": "UniformLoadShedder",
     "avg": "AvgShedder",
     "transfer": "TransferShedder",
+    "transfer_ready": "TransferShedder",
 }
 """How the reference's own benchmark begins the names of the same pieces of work."""
 

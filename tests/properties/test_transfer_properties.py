@@ -9,6 +9,8 @@ import numpy as np
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from lb_stream.core.model.view import Rates
+from lb_stream.core.shedding.top_bundles import reported_tops, sort_keys
 from lb_stream.core.shedding.transfer_cycle import Cycle, CycleLimits, LoadStore, Top, run_cycle
 
 NOW_MS = 10_000_000
@@ -68,7 +70,7 @@ def scenes(draw: st.DrawFn) -> Scene:
         np.array([random.choice(FLOWS) for _ in names]),
         flow,
         np.array([NOW_MS - random.choice([0, 0, 0, 1_000, 2_000_000]) for _ in names], np.int64),
-        lambda row: lists[row],
+        lambda row, _soon: lists[row],
         ("missing:1",) if random.random() < 0.05 else (),
     )
     limits = CycleLimits(
@@ -178,7 +180,7 @@ def exchanges(draw: st.DrawFn) -> Scene:
         flow,
         flow,
         np.full(2, NOW_MS),
-        lambda row: lists[row],
+        lambda row, _soon: lists[row],
     )
     limits = replace(
         scene.limits, target_std=0.0, hit_count_threshold=0, transfer=True, max_brokers=1
@@ -208,3 +210,26 @@ def test_an_exchange_leaves_the_source_with_less_and_nobody_with_more_than_the_s
 @given(scenes())
 def test_the_same_cluster_gives_the_same_pass(scene: Scene) -> None:
     assert repr(scene.run()) == repr(scene.run())  # NaN is not equal to itself
+
+
+@given(st.integers(0, 1 << 32))
+def test_top_bundles_of_several_brokers_are_those_of_each_by_a_full_sort(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    sizes = random.integers(0, 12, random.integers(1, 5))
+    count, most = int(sizes.sum()), int(random.integers(0, 6))
+    # Few values, so that bundles are equal in some keys, or in all.
+    values = random.choice([0.0, 4e4, 1e5, 1.49e5, 3e6, np.inf, np.nan], (4, count))
+    stats, numbers = Rates(*values), random.choice([0, 500, 100_000], (2, count))
+    allowed, ends = random.random(count) < 0.8, np.cumsum(sizes)
+    expected = []
+    for begin, end in zip(ends - sizes, ends, strict=True):
+        rows = [
+            row
+            for row in range(begin, end)
+            if allowed[row] and stats.throughput_in[row] + stats.throughput_out[row] != 0
+        ]
+        keys = sort_keys(stats.take(np.array(rows, np.intp)), *numbers[:, rows])
+        order = sorted(range(len(rows)), key=lambda at: tuple(-float(key[at]) for key in keys))
+        expected.append([rows[at] for at in order[:most]][::-1])
+    found = reported_tops(stats, numbers[0], numbers[1], allowed, ends, most)
+    assert [top.tolist() for top in found] == expected

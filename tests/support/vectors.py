@@ -2,6 +2,7 @@
 same."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def cycles(
     brokers, lists = case["brokers"], case["topBundles"]
     names = [name for rows in lists.values() for name, _ in rows]
 
-    def top(row: int) -> Top:
+    def top(row: int, _soon: Iterable[int]) -> Top:
         rows = lists.get(list(brokers)[row], [])
         loads = np.array([load for _, load in rows], float)
         return Top(

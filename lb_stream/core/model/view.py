@@ -185,10 +185,10 @@ class Bundles:
     def rows_of_namespace(self, namespace: str) -> slice:
         """Return the rows of a namespace's bundles, which follow one another."""
         names = SortedNames.from_array(self.names)
-        return slice(
-            bisect_left(names, f"{namespace}/0x".encode()),
-            bisect_left(names, f"{namespace}/0y".encode()),
-        )
+        first = bisect_left(names, f"{namespace}/0x".encode())
+        if first == len(names) or not names[first].startswith(f"{namespace}/0x".encode()):
+            return slice(first, first)
+        return slice(first, bisect_left(names, f"{namespace}/0y".encode(), first))
 
     def rows_inside(self, bundle: str) -> Rows:
         """Return the rows of the other bundles inside of a bundle's range, as a split makes them.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,8 +37,7 @@ class BundleRules(KeyModel):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Unload:
+class Unload(msgspec.Struct, frozen=True):
     """A shedder's wish that a bundle leaves its broker. Bundles and brokers are rows of the view.
 
     `saw`, `limit`, `average` and `expected_after` are in the rule's unit. `destination` is set by
@@ -333,17 +333,34 @@ shedder: Registry[Shedder] = Registry("shedding", "lb_stream.shedders")
 
 def rows_by_broker(view: ClusterView, brokers: Rows, eligible: Bools) -> dict[int, Rows]:
     """Map each of the brokers to its eligible bundles, in the order of their rows. O(bundles)."""
-    wanted = np.zeros(len(view.brokers) + 1, np.bool_)  # the last row stands for owner -1
-    wanted[brokers] = True
     owner = view.bundles.owner
-    rows = np.flatnonzero(wanted[owner] & eligible)
-    rows = rows[np.argsort(owner[rows], kind="stable")]
-    ends = np.searchsorted(owner[rows], brokers, side="right")
-    starts = np.searchsorted(owner[rows], brokers, side="left")
+    rows = np.flatnonzero(_owned_by(owner, brokers, len(view.brokers)) & eligible)
+    # numpy sorts numbers of 16 bits by radix: ten times as fast.
+    number = owner[rows].astype(np.int16 if len(view.brokers) < 2**15 else np.int32, copy=False)
+    order = np.argsort(number, kind="stable")
+    rows, number = rows[order], number[order]
+    ends = np.searchsorted(number, brokers, side="right").tolist()
+    starts = np.searchsorted(number, brokers, side="left").tolist()
     return {
-        int(broker): rows[start:end]
-        for broker, start, end in zip(brokers, starts, ends, strict=True)
+        broker: rows[start:end]
+        for broker, start, end in zip(brokers.tolist(), starts, ends, strict=True)
     }
+
+
+def _owned_by(owner: NDArray[np.int32], brokers: Rows, count: int) -> Bools:
+    """Return which bundles belong to one of these brokers, of `count` in all."""
+    if len(brokers) <= FEW_BROKERS:
+        found = np.zeros(len(owner), np.bool_)
+        for broker in brokers.tolist():
+            found |= owner == broker
+        return found
+    wanted = np.zeros(count + 1, np.bool_)  # the last row stands for owner -1
+    wanted[brokers] = True
+    return wanted.take(owner, mode="wrap")  # half the time of wanted[owner]
+
+
+FEW_BROKERS = 8
+"""The bundles of so many brokers are found by comparing owners with each; else by look-up."""
 
 
 def heaviest_first(rows: Rows, load: Floats) -> Rows:

@@ -64,6 +64,44 @@ def reported_top(
     Bundles without throughput never count. `allowed` leaves out system namespaces, and those with
     policies.
     """
-    counted = np.flatnonzero(allowed & (stats.throughput != 0))
-    keys = sort_keys(stats.take(counted), connections[counted], cache_bytes[counted])
-    return counted[highest(keys, most)[::-1]]
+    ends = np.array([len(allowed)])
+    (top,) = reported_tops(stats, connections, cache_bytes, allowed, ends, most)
+    return top
+
+
+def reported_tops(
+    stats: Rates, connections: Ints, cache_bytes: Ints, allowed: Bools, ends: Rows, most: int
+) -> list[Rows]:
+    """Return the top bundles of several brokers, each as `reported_top` does.
+
+    The bundles of a broker follow one another; `ends`: the position after each broker's last one.
+    """
+    # Few bundles have a first key among the highest of their broker; only they are compared.
+    (counted,) = (allowed & (stats.throughput != 0)).nonzero()
+    first = rounded(stats.throughput_in[counted] / THROUGHPUT_STEP)
+    chosen, sizes, begin = [], [], 0
+    for end in counted.searchsorted(ends).tolist():
+        mine = _may_be_highest(first[begin:end], most)
+        chosen.append(counted[begin:end][mine])
+        sizes.append(len(chosen[-1]))
+        begin = end
+    rows = np.concatenate(chosen)
+
+    # All brokers' bundles are sorted at once; the broker is the first key.
+    broker = np.arange(0, -len(sizes), -1).repeat(sizes)
+    keys = sort_keys(stats.take(rows), connections[rows], cache_bytes[rows])
+    ordered, tops, begin = rows[highest((broker, *keys), len(rows))], [], 0
+    for size in sizes:
+        tops.append(ordered[begin : begin + min(size, max(most, 0))][::-1])
+        begin += size
+    return tops
+
+
+def _may_be_highest(key: Floats, most: int) -> Rows | slice:
+    """Return the places whose first key is none too low to be among the `most` highest."""
+    if len(key) <= most or most <= 0:
+        return slice(None)
+    ordered = key.copy()
+    ordered.partition(len(key) - most)
+    found: Rows = (key >= ordered[len(key) - most]).nonzero()[0]
+    return found

@@ -7,9 +7,9 @@ See docs/strategies.md "TransferShedder".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from itertools import islice
 from math import isfinite
 from operator import itemgetter
 from typing import Literal
@@ -24,9 +24,16 @@ from lb_stream.core.model.registry import read_memory
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Ints, Rows
-from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads, shedder
+from lb_stream.core.shedding.base import (
+    ShedContext,
+    Traits,
+    Unload,
+    Unloads,
+    rows_by_broker,
+    shedder,
+)
 from lb_stream.core.shedding.broker_loads import BrokerLoads, five_weights
-from lb_stream.core.shedding.top_bundles import reported_top
+from lb_stream.core.shedding.top_bundles import reported_tops
 from lb_stream.core.shedding.transfer_cycle import Cycle, CycleLimits, LoadStore, Top, run_cycle
 
 
@@ -272,7 +279,13 @@ def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMe
     if names != memory.names and not set(names) <= set(memory.names):
         memory = observe(context.reported, config, memory)
         context = replace(context, memory=memory)
-    store = build_load_store(context)
+    return shed_loads(context, build_load_store(context))
+
+
+def shed_loads(context: TransferContext, store: LoadStore) -> tuple[Unloads, TransferMemory]:
+    """Run one cycle on these loads and top bundles; return the moves and the new memory."""
+    view, config, memory = context.view, context.config, context.memory
+    alive = np.flatnonzero(view.brokers.alive)
 
     def may_take(bundle: int, place: int) -> bool:
         return context.may_take(bundle, int(alive[place]))
@@ -310,13 +323,17 @@ def build_load_store(context: TransferContext) -> LoadStore:
         throughput = np.maximum(throughput + moved, 0.0)
     alive = np.flatnonzero(view.brokers.alive)
     top_bundles = _TopBundles(view, config, context.eligible, context.movable)
+
+    def find_top(place: int, soon: Iterable[int]) -> Top:
+        return top_bundles.find(int(alive[place]), (int(alive[other]) for other in soon))
+
     return LoadStore(
         names=_names_of(view, alive),
         load=load[alive],
         throughput_ema=throughput[alive],
         throughput=latest[alive],
         updated_ms=view.brokers.reported_ms[alive],
-        top=cache(lambda place: top_bundles.find(int(alive[place]))),
+        top=find_top,
     )
 
 
@@ -326,53 +343,53 @@ def _names_of(view: ClusterView, rows: Rows) -> tuple[str, ...]:
     return names if len(rows) == len(names) else tuple(names[row] for row in rows.tolist())
 
 
-SCANS = 8
-"""Brokers whose bundles are looked for one by one; for more of them all bundles are sorted."""
+FIRST_SEARCH = 6
+"""Brokers whose top bundles are found together at first: three sources, three destinations."""
 
 
 class _TopBundles:
-    """Finds the top bundles of brokers."""
+    """Finds the top bundles of brokers, and keeps them."""
 
     def __init__(
         self, view: ClusterView, config: TransferShedderConfig, eligible: Bools, movable: Bools
     ) -> None:
         self.view, self.config, self.eligible, self.movable = view, config, eligible, movable
         self._of_system = view.bundles.rows_of_namespace(SYSTEM_NAMESPACE)
-        self._scans = 0
-        self._sorted: Rows | None = None
-        self._starts = np.zeros(1, np.int64)
+        self._found = dict[int, Top]()
 
-    def find(self, broker: int) -> Top:
+    def find(self, broker: int, soon: Iterable[int]) -> Top:
         """Return the `top_bundles` heaviest bundles of a broker by their latest figures.
 
-        The first SCANS + 1 calls take O(bundles), each call O(n log n) for the broker's n bundles.
+        A search takes O(bundles), so it finds those of the next brokers (`soon`), too: a few at
+        first, then as many as all searches before it.
         """
-        rows = self._rows_of(broker)
-        bundles = self.view.bundles
-        connections = bundles.topics[rows] + bundles.sessions[rows]
-        stats = bundles.latest.take(rows)
-        reported, cache_bytes = self._is_reported(rows), bundles.cache_bytes[rows]
-        top = reported_top(stats, connections, cache_bytes, reported, self.config.top_bundles)
-        return Top(rows[top], stats.throughput[top], self.eligible[rows[top]])
+        if broker not in self._found:
+            most = max(FIRST_SEARCH, len(self._found))
+            others = (other for other in soon if other not in self._found and other != broker)
+            self._search([broker, *islice(others, most - 1)])
+        return self._found[broker]
 
-    def _rows_of(self, broker: int) -> Rows:
-        """Return the bundles of a broker, in the order of their rows."""
-        owner, brokers = self.view.bundles.owner, len(self.view.brokers)
-        if self._scans < SCANS:
-            self._scans += 1
-            return np.flatnonzero(owner == broker)
-        if self._sorted is None:
-            # numpy sorts 16 bits by radix: a million bundles in milliseconds.
-            self._sorted = np.argsort(
-                owner.astype(np.int16) if brokers < 2**15 else owner, kind="stable"
-            )
-            self._starts = np.cumsum(np.bincount(owner + 1, minlength=brokers + 1))
-        return self._sorted[self._starts[broker] : self._starts[broker + 1]]
+    def _search(self, brokers: Sequence[int]) -> None:
+        """Find the top bundles of these brokers."""
+        # The figures of their bundles, broker by broker.
+        each = rows_by_broker(self.view, np.sort(brokers), self.movable)
+        ends, rows = np.cumsum(list(map(len, each.values()))), np.concatenate(list(each.values()))
+        bundles = self.view.bundles
+        stats, cache_bytes = bundles.latest.take(rows), bundles.cache_bytes[rows]
+        connections = bundles.topics[rows] + bundles.sessions[rows]
+
+        # The heaviest of each.
+        reported, most = self._is_reported(rows), self.config.top_bundles
+        tops = reported_tops(stats, connections, cache_bytes, reported, ends, most)
+        throughput = stats.throughput
+        for broker, top in zip(each, tops, strict=True):
+            chosen = rows[top]
+            self._found[broker] = Top(chosen, throughput[top], self.eligible[chosen])
 
     def _is_reported(self, rows: Rows) -> Bools:
-        """Return which of these bundles a broker may report among its top bundles."""
+        """Return which of these movable bundles a broker may report among its top bundles."""
         bundles, policies = self.view.bundles, self.view.policies
-        reported = self.movable[rows] & ~bundles.system[rows]
+        reported = ~bundles.system[rows]
         reported &= (rows < self._of_system.start) | (rows >= self._of_system.stop)
         if not self.config.shed_bundles_with_policies and (
             policies.isolation or policies.anti_affinity

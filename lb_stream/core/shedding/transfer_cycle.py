@@ -7,9 +7,9 @@ NaN, and comparisons treat them as the reference's do. See docs/strategies.md "T
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -46,7 +46,9 @@ class LoadStore:
     throughput_ema: Floats  # smoothed
     throughput: Floats  # latest
     updated_ms: Ints  # append time of the last report
-    top: Callable[[int], Top]  # place → top bundles; called only for brokers that are paired
+    # Place → top bundles; called only for brokers that are paired. The second argument has the
+    # places that are likely to be asked for next, in that order.
+    top: Callable[[int, Iterable[int]], Top]
     without_data: tuple[str, ...] = ()  # registered brokers without a known load
 
 
@@ -64,8 +66,7 @@ class CycleLimits:
     counts_gain: bool  # the load that a swap brings back makes room for more moves of the pair
 
 
-@dataclass(frozen=True, slots=True)
-class Why:
+class Why(NamedTuple):
     """The rule by which a pass acts, what it saw, and its limit."""
 
     reason: Reason
@@ -74,8 +75,7 @@ class Why:
     limit: float
 
 
-@dataclass(frozen=True, slots=True)
-class CycleMove:
+class CycleMove(NamedTuple):
     """One bundle leaves `source` for `destination` (None: chosen later).
 
     `expected_after`: the source's load after the moves of its pair. `in_return`: the first half of
@@ -184,7 +184,7 @@ class _Stats:
 
     store: LoadStore
     limits: CycleLimits
-    order: list[int]  # places of all brokers, the lowest load first
+    order: Rows  # places of all brokers, the lowest load first
     low: int  # position in `order` of the lowest broker that has not been helped
     high: int  # position in `order` of the highest broker that has not been tried
     count: int  # loads in the mean
@@ -196,11 +196,22 @@ class _Stats:
     @staticmethod
     def before_pairs(store: LoadStore, limits: CycleLimits, loads: Floats) -> _Stats:
         """Return the figures before the first pair. `loads`: those that count in the mean."""
-        order = _in_order(store.load).tolist()
+        order = _in_order(store.load)
         average = np.cumsum(loads)[-1] / len(loads)  # added in order, as in the reference
         squares = np.cumsum(loads * loads)[-1]
         std = np.sqrt(squares / len(loads) - average * average)
         return _Stats(store, limits, order, 0, len(order) - 1, len(loads), average, squares, std)
+
+    def soon(self) -> Iterator[int]:
+        """Yield the destination of this pair, whose source has been taken, and the pairs after it.
+
+        Without brokers that turn out to have nothing to give.
+        """
+        most = min(self.limits.max_brokers - self.pairs, self.high + 1 - self.low)
+        for ahead in range(most):
+            yield int(self.order[self.low + ahead])
+            if self.low + ahead < self.high - ahead:
+                yield int(self.order[self.high - ahead])
 
     def why(self) -> Why | None:
         """Return the reason to relieve the next pair; None: the cluster is even."""
@@ -253,9 +264,9 @@ def _relieve_pairs(
         why = stats.why()
         if why is None:
             break
-        source, destination = stats.order[stats.high], stats.order[stats.low]
+        source, destination = int(stats.order[stats.high]), int(stats.order[stats.low])
         stats.high -= 1
-        top = store.top(source)
+        top = store.top(source, stats.soon())
         if len(top.bundles) <= 1:
             no_data += len(top.bundles) == 0
             few_bundles += len(top.bundles) == 1
@@ -315,17 +326,20 @@ class _Pair:
         target = store.throughput[source] * offload / store.load[source]
 
         def find_returns() -> Iterator[tuple[int, float]]:
-            other = store.top(destination)
+            other = store.top(destination, ())
             yield from zip(other.bundles.tolist(), other.throughput.tolist(), strict=True)
 
         returns = find_returns()  # only a swap needs them
-        return _Pair(store, limits, source, destination, top, returns, may_take, target)
+        return _Pair(store, limits, source, destination, top, returns, may_take, float(target))
 
     def relieve(self) -> bool:
         """Choose bundles; return whether any throughput would move."""
         remaining = len(self.top.bundles)
         for bundle, throughput, may_leave in zip(
-            self.top.bundles.tolist(), self.top.throughput, self.top.may_leave, strict=True
+            self.top.bundles.tolist(),
+            self.top.throughput.tolist(),
+            self.top.may_leave.tolist(),
+            strict=True,
         ):
             if not may_leave:
                 continue
@@ -340,7 +354,7 @@ class _Pair:
             if self.marked - self.gain + throughput > self.target:
                 found = self._swap(throughput) if self.limits.transfer else None
                 if found is None:
-                    self.stopped_at = bundle, float(throughput)
+                    self.stopped_at = bundle, throughput
                     break
                 back, brought = found
                 self.returned += brought
@@ -349,14 +363,14 @@ class _Pair:
             self.chosen += [*((returning, True) for returning in back), (bundle, False)]
             self.marked += throughput
             remaining -= 1
-        return bool(self.marked > 0)
+        return self.marked > 0
 
     def explain_kept(self) -> list[Kept]:
         """Return the reasons why bundles stay: rules forbid a move, or no eligible bundle fits."""
         found = []
         if not self.marked > 0 and self.stopped_at is not None:
             bundle, throughput = self.stopped_at
-            saw, limit = (throughput,), float(self.target)
+            saw, limit = (throughput,), self.target
             found.append(Kept(Refuses.NO_FITTING_BUNDLE, self.source, (bundle,), saw, limit))
         elif not self.marked > 0 and not self.not_transferable:
             may_leave = int(np.count_nonzero(self.top.may_leave))
@@ -370,9 +384,10 @@ class _Pair:
 
         None: no swap is possible.
         """
-        most = self.store.throughput[self.source]
+        most = float(self.store.throughput[self.source])
         high = most - self.marked + self.gain - throughput
-        low = self.store.throughput[self.destination] + self.marked - self.gain + throughput
+        low = float(self.store.throughput[self.destination])
+        low = low + self.marked - self.gain + throughput
         back: list[int] = []
         brought = 0.0
         for bundle, load in self.returns:
@@ -390,12 +405,10 @@ class _Pair:
         high, low = self.store.load[self.source], self.store.load[self.destination]
         offload = (self.marked - self.returned) * high / self.store.throughput[self.source]
         destination = self.destination if self.limits.transfer else None
-        found = list[CycleMove]()
-        for bundle, comes_back in self.chosen:
-            if comes_back:
-                after = float(low + offload)
-                move = CycleMove(bundle, self.destination, self.source, why, after, in_return=True)
-            else:
-                move = CycleMove(bundle, self.source, destination, why, float(high - offload))
-            found.append(move)
-        return found
+        less, more = float(high - offload), float(low + offload)
+        return [
+            CycleMove(bundle, self.destination, self.source, why, more, in_return=True)
+            if comes_back
+            else CycleMove(bundle, self.source, destination, why, less)
+            for bundle, comes_back in self.chosen
+        ]

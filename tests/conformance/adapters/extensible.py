@@ -286,7 +286,7 @@ def _load_store(
         throughput_ema=np.array([load.throughput for load in loads]),
         throughput=np.array(throughput),
         updated_ms=np.array([load.updated_ms for load in loads], np.int64),
-        top=lambda row: bundles.top(names[row]),
+        top=lambda row, _soon: bundles.top(names[row]),
         without_data=tuple(given.get("brokersWithoutLoadData", ())),
     )
 

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import fold
@@ -192,7 +194,7 @@ def test_an_exchange_of_which_a_rule_keeps_one_half_is_not_made() -> None:
             )
             for at, one in ((0, red), (1, free))
         )
-        return Unloads((replace(there, with_next=True), back)), context.memory
+        return Unloads((structs.replace(there, with_next=True), back)), context.memory
 
     swaps = replace(
         CONFIG.shedder, function=exchange, traits=Traits(manager="any", chooses_destination=True)

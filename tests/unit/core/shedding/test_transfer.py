@@ -13,9 +13,10 @@ from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.policies import IsolationPolicy, Policies
-from lb_stream.core.model.view import ClusterView, with_moves
+from lb_stream.core.model.view import Bools, ClusterView, Rows, with_moves
 from lb_stream.core.round.decide import Inbox, Round, decide
-from lb_stream.core.shedding.base import ShedContext
+from lb_stream.core.shedding import transfer
+from lb_stream.core.shedding.base import ShedContext, rows_by_broker
 from lb_stream.core.shedding.transfer import (
     TransferMemory,
     TransferShedderConfig,
@@ -358,3 +359,43 @@ def test_a_source_that_reports_no_throughput_of_its_own_gives_a_decision_that_ca
         assert (decision.rule, decision.explain.expected_after) == ("idle_broker", None)
         decision.to_json()
     done.memory.to_json()
+
+
+def test_few_searches_find_the_top_bundles_of_many_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched = list[list[int]]()
+
+    def count(view: ClusterView, brokers: Rows, movable: Bools) -> dict[int, Rows]:
+        searched.append(brokers.tolist())
+        return rows_by_broker(view, brokers, movable)
+
+    monkeypatch.setattr(transfer, "rows_by_broker", count)
+    loads = {
+        f"b{at:02d}:1": (
+            0.9 if at < 20 else 0.1,
+            {name(2 * at): 40 * MB, name(2 * at + 1): 50 * MB},
+        )
+        for at in range(40)
+    }
+    done = Life({"target_std": 0.0, "max_brokers_per_cycle": 20}).round(loads)
+    assert len({decision.source for decision in done.decisions}) == 20
+    assert [len(brokers) for brokers in searched] == [6, 6, 12, 16]
+    assert sorted(broker for brokers in searched for broker in brokers) == list(range(40))
+
+
+@pytest.mark.parametrize("brokers", [[], [3], [11, 0, 7], list(range(11, 0, -1))])
+def test_bundles_of_few_brokers_and_of_many_are_the_eligible_ones_of_each(
+    brokers: list[int],
+) -> None:
+    loads = {f"b{at:02d}:1": (0.5, {name(at): MB, name(20 + at): MB}) for at in range(12)}
+    view = Life().reports(loads)
+    owner = view.bundles.owner.copy()
+    owner[:3], owner[5] = -1, 7
+    view = replace(view, bundles=replace(view.bundles, owner=owner))
+    eligible = np.arange(len(owner)) % 5 > 0
+    found = rows_by_broker(view, np.array(brokers, np.intp), eligible)
+    assert {broker: rows.tolist() for broker, rows in found.items()} == {
+        broker: [row for row in range(len(owner)) if owner[row] == broker and eligible[row]]
+        for broker in brokers
+    }
