@@ -54,16 +54,17 @@ class _Table(NamedTuple):
 
 @dataclass(slots=True)
 class _Sent:
-    """What was sent of a broker: its last roster, and the last base of that roster.
+    """What was sent of a broker: its last roster, and the last base, maybe of an older roster.
 
-    `base`: None: none was sent. `deltas_left`: how many reports may follow before the next base.
-    `has_delta`: whether a delta of the base was sent.
+    `begun_s`: when both were sent together. `base`: None: none was sent. `deltas_left`: how many
+    reports may follow before the next base. `has_delta`: whether a delta of the base was sent.
     """
 
-    roster: str
-    names: list[str]
-    roster_s: float
+    begun_s: float
+    roster: str = ""
+    names: list[str] = field(default_factory=list)
     base: ColumnarReport | None = None
+    base_names: list[str] = field(default_factory=list)
     base_digest: str = ""
     deltas_left: int = 0
     has_delta: bool = False
@@ -152,30 +153,29 @@ class ReportEncoder:
         )
 
         sent = self._sent.get(broker)
-        is_base = self._sends_deltas
+        begins = sent is None or self.clock() - sent.begun_s >= ROSTER_INTERVAL_S
+        if sent is None or begins:
+            sent = _Sent(self.clock())
         records: list[EncodedRecord] = []
-        if (
-            sent is None
-            or table.names != sent.names
-            or self.clock() - sent.roster_s >= ROSTER_INTERVAL_S
-        ):
+        if begins or table.names != sent.names:
             roster = write_roster(table.names)
-            sent = _Sent(digest_of(roster), table.names, self.clock())
+            sent.roster, sent.names = digest_of(roster), table.names
             records.append((ROSTER, roster))
-        elif self._sends_deltas and sent.deltas_left and sent.base is not None:
+        is_base = self._sends_deltas
+        if is_base and sent.deltas_left and sent.base is not None:
             sent.deltas_left -= 1
             delta = _encode_delta(sent, sent.base, table)
             if delta is not None:
                 sent.has_delta = True
-                return [delta]
+                return [*records, delta]
             # Where most rows differ each time, each base would be kept for nothing.
             is_base = sent.has_delta
         value = write_columns(table.own, sent.roster, table.columns, table.measured, is_base)
         if is_base:
             sent.base = ColumnarReport(b"", sent.roster, table.columns, table.measured, True)
-            sent.base_digest = digest_of(value)
+            sent.base_names, sent.base_digest = table.names, digest_of(value)
             sent.deltas_left, sent.has_delta = REPORTS_PER_BASE - 1, False
-        if records:
+        if begins:
             # All agents that are asked at once send their next bases at different times.
             sent.deltas_left = min(sent.deltas_left, _first_deltas(broker))
             self._sent[broker] = sent
@@ -209,11 +209,23 @@ def _to_table(fields: JsonReport, min_bundles: int) -> _Table | None:
 
 
 def _encode_delta(sent: _Sent, base: ColumnarReport, table: _Table) -> EncodedRecord | None:
-    """Return a report as a delta of a base of the same roster; None: too many rows differ."""
-    from lb_stream.contracts.columnar import DELTA, find_changes, write_delta  # noqa: PLC0415
+    """Return a report as a delta; None: too many rows differ."""
+    import pyarrow as pa  # noqa: PLC0415
 
-    rows = find_changes(base, table.columns, table.measured)
-    if len(rows) > MAX_CHANGED * base.rows:
+    from lb_stream.contracts.columnar import (  # noqa: PLC0415
+        DELTA,
+        SharedRows,
+        find_changes,
+        write_delta,
+    )
+
+    if base.roster == sent.roster:
+        shared = SharedRows.of_same_roster(base.rows)
+    else:
+        names, base_names = (pa.array(some, pa.string()) for some in (table.names, sent.base_names))
+        shared = SharedRows.find(base_names, names)
+    rows = find_changes(base, shared, table.columns, table.measured)
+    if len(rows) > MAX_CHANGED * shared.rows:
         return None
     columns = {figure: column[rows] for figure, column in table.columns.items()}
     measured = None if table.measured is None else table.measured[rows]

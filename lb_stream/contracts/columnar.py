@@ -2,8 +2,9 @@
 
 A roster names a broker's bundles once. A columnar report refers to its roster by digest and has a
 row of figures for each name, in the same order, as exact doubles. A delta refers to a columnar
-report, its base, and has only the rows that differ from it. `schemas/README.md` says the same for
-other languages. This module reads and writes all three; it needs pyarrow, and no Spark.
+report, its base, and has only the rows that differ from it; bundles may have come and gone since,
+so it has a roster of its own. `schemas/README.md` says the same for other languages. This module
+reads and writes all three; it needs pyarrow, and no Spark.
 
     roster = read_roster(roster_record.value)
     report = read_columns(columns_record.value)
@@ -15,10 +16,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -54,19 +55,20 @@ COLUMNS_SCHEMA = pa.schema(
 )
 _MEASURED_FIELD = pa.field(MEASURED, pa.bool_(), nullable=False)
 ROW = "row"
-"""The column of a delta that says which rows of its base are replaced."""
+"""The column of a delta that says which rows of its roster it has."""
 DELTA_SCHEMA = pa.schema([pa.field(ROW, pa.int32(), nullable=False), *COLUMNS_SCHEMA])
 
 _REPORT, _ROSTER, _IS_BASE, _BASE = b"report", b"roster", b"is_base", b"base"
 """Keys of the schema metadata of columnar reports and deltas."""
 _TRUE = b"true"
-ROSTER_OF_BASE = "the roster of its base"
-"""What is expected of a delta's roster."""
 _MAX_BITS = np.float64(MAX_AMOUNT).view(np.uint64)
 _MAX_COUNT_BITS = np.uint64(2**63 - 1)
 
 Columns = Mapping[str, NDArray[Any]]
 """The statistics of FIGURES, with a value for each row."""
+FindNames = Callable[[str], pa.Array]
+"""Returns the names of the roster with a digest."""
+_Rows = NDArray[np.int64] | slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +92,36 @@ class ColumnarReport:
         return len(self.columns[FIGURES[0]])
 
 
+class SharedRows(NamedTuple):
+    """The bundles that a report has in common with a base.
+
+    `rows`: how many the report has. `own`: those of them that the base has, and `base`: where.
+    """
+
+    rows: int
+    own: _Rows
+    base: _Rows
+
+    @staticmethod
+    def of_same_roster(rows: int) -> SharedRows:
+        """Return those of two reports of one roster."""
+        return SharedRows(rows, slice(None), slice(None))
+
+    @staticmethod
+    def find(base_names: pa.Array, names: pa.Array) -> SharedRows:
+        """Return those of two rosters."""
+        found = pc.index_in(names, value_set=base_names)
+        places: NDArray[np.int64] = pc.fill_null(found, -1).to_numpy().astype(np.int64)
+        own = np.flatnonzero(places >= 0)
+        return SharedRows(len(names), own, places[own])
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnarDelta:
     """A delta as it was read: the rows in which a report differs from its base.
 
     `rows`: their numbers, ascending. `base`: the digest of the columnar report that has the other
-    rows. Other fields are as in ColumnarReport, of these rows.
+    rows, maybe in a different roster. Other fields are as in ColumnarReport, of these rows.
     """
 
     fields: bytes
@@ -105,32 +131,65 @@ class ColumnarDelta:
     columns: Columns
     measured: NDArray[np.bool_] | None
 
-    def compose(self, base: ColumnarReport) -> ColumnarReport:
-        """Return the whole report. Raises ColumnarError if the delta can't be of this base."""
-        if self.roster != base.roster:
-            raise ColumnarError("roster", self.roster, f"{ROSTER_OF_BASE}: {base.roster}")
-        if len(self.rows) and self.rows[-1] >= base.rows:
-            expected = f"row numbers below {base.rows}, the number of rows of its base"
+    def compose(self, base: ColumnarReport, find_names: FindNames) -> ColumnarReport:
+        """Return the whole report. Raises ColumnarError if the delta can't be of this base.
+
+        `find_names`: is asked where the base has another roster; what it raises is passed on.
+        """
+        shared = self._find_shared(base, find_names)
+        if len(self.rows) and self.rows[-1] >= shared.rows:
+            expected = f"row numbers below {shared.rows}, the number of names"
             raise ColumnarError(ROW, str(self.rows[-1]), expected)
-        columns = {}
-        for name, values in base.columns.items():
-            columns[name] = values.copy()
-            columns[name][self.rows] = self.columns[name]
+        columns = {
+            name: self._replace(shared, values, self.columns[name])
+            for name, values in base.columns.items()
+        }
         measured = None
         if base.measured is not None or self.measured is not None:
-            measured = _flags(base.measured, base.rows).copy()
-            measured[self.rows] = _flags(self.measured, len(self.rows))
+            own = _flags(self.measured, len(self.rows))
+            measured = self._replace(shared, _flags(base.measured, base.rows), own)
         return ColumnarReport(self.fields, self.roster, columns, measured)
 
+    def _find_shared(self, base: ColumnarReport, find_names: FindNames) -> SharedRows:
+        """Return the rows that the base has. Raises ColumnarError if one is nowhere."""
+        if self.roster == base.roster:
+            return SharedRows.of_same_roster(base.rows)
+        base_names, names = find_names(base.roster), find_names(self.roster)
+        if len(base_names) != base.rows:
+            raise ColumnarError("base", f"{base.rows} rows", f"{len(base_names)} rows")
+        shared = SharedRows.find(base_names, names)
+        is_there = np.zeros(shared.rows, np.bool_)
+        is_there[shared.own] = True
+        is_there[self.rows[self.rows < shared.rows]] = True
+        if not is_there.all():
+            expected = f"{names[int(np.argmin(is_there))]}, which its base lacks, too"
+            raise ColumnarError(ROW, f"{len(self.rows)} rows", expected)
+        return shared
 
-def find_changes(base: ColumnarReport, columns: Columns, measured: Any) -> NDArray[np.int32]:
-    """Return the rows in which a report of the same roster differs from a base, to the bit.
+    def _replace(
+        self, shared: SharedRows, values: NDArray[Any], replaced: NDArray[Any]
+    ) -> NDArray[Any]:
+        """Return a whole column. `values`: the base's. `replaced`: those of the delta's rows."""
+        whole = np.empty(shared.rows, values.dtype)
+        whole[shared.own] = values[shared.base]
+        whole[self.rows] = replaced
+        return whole
+
+
+def find_changes(
+    base: ColumnarReport, shared: SharedRows, columns: Columns, measured: Any
+) -> NDArray[np.int32]:
+    """Return the rows in which a report differs from a base, to the bit, or which that one lacks.
 
     `measured`: which rows of the report have statistics; None: all.
     """
-    changed = _flags(base.measured, base.rows) != _flags(measured, base.rows)
+    changed = np.ones(shared.rows, np.bool_)
+    flags = _flags(measured, shared.rows)
+    differs = _flags(base.measured, base.rows)[shared.base] != flags[shared.own]
     for name, values in base.columns.items():
-        changed |= values.view(np.int64) != columns[name].view(np.int64)
+        bits = columns[name].view(np.int64)
+        differs |= values.view(np.int64)[shared.base] != bits[shared.own]
+    changed[shared.own] = differs
     return np.flatnonzero(changed).astype(np.int32)
 
 
@@ -188,8 +247,9 @@ def write_delta(
 ) -> bytes:
     """Return the value of a delta.
 
-    `base`: the digest of its base. `rows`: the numbers of the rows that differ, ascending.
-    `columns` and `measured`: of these rows. Other arguments and errors as in `write_columns`.
+    `base`: the digest of its base. `rows`: the numbers of the rows that differ or that the base
+    lacks, ascending. `columns` and `measured`: of these rows. Other arguments and errors as in
+    `write_columns`.
     """
     metadata = _metadata(fields, roster) | {_BASE: base.encode()}
     return _write(DELTA_SCHEMA, {ROW: rows, **columns}, measured, metadata)
@@ -317,7 +377,7 @@ class ReportReader:
 
     def __init__(self) -> None:
         # (key, digest) → names.
-        self._rosters: dict[tuple[bytes, str], list[str]] = {}
+        self._rosters: dict[tuple[bytes, str], pa.Array] = {}
         # Key → digest and content of the last base.
         self._bases: dict[bytes, tuple[str, ColumnarReport]] = {}
 
@@ -328,22 +388,27 @@ class ReportReader:
         ColumnarError.
         """
         if kind == ROSTER:
-            self._rosters[key, digest_of(value)] = read_roster(value).to_pylist()
+            self._rosters[key, digest_of(value)] = read_roster(value)
             return None
+        try:
+            report = self._read(key, kind, value)
+            names = self._rosters[key, report.roster]
+        except KeyError:
+            return None
+        return canonical_json(to_json_report(names.to_pylist(), report)).encode()
+
+    def _read(self, key: bytes, kind: str, value: bytes) -> ColumnarReport:
+        """Return a whole report. Raises ColumnarError; KeyError: its base isn't known."""
         if kind == DELTA:
             delta = read_delta(value)
-            digest, base = self._bases.get(key, ("", None))
-            if base is None or digest != delta.base:
-                return None
-            report = delta.compose(base)
-        else:
-            report = read_columns(value)
-            if report.is_base:
-                self._bases[key] = digest_of(value), report
-        names = self._rosters.get((key, report.roster))
-        if names is None:
-            return None
-        return canonical_json(to_json_report(names, report)).encode()
+            digest, base = self._bases[key]
+            if digest != delta.base:
+                raise KeyError(delta.base)
+            return delta.compose(base, lambda roster: self._rosters[key, roster])
+        report = read_columns(value)
+        if report.is_base:
+            self._bases[key] = digest_of(value), report
+        return report
 
 
 def to_json_report(names: Sequence[str], report: ColumnarReport) -> dict[str, Any]:

@@ -463,19 +463,22 @@ Numbers are little-endian. Buffers are not compressed, because Kafka compresses 
   modular report without `lastStats` and `bundles`. A further column `measured` (bool) may say which
   bundles have been measured; the figures of others don't count. Limits of numbers are those of JSON
   reports. With `is_base` = `true` in the metadata, deltas of it may follow.
-- **Delta**, header `kind` = `delta`: a report of the same roster that has only the rows that differ
-  from a columnar report, its base. Column `row` has their numbers, from 0, ascending, each once.
-  The metadata has `report`, all of the broker's own fields, `roster`, which is the base's, and
-  `base`, the base's digest: the first 16 bytes of the SHA-256 of its record's value, in hex. Rows
-  that it leaves out have the base's figures, and are measured where the base's are. A delta never
-  refers to another delta, so a lost one costs nothing.
+- **Delta**, header `kind` = `delta`: a report that has only the rows that differ from a columnar
+  report, its base. Bundles may have come or gone since, so a delta has a roster of its own: column
+  `row` has the numbers of its rows in that roster, from 0, ascending, each once. The metadata has
+  `report`, all of the broker's own fields, `roster`, the digest of the delta's own roster, and
+  `base`, the base's digest: the first 16 bytes of the SHA-256 of its record's value, in hex.
+  Bundles that it leaves out have the base's figures, and are measured where the base's are; a
+  bundle that is not in the base's roster must not be left out. If the base has bundles a, b and c,
+  and the roster of a delta a, c and d, then row 2 (d) is there, and row 0 (a) only if a has other
+  figures than in the base. A delta never refers to another delta, so a lost one costs nothing.
 
 Send the roster under the same key before the first report that refers to it, after each change of
 the bundles, and again every ten minutes: a balancer that reads from the middle of the topic rejects
-columns until it has read their roster. Send a base after each roster, and every tenth report or so:
-a balancer deletes a base ten minutes after the next one. Deltas refer to the last base that was
-sent. A broker may send any form at any time. Simple reports, and load data of the extensible
-manager, have no columns.
+columns until it has read their roster. Send a base with the first roster, with each roster that is
+sent again, and every tenth report or so: a balancer deletes a base ten minutes after the next one.
+Deltas refer to the last base that was sent. A broker may send any form at any time. Simple reports,
+and load data of the extensible manager, have no columns.
 
 The balancer's record `reads` on `lb-decisions` comes every minute, with the key `<cluster>/`. Send
 columns if its `forms` has them, and deltas if it has `deltas` too; JSON before the first such
@@ -484,8 +487,8 @@ its `checkpoint` is another one than before, or its `rosters` names your broker.
 
 In Python, `lb_stream.contracts.columnar` reads and writes all three. In any other language: read
 the stream with Arrow's own library, take column `name` of the roster whose digest the report names,
-and row i of the columns belongs to name i. Of a delta, copy the columns of its base, then for each
-i write row i of the delta over row `row[i]` of the copy.
+and row i of the columns belongs to name i. Of a delta, take for each name of its own roster the
+base's row of that name, then for each i write row i of the delta over row `row[i]`.
 
 The header `traceparent` (W3C Trace Context) of a decision or an ack is for tracing alone, and is
 missing where `otel.enabled` is false. A program may ignore it; one that traces makes its own span a

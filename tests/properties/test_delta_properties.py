@@ -36,8 +36,11 @@ def lives(draw: st.DrawFn) -> list[dict[str, Any]]:
     measured: dict[str, Mapping[str, Any]] = {}
     reports = []
     for turn in range(draw(st.integers(2, 6))):
-        if turn == 0 or draw(st.integers(0, 4)) == 0:
+        if turn == 0 or draw(st.integers(0, 6)) == 0:
             names = draw(st.sets(st.integers(0, 9), min_size=1))
+        elif draw(st.booleans()):  # a few moves
+            moved = names ^ draw(st.sets(st.integers(0, 9), max_size=2))
+            names = moved or names
         changed = draw(st.dictionaries(st.sampled_from(sorted(names)), statistics, max_size=3))
         measured |= {bundle(at): stats for at, stats in changed.items()}
         unknown = draw(st.sets(st.sampled_from(sorted(names)), max_size=1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lb_stream.contracts.columnar import ColumnarDelta, ColumnarReport, read_columns
+from lb_stream.contracts.columnar import ColumnarDelta, ColumnarReport, FindNames, read_columns
 from lb_stream.store import Store
 from lb_stream.stream.columns.content_digests import RowHashes, digest_content
 from lb_stream.stream.columns.record_files import RETENTION_MS, RecordKind
@@ -37,10 +37,13 @@ class Base:
     def __len__(self) -> int:
         return self.report.rows
 
-    def compose(self, delta: ColumnarDelta) -> tuple[ColumnarReport, bytes]:
-        """Return a delta's whole report and its digest. Raises ColumnarError."""
-        report = delta.compose(self.report)
-        total = self.hashes.replace_rows(delta.rows, delta.columns, delta.measured)
+    def compose(self, delta: ColumnarDelta, find_names: FindNames) -> tuple[ColumnarReport, bytes]:
+        """Return a delta's whole report and its digest. Raises as `ColumnarDelta.compose`."""
+        report = delta.compose(self.report, find_names)
+        if report.roster == self.report.roster:
+            total = self.hashes.replace_rows(delta.rows, delta.columns, delta.measured)
+        else:  # its rows have other numbers
+            total = RowHashes.of(report).total
         return report, digest_content(report, total)
 
 

@@ -11,7 +11,6 @@ from lb_stream.contracts.arrow_stream import ColumnarError
 from lb_stream.contracts.columnar import (
     DELTA,
     ROSTER,
-    ROSTER_OF_BASE,
     ROW,
     ColumnarReport,
     read_columns,
@@ -69,27 +68,36 @@ class ColumnarReader:
         if kind == ROSTER:
             self._take_roster(cluster, broker, value, position)
             return None
+        find_roster = partial(self._find_roster, cluster, broker, position)
         try:
             if kind == DELTA:
                 delta = read_delta(value)
                 base = self._bases.require(cluster, broker, delta.base, position)
-                columns, digest = base.compose(delta)
+                roster = find_roster(delta.roster)
+                require_few(len(roster))
+                columns, digest = base.compose(delta, lambda other: find_roster(other).names.names)
             else:
                 columns = read_columns(value)
+                roster = find_roster(columns.roster)
+                require_few(len(roster))
                 hashes = RowHashes.of(columns)
                 digest = digest_content(columns, hashes.total)
         except ColumnarError as error:
             raise RecordRejected(error.field, error.value, error.expected) from None
-        roster = self._rosters.require(cluster, broker, columns.roster, position)
         if columns.rows != len(roster):
             expected = f"{len(roster)} rows, as many as the roster's names"
             raise RecordRejected("columns", f"{columns.rows} rows", expected)
-        require_few(len(roster))
         own = parse_own_fields(columns.fields, broker, roster)
         if columns.is_base:
             # A base beyond what a batch may have is a report alone.
             self._bases.take(cluster, broker, value, position, lambda: Base(columns, hashes))
         return WholeReport(own, columns, roster, digest)
+
+    def _find_roster(
+        self, cluster: str, broker: str, position: RecordPosition, digest: str
+    ) -> Roster:
+        """Return the roster of a report. Raises RecordRejected."""
+        return self._rosters.require(cluster, broker, digest, position)
 
     def _take_roster(
         self, cluster: str, broker: str, value: bytes, position: RecordPosition
@@ -107,7 +115,7 @@ def needs_full_report(rejection: Mapping[str, str]) -> bool:
     Either its roster or base is unknown, or it is a delta that can't be of its base. `rejection`:
     as `describe_rejection` gives it.
     """
-    field_, expected = rejection["field"], rejection["expected"]
+    field_ = rejection["field"]
     if field_ == "roster":
-        return expected == KNOWN_ROSTER or expected.startswith(ROSTER_OF_BASE)
+        return rejection["expected"] == KNOWN_ROSTER
     return field_ in ("base", ROW)

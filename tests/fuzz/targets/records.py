@@ -16,7 +16,7 @@ from lb_stream.agent.config import AgentConfig
 from lb_stream.cli.monitor.classic import read_report
 from lb_stream.console.sources.live import TopicFollower
 from lb_stream.contracts.base import MAX_AMOUNT, canonical_json
-from lb_stream.contracts.columnar import read_roster
+from lb_stream.contracts.columnar import digest_of, read_roster, write_roster
 from lb_stream.contracts.commands import COMMANDS, LEADERSHIP_RECORDS
 from lb_stream.contracts.decisions import Decision, read_decision
 from lb_stream.contracts.reads import Reads
@@ -58,6 +58,10 @@ REPORT_WORDS = (
     "NaN",
     "\\ud800",
 )
+ROSTER_BEHIND_A_MOVE = write_roster(
+    ["shop/orders/0x00000000_0x80000000", "shop/returns/0x00000000_0x80000000"]
+)
+"""A roster with one of the bundles of the contract's example, and one that it lacks."""
 UNEXPECTED = "a readable record ("
 """How the decoder says that it met an exception that no parser has foreseen."""
 
@@ -127,13 +131,17 @@ def roster(data: bytes) -> bool:
     "stream.report_samples",
     "stream.records",
     records=("columnar-report", "delta"),
-    words=("report", "roster", "is_base", "base", "row", "measured", "msgRateIn", *REPORT_WORDS),
+    words=(
+        *("report", "roster", "is_base", "base", "row", "measured", "msgRateIn", *REPORT_WORDS),
+        digest_of(ROSTER_BEHIND_A_MOVE),
+    ),
     max_bytes=16_384,
 )
 def columnar_report(data: bytes) -> bool:
     """Columnar reports and deltas: Arrow streams of figures, after the contract's examples."""
     given = [
-        record(b"eu/b-1:8080", find_example("roster").read_bytes(), 5, "roster"),
+        record(b"eu/b-1:8080", find_example("roster").read_bytes(), 4, "roster"),
+        record(b"eu/b-1:8080", ROSTER_BEHIND_A_MOVE, 5, "roster"),
         record(b"eu/b-1:8080", find_example("columnar-report").read_bytes(), 6, "columns"),
         record(b"eu/b-1:8080", data, 7, "columns"),
         record(b"eu/b-1:8080", data, 8, "delta"),
@@ -143,7 +151,7 @@ def columnar_report(data: bytes) -> bool:
     for sample in rows["samples"]:
         for value in sample.values():
             assert not isinstance(value, float) or 0 <= value <= MAX_AMOUNT
-    assert len(rows["samples"]) == 2 * len(rows["reports"]), "two bundles are in the roster"
+    assert len(rows["samples"]) == 2 * len(rows["reports"]), "two bundles are in each roster"
     return len(rows["reports"]) > 1
 
 

@@ -240,6 +240,30 @@ def test_one_of_ten_reports_is_a_base_and_brokers_begin_at_different_times() -> 
     assert min(firsts) >= 2 and max(firsts) <= REPORTS_PER_BASE and len(firsts) > 4
 
 
+def test_a_few_moves_cost_a_roster_and_no_base() -> None:
+    made, given = delta_encoder(), report(6)
+    (_, roster), (_, base) = made.encode(B, given)
+    reader = ReportReader()
+    reader.take(b"k", "roster", roster)
+    reader.take(b"k", "columns", base)
+    first, *_ = stats = dict(given["lastStats"])
+    stats |= {"t/z/0x00000000_0x80000000": stats.pop(first)}
+    moved = given | {"lastStats": stats}
+    ((kind, roster), (_, value)) = made.encode(B, moved)
+    found = read_delta(value)
+    assert kind == "roster" and found.roster == digest_of(roster)
+    assert found.base == digest_of(base) and found.rows.tolist() == [5]
+    reader.take(b"k", "roster", roster)
+    again = json.loads(reader.take(b"k", "delta", value) or b"")
+    assert again["bundles"] == sorted(stats)
+    ((kind, value),) = made.encode(B, moved)
+    assert read_delta(value).base == digest_of(base), "the roster is known, the base is the same"
+    others = {f"t/y{at}/0x00000000_0x80000000": {"topics": at} for at in range(4)}
+    many = given | {"lastStats": dict(list(stats.items())[:2]) | others}
+    assert kinds(made, many) == ["roster", "columns"], "most are other bundles than in the base"
+    assert kinds(made, many) == ["delta"]
+
+
 def test_a_report_in_which_more_than_half_of_the_rows_differ_is_a_new_base() -> None:
     made, given = delta_encoder(), report(6)
     made.encode(B, given)
@@ -275,13 +299,13 @@ def test_a_bundle_that_has_not_been_measured_yet_is_a_row_that_differs() -> None
     assert flags is not None and flags.tolist() == [False]
 
 
-def test_other_bundles_lost_records_and_a_job_that_asks_get_a_roster_and_a_base() -> None:
+def test_lost_records_and_a_job_that_asks_get_a_roster_and_a_base() -> None:
     made, clock = encoder()
     made.note_reads(reads(forms=ALL_FORMS), [B])
     given = report(6)
     whole = ["roster", "columns"]
     assert kinds(made, given) == whole and kinds(made, given) == ["delta"]
-    assert kinds(made, report(7)) == whole and kinds(made, report(7)) == ["delta"]
+    assert kinds(made, report(7)) == ["roster", "delta"] and kinds(made, report(7)) == ["delta"]
     made.forget(B)
     assert kinds(made, report(7)) == whole and kinds(made, report(7)) == ["delta"]
     made.note_reads(reads(forms=ALL_FORMS, rosters=(B,)), [B])

@@ -15,6 +15,7 @@ from lb_stream.contracts.columnar import (
     FIGURES,
     ROSTER_SCHEMA,
     ReportReader,
+    SharedRows,
     digest_of,
     find_changes,
     read_columns,
@@ -210,6 +211,11 @@ def test_metadata_is_required_and_a_digest_has_32_digits() -> None:
 # Deltas.
 
 
+def no_names(roster: str) -> pa.Array:
+    """Of deltas whose base has the same roster no names are needed."""
+    raise AssertionError(roster)
+
+
 def delta(rows: Any = (1,), base: str = DIGEST, roster: str = DIGEST, **changes: Any) -> bytes:
     """Return a delta in which all figures of these rows are 7."""
     columns: dict[str, Any] = {name: [7] * len(rows) for name in FIGURES}
@@ -223,7 +229,7 @@ def test_a_delta_and_its_base_are_the_whole_report_to_the_bit() -> None:
     assert base.is_base
     read = read_delta(delta([0, 2], msgRateIn=[0.0, 0.3], topics=[2**63 - 1, 7]))
     assert read.base == DIGEST and read.rows.tolist() == [0, 2]
-    whole = read.compose(base)
+    whole = read.compose(base, no_names)
     assert whole.fields == b'{"lastUpdate":8}' and whole.roster == DIGEST
     expected = np.array([0.0, 5e-324, 0.3])
     assert whole.columns["msgRateIn"].tobytes() == expected.tobytes()
@@ -234,7 +240,7 @@ def test_a_delta_and_its_base_are_the_whole_report_to_the_bit() -> None:
 
 def test_a_delta_without_rows_repeats_its_base() -> None:
     base = read_columns(write_columns({}, DIGEST, figures()))
-    whole = read_delta(delta([])).compose(base)
+    whole = read_delta(delta([])).compose(base, no_names)
     assert {name: column.tolist() for name, column in whole.columns.items()} == {
         name: [1, 2] for name in FIGURES
     }
@@ -252,17 +258,21 @@ def test_a_delta_says_of_its_rows_whether_they_are_measured(
     base: list[bool] | None, given: list[bool] | None, whole: list[bool]
 ) -> None:
     value = write_delta({}, DIGEST, DIGEST, [1], {name: [7] for name in FIGURES}, given)
-    found = read_delta(value).compose(read_columns(write_columns({}, DIGEST, figures(), base)))
+    found = read_delta(value).compose(
+        read_columns(write_columns({}, DIGEST, figures(), base)), no_names
+    )
     assert found.measured is not None and found.measured.tolist() == whole
 
 
 def test_rows_that_differ_are_found_to_the_bit() -> None:
     base = read_columns(write_columns({}, DIGEST, figures(msgRateIn=[0.0, 1.0])))
     columns = to_columns(figures(msgRateIn=[0.0, 1.0]))
-    assert find_changes(base, columns, None).tolist() == []
-    assert find_changes(base, columns, np.array([True, False])).tolist() == [1]
+    assert find_changes(base, SharedRows.of_same_roster(2), columns, None).tolist() == []
+    assert find_changes(
+        base, SharedRows.of_same_roster(2), columns, np.array([True, False])
+    ).tolist() == [1]
     columns = to_columns(figures(msgRateIn=[-0.0, 1.0 + 2**-52]))
-    assert find_changes(base, columns, None).tolist() == [0, 1]
+    assert find_changes(base, SharedRows.of_same_roster(2), columns, None).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -278,15 +288,62 @@ def test_row_numbers_out_of_order_twice_or_negative_are_refused(
 def test_a_row_that_the_base_lacks_is_refused() -> None:
     base = read_columns(write_columns({}, DIGEST, figures()))
     with pytest.raises(ColumnarError) as error:
-        read_delta(delta([1, 2])).compose(base)
+        read_delta(delta([1, 2])).compose(base, no_names)
     assert (error.value.field, error.value.value) == ("row", "2")
 
 
-def test_another_roster_than_the_base_has_is_refused() -> None:
-    base = read_columns(write_columns({}, DIGEST, figures()))
+ROSTERS = {"1" * 32: ["a", "c", "e"], "2" * 32: ["b", "c", "d", "e"], "3" * 32: []}
+
+
+def names_of(roster: str) -> pa.Array:
+    return pa.array(ROSTERS[roster], pa.string())
+
+
+def of_roster(roster: str, rates: list[float], measured: list[bool] | None = None) -> Any:
+    columns = {name: [1] * len(rates) for name in FIGURES} | {"msgRateIn": rates}
+    return read_columns(write_columns({}, roster, columns, measured))
+
+
+def test_a_delta_may_have_another_roster_than_its_base() -> None:
+    base = of_roster("1" * 32, [1.0, -0.0, 5.0], [False, False, True])
+    found = read_delta(delta([0, 2], roster="2" * 32)).compose(base, names_of)
+    assert found.roster == "2" * 32
+    assert found.columns["msgRateIn"].tobytes() == np.array([7.0, -0.0, 7.0, 5.0]).tobytes()
+    assert found.columns["topics"].tolist() == [7, 1, 7, 1]
+    assert found.measured is not None and found.measured.tolist() == [True, False, True, True]
+    empty = read_delta(delta([], roster="3" * 32)).compose(base, names_of)
+    assert empty.rows == 0 and empty.columns["topics"].tolist() == []
+    grown = read_delta(delta([0, 1, 2], roster="1" * 32))
+    assert grown.compose(of_roster("3" * 32, []), names_of).rows == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "roster", "base_rows", "wrong"),
+    [
+        ([0], "2", 3, ("row", "1 rows")),
+        ([0, 2, 4], "2", 3, ("row", "4")),
+        ([0, 4], "2", 3, ("row", "2 rows")),
+        ([0], "3", 3, ("row", "0")),
+        ([0, 2], "2", 2, ("base", "2 rows")),
+    ],
+    ids=["one is nowhere", "too large", "nowhere and too large", "empty", "not of its roster"],
+)
+def test_a_delta_that_does_not_fit_its_rosters_is_refused(
+    rows: list[int], roster: str, base_rows: int, wrong: tuple[str, str]
+) -> None:
+    base = of_roster("1" * 32, [1.0] * base_rows)
     with pytest.raises(ColumnarError) as error:
-        read_delta(delta([1], roster="f" * 32)).compose(base)
-    assert (error.value.field, error.value.value) == ("roster", "f" * 32)
+        read_delta(delta(rows, roster=roster * 32)).compose(base, names_of)
+    assert (error.value.field, error.value.value) == wrong
+
+
+def test_rows_that_the_base_lacks_count_as_changed() -> None:
+    base = of_roster("1" * 32, [1.0, 3.0, 5.0])
+    shared = SharedRows.find(names_of("1" * 32), names_of("2" * 32))
+    columns = of_roster("2" * 32, [1.0, 3.0, 1.0, 5.5]).columns
+    assert find_changes(base, shared, columns, None).tolist() == [0, 2, 3]
+    flags = np.array([True, False, True, True])
+    assert find_changes(base, shared, columns, flags).tolist() == [0, 1, 2, 3]
 
 
 def test_a_delta_without_the_digest_of_a_base_is_refused() -> None:
@@ -314,7 +371,7 @@ def test_no_changed_byte_of_a_delta_leads_to_another_error() -> None:
         for byte in (0, 0x7F, 0xFF):
             changed = value[:at] + bytes([byte]) + value[at + 1 :]
             try:
-                read_delta(changed).compose(base)
+                read_delta(changed).compose(base, no_names)
             except ColumnarError as error:
                 assert error.field and error.expected
 
@@ -323,7 +380,7 @@ def test_the_example_of_a_delta_is_of_the_example_of_a_columnar_report() -> None
     base = (FOLDER / "examples" / "columnar-report.arrow").read_bytes()
     example = read_delta((FOLDER / "examples" / "delta.arrow").read_bytes())
     assert read_columns(base).is_base and example.base == digest_of(base)
-    whole = example.compose(read_columns(base))
+    whole = example.compose(read_columns(base), no_names)
     assert whole.columns["msgRateIn"].tolist() == [2_000.0, 5_000.0]
 
 
@@ -339,5 +396,14 @@ def test_a_reader_of_json_gets_the_report_that_a_delta_stands_for() -> None:
     found = json.loads(reader.take(b"eu/b", "delta", given) or b"")
     rates = [found["lastStats"][name]["msgRateIn"] for name in sorted(NAMES)]
     assert rates == [1.0, 7.0] and found["lastUpdate"] == 8
+    moved = write_roster([NAMES[1], "t/n/0xffffffff_0xffffffff"])
+    given = delta([1], digest_of(base), digest_of(moved))
+    assert reader.take(b"eu/b", "delta", given) is None, "its roster is not known"
+    reader.take(b"eu/b", "roster", moved)
+    found = json.loads(reader.take(b"eu/b", "delta", given) or b"")["lastStats"]
+    assert {name: stats["topics"] for name, stats in found.items()} == {
+        NAMES[1]: 1,
+        "t/n/0xffffffff_0xffffffff": 7,
+    }
     reader.take(b"eu/b", "columns", other)
     assert reader.take(b"eu/b", "delta", given) is None, "its base is the last but one"

@@ -8,13 +8,20 @@ from typing import Any
 
 import pytest
 
-from lb_stream.contracts.columnar import FIGURES, digest_of, write_columns, write_delta
+from lb_stream.contracts.columnar import (
+    FIGURES,
+    digest_of,
+    write_columns,
+    write_delta,
+    write_roster,
+)
 from lb_stream.contracts.settings import AdmissionSettings
 from lb_stream.store import Store
 from lb_stream.stream.cluster_input import ClusterInput, ReadProgress
 from lb_stream.stream.columns import reading, record_files
 from lb_stream.stream.columns.bases import BASES, FOLDER, SUPERSEDED_MS, delete_old_bases
 from lb_stream.stream.columns.reading import ColumnarReader
+from lb_stream.stream.columns.rosters import ROSTERS
 from lb_stream.stream.report_names import NamesCache
 from tests.support.columnar import as_columns, bundle, modular, stats
 from tests.support.decoding import KNOWN, decoded, record, rejections
@@ -114,6 +121,88 @@ def test_any_difference_gives_another_digest() -> None:
     records = [record(KEY, value, at + 1, "columns") for at, value in enumerate(given)]
     reports = decoded([record(KEY, ROSTER, 0, "roster"), *records], KNOWN)["eu", 0]["reports"]
     assert len({row["digest"] for row in reports}) == len(given) == len(reports)
+
+
+MOVED = write_roster([NAMES[0], NAMES[2], bundle(7)])
+
+
+def moved(rows: list[int], rates: list[float], offset: int, update: int = 6) -> Any:
+    value = delta(rows, rates, update, roster=digest_of(MOVED))
+    return record(KEY, value, offset, "delta")
+
+
+def test_a_delta_behind_a_few_moves_has_a_roster_of_its_own_and_the_same_base() -> None:
+    given = [
+        *whole(),
+        record(KEY, MOVED, 2, "roster"),
+        moved([2], [9.0], 3),
+        moved([0, 2], [8.0, 9.0], 4),
+        moved([2], [9.0], 5),
+        record(KEY, delta([3], [7.0]), 6, "delta"),
+        record(
+            KEY,
+            write_columns(OWN | {"lastUpdate": 6}, digest_of(MOVED), columns([1.0, 3.0, 9.0])),
+            7,
+            "columns",
+        ),
+    ]
+    block = decoded(given, KNOWN)["eu", 0]
+    assert not rejections(block)
+    assert rates_of(block) == [
+        [1.0, 2.0, 3.0, 4.0],
+        [1.0, 3.0, 9.0],
+        [8.0, 3.0, 9.0],
+        [1.0, 3.0, 9.0],
+        [1.0, 2.0, 3.0, 7.0],
+        [1.0, 3.0, 9.0],
+    ]
+    names = [sample["name"] for sample in block["samples"] if sample["report"] == 1]
+    assert names == [NAMES[0], NAMES[2], bundle(7)]
+    digests = {row["offset"]: row["digest"] for row in block["reports"]}
+    assert len({digests[at] for at in (3, 5, 7)}) == 1
+    assert len({digests[at] for at in (1, 3, 4, 6)}) == 4
+
+
+def test_a_delta_with_a_roster_that_is_too_long_is_rejected_before_it_is_composed() -> None:
+    many = write_roster([bundle(at) for at in range(20)])
+    given = [
+        *whole(),
+        record(KEY, many, 2, "roster"),
+        record(KEY, delta([], [], roster=digest_of(many)), 3, "delta"),
+    ]
+    config = replace(KNOWN, admission=AdmissionSettings(report_bundles=10))
+    assert [row[1] for row in rejections(decoded(given, config)["eu", 0])] == ["bundles"]
+
+
+def test_a_delta_that_lacks_a_bundle_of_its_roster_is_rejected_and_a_full_report_asked_for() -> (
+    None
+):
+    given = [*whole(), record(KEY, MOVED, 2, "roster"), moved([0], [9.0], 3)]
+    block = decoded(given, KNOWN)["eu", 0]
+    ((offset, field, _, expected),) = rejections(block)
+    assert (offset, field) == (3, "row") and expected.startswith(bundle(7))
+    asked = ClusterInput("eu", ReadProgress([], 0, {}), block["events"], (), [], False)
+    assert asked.missing_rosters() == ("b1",)
+
+
+@pytest.mark.parametrize("lost", ["own roster", "base", "roster of the base"])
+def test_files_of_both_rosters_and_the_base_are_needed(tmp_path: Path, lost: str) -> None:
+    store = Store.at(tmp_path)
+    given = [*whole(), record(KEY, MOVED, 2, "roster")]
+    decoded(given, replace(KNOWN, columnar=ColumnarReader(store, 5)))
+
+    def read(batch_id: int) -> list[Any]:
+        BASES.cache.clear()
+        ROSTERS.cache.clear()
+        later = replace(KNOWN, columnar=ColumnarReader(store, batch_id))
+        return rejections(decoded([moved([2], [9.0], 7)], later)["eu", 0])
+
+    assert not read(6)
+    digest = digest_of(MOVED if lost == "own roster" else BASE if lost == "base" else ROSTER)
+    (file,) = tmp_path.glob(f"lb-*/*-{digest}")
+    file.unlink()
+    ((_, field, value, _),) = read(7)
+    assert (field, value) == ("base" if lost == "base" else "roster", digest)
 
 
 @pytest.mark.parametrize(
