@@ -55,6 +55,7 @@ from lb_stream.stream.shards.share import Share
 from lb_stream.stream.shards.slicing import (
     ClusterBlocks,
     DueShard,
+    LastWritten,
     Parts,
     are_averages_due,
     due_parts,
@@ -192,17 +193,24 @@ class Balancer:
         clusters: Mapping[str, ClusterBlocks],
         averages_due: bool,
     ) -> None:
-        """Write the tables in a thread, while tasks write the due files of averages and history."""
+        """Write the tables in a thread, while tasks write the due files of averages and history.
+
+        Files that the deciding tasks have written are not written again.
+        """
         find_parts = due_parts if averages_due else history_parts
         parts = find_parts(directory, clusters, self.settings.stream.history_resolution_ms)
+        files = _files_written_ahead(parts, clusters) if averages_due else {}
+        missing = {part: entries for part, entries in parts.items() if part not in files}
         with ThreadPoolExecutor(1) as executor:
             projection = executor.submit(self.tables.project, logged)
             try:
-                files = self._part_files(spark, parts, batch_id, averages_due) if parts else {}
+                if missing:
+                    files |= self._part_files(spark, missing, batch_id, averages_due)
                 self.observer.done("averages")
             finally:
                 # If both fail, the error of the projection is raised: the other may follow from it.
                 projection.result()
+        files = {part: files[part] for part in parts}
         if parts and averages_due:
             self.tables.replace_parts(self.log.app, batch_id, files)
         elif parts:
@@ -252,6 +260,7 @@ class Balancer:
             ownership_versions=self.tables.ownership_versions(leaving) if leaving else {},
             took_over=self.took_over,
             awaited=self._awaited.of_next_batch(),
+            last_written=LastWritten.from_directory(directory),
         )
 
     def _file_tag(self, batch_id: int) -> str:
@@ -346,6 +355,16 @@ class Balancer:
             delete_old_bases(self._checkpoint, time.time_ns() // 1_000_000)
 
 
+def _files_written_ahead(
+    parts: Parts, clusters: Mapping[str, ClusterBlocks]
+) -> dict[str, Mapping[str, FigureFile]]:
+    """Return the files of those of the given parts that the deciding tasks have written."""
+    written = {
+        part: files for after in clusters.values() for part, files in after.part_files.items()
+    }
+    return {part: written[part] for part in parts if part in written}
+
+
 def is_to_be_forgotten(results: str | None) -> bool:
     """Return whether a command of the round has the cluster forgotten."""
     return any(
@@ -366,6 +385,7 @@ _BLOCKS_COLUMNS = [
     "confirmed",
     "waits",
     "missing_rosters",
+    "part_files",
 ]
 
 
@@ -385,6 +405,7 @@ def blocks_of_rounds(rounds: pa.Table) -> dict[str, ClusterBlocks]:
             row["confirmed"],
             row["waits"],
             tuple(json.loads(row["missing_rosters"])),
+            json.loads(row["part_files"]),
         )
     return clusters
 

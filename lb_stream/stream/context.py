@@ -15,6 +15,7 @@ from lb_stream.stream.records import RecordRejected
 from lb_stream.stream.shards.directory import ShardMap
 from lb_stream.stream.shards.memory_files import read_memories
 from lb_stream.stream.shards.share import EVERY_CLUSTER, Share
+from lb_stream.stream.shards.slicing import LastWritten
 from lb_stream.stream.signed_records import SignatureCheck
 
 
@@ -79,7 +80,8 @@ class BatchContext:
     records. `ownership_versions`: of clusters that may be forgotten, bundle → version of its
     ownership record. `took_over`: how this job has come to lead, if another one led before; it is
     for each cluster's first round. `awaited`: by cluster, brokers whose rosters or bases earlier
-    batches lacked; None: the cluster waits no longer.
+    batches lacked; None: the cluster waits no longer. `last_written`: what is due of `bundle_averages`
+    follows from it; None: tasks write none of it.
     """
 
     settings: Settings
@@ -95,6 +97,7 @@ class BatchContext:
     ownership_versions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     took_over: JobChange | None = None
     awaited: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    last_written: LastWritten | None = None
 
     def with_memories(self, clusters: Iterable[str]) -> BatchContext:
         """Return the context with the memories of these clusters read.

@@ -33,6 +33,7 @@ from lb_stream.settings.follow import follow_brokers
 from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.shadows import resolve_shadow_config
 from lb_stream.store import checkpoint_of
+from lb_stream.stream.averages_ahead import AveragesAhead
 from lb_stream.stream.cluster_input import ClusterInput
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.figures import FigureFiles
@@ -64,12 +65,14 @@ def decide_clusters(
     budget = ShadowBudget.from_percent(context.settings.stream.shadow_time_percent)
     inputs = map(ClusterInput.from_rows, clusters.values())
     blocks = OpenFiles(checkpoint_of(context.settings.stream))
-    views = ClusterViews(blocks, context.settings.topics.reports)
-    rounds = [
-        decide_cluster(own, context, figure_files, views, budget)
-        for own in views.read_ahead(inputs)
-    ]
-    figure_files.write(rounds)
+    with AveragesAhead(context, task) as ahead:
+        views = ClusterViews(blocks, context.settings.topics.reports, ahead)
+        rounds = [
+            decide_cluster(own, context, figure_files, views, budget)
+            for own in views.read_ahead(inputs)
+        ]
+        figure_files.write(rounds)
+        ahead.name_files(rounds)
     columns = {name: [getattr(row, name) for row in rounds] for name in ROUND_SCHEMA.names}
     yield from pa.table(columns, ROUND_SCHEMA).to_batches()
 

@@ -220,25 +220,35 @@ def part_files(
     rows: its cluster's rounds report that, and other clusters of the part are not affected.
     `with_averages`: False: only the history is due.
     """
-    # The shards.
     shards: list[tuple[DueShard, Shard]] = []
     open_files = OpenFiles(checkpoint)
     for entry in entries:
         try:
             shard = read_shard(open_files, entry.blocks)
-            _require_known_owners(shard)
+            require_known_owners(shard)
             shards.append((entry, shard))
         except (OSError, pa.ArrowException) as error:
             logger.warning(
                 "bundle_averages lacks bundles of the cluster %s: %s", entry.cluster, error
             )
-    # Their averages.
+    return write_part(part, shards, root, name, with_averages)
+
+
+def write_part(
+    part: str,
+    shards: list[tuple[DueShard, Shard]],
+    root: Store,
+    name: str,
+    with_averages: bool = True,
+) -> dict[str, FigureFile]:
+    """Write the files for one part of `bundle_averages` from its shards, as `part_files` does."""
+    # The averages.
     files: dict[str, FigureFile] = {}
     if with_averages and shards and len(averages := _averages(shards)):
         files[BUNDLE_AVERAGES.name] = write_file(
             root, BUNDLE_AVERAGES, averages, name, part, compression="lz4"
         )
-    # Their history. Every shard has all brokers, so the first one writes their rows.
+    # The history. Every shard has all brokers, so the first one writes their rows.
     bundles, brokers = [], []
     for entry, shard in shards:
         if entry.slot is not None:
@@ -254,7 +264,7 @@ def part_files(
     return files
 
 
-def _require_known_owners(shard: Shard) -> None:
+def require_known_owners(shard: Shard) -> None:
     """Raise ArrowInvalid if a bundle's owner is none of the shard's brokers."""
     owner, brokers = pc.max(shard.bundles["owner"]).as_py(), len(shard.brokers)
     if owner is not None and owner >= brokers:

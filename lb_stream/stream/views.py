@@ -21,6 +21,7 @@ from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.view import ClusterView
 from lb_stream.store import Store
 from lb_stream.stream.averages import read_shard
+from lb_stream.stream.averages_ahead import AveragesAhead
 from lb_stream.stream.cluster_input import ClusterInput
 from lb_stream.stream.shards.block_files import BlockRefs, OpenFiles
 
@@ -35,10 +36,11 @@ class ClusterViews:
 
     Small clusters are read ahead, and their views share columns. A cluster that can't be read ahead
     is read when its view is asked for, so that its round alone fails. `topic`: of load reports.
+    `ahead`: begins to write the averages of large clusters when their shards have been read.
     """
 
-    def __init__(self, blocks: OpenFiles, topic: str) -> None:
-        self._blocks, self._topic = blocks, topic
+    def __init__(self, blocks: OpenFiles, topic: str, ahead: AveragesAhead | None = None) -> None:
+        self._blocks, self._topic, self._ahead = blocks, topic, ahead
         self._shards: dict[str, Shard] = {}  # that have been read ahead
         self._joined: JoinedViews | None = None
 
@@ -71,6 +73,8 @@ class ClusterViews:
         shards = read_shards(self._blocks, cluster_input.blocks) if known is None else [known]
         now_ms = cluster_input.now_ms
         require_complete(shards, now_ms - config.balancer.report_timeout_ms)
+        if self._ahead is not None:
+            self._ahead.begin(cluster_input, shards)
         times = cluster_input.clock.times(self._topic)
         return cluster_view(cluster, shards, cluster_input.blocks, now_ms, weights, times)
 

@@ -31,7 +31,7 @@ from lb_stream.stream.shards.slicing import table_part
 BLOCKS = (("b:0:8", "n:0:8", "v:0:8"),)
 ROUND = {"cluster": "eu", "seq": 4, "memory": "{}", "now_ms": 1_000, "blocks": json.dumps(BLOCKS)}
 ROUND |= {"bundles": 9, "sampled": True, "idle": False, "waits": False}
-ROUND |= {"missing_rosters": "[]"}
+ROUND |= {"missing_rosters": "[]", "part_files": "{}"}
 ROUNDS = pa.Table.from_pylist([ROUND], ROUND_SCHEMA)
 IDLE = pa.Table.from_pylist([ROUND | {"sampled": False, "idle": True}], ROUND_SCHEMA)
 CLOCK = json.dumps(
@@ -133,6 +133,7 @@ class World:
     defaultParallelism = 2
 
     def parallelize(self, parts: list[tuple[str, Any]], tasks: int) -> "World":
+        self.calls.append(f"write {', '.join(part for part, _ in parts)}")
         self._parts = parts
         return self
 
@@ -172,6 +173,7 @@ def test_a_new_batch_is_decided_logged_published_and_projected_in_this_order(
         "log 5: 1",
         "publish 7",
         "project 7",
+        f"write {part}",
         f"averages 5: {part}",
         "tidy",
     ]
@@ -216,6 +218,7 @@ def test_a_batch_that_is_in_the_log_is_never_decided_again_but_its_state_is_stil
         "run",
         "publish 3",
         "project 3",
+        f"write {table_part('eu', 0, 1)}",
         f"averages 5: {table_part('eu', 0, 1)}",
         "tidy",
     ]
@@ -374,6 +377,40 @@ def test_averages_are_written_once_in_their_interval_also_if_nothing_has_come_si
     assert pace.run(30_000, **QUIET) == [], "nothing is behind"
     assert pace.run(30_001) == ["averages"], "long after the last ones nothing waits"
     assert pace.run(9_000) == ["averages"], "a clock that runs backwards stops nothing"
+
+
+TWO_SHARDS = BLOCKS * 2
+
+
+@pytest.mark.parametrize(
+    ("ahead", "written"),
+    [
+        ([], ["write eu.0, eu.1", "averages 5: eu.0, eu.1"]),
+        (["eu.1"], ["write eu.0", "averages 5: eu.0, eu.1"]),
+        (["eu.0", "eu.1"], ["averages 5: eu.0, eu.1"]),
+        (["eu.0", "eu.1", "eu.2"], ["averages 5: eu.0, eu.1"]),
+    ],
+)
+def test_parts_that_are_written_ahead_are_not_written_again(
+    tmp_path: Path, ahead: list[str], written: list[str]
+) -> None:
+    pace = Pace(tmp_path, ShardMap(2, TWO_SHARDS))
+    given = {
+        "blocks": json.dumps(TWO_SHARDS),
+        "part_files": json.dumps({part: {} for part in ahead}),
+    }
+    pace.run(1_000, **given)
+    assert [call for call in pace.world.calls if call.startswith(("write", "averages"))] == written
+
+
+def test_what_is_written_ahead_of_a_batch_that_is_not_due_is_in_no_table(tmp_path: Path) -> None:
+    pace = Pace(tmp_path, ShardMap(2, TWO_SHARDS))
+    given = {"blocks": json.dumps(TWO_SHARDS), "bundles": 60_000}
+    assert pace.run(1_000, **given) == ["averages"]
+    ahead = json.dumps({"eu.0": {}, "eu.1": {}})
+    assert pace.run(2_000, part_files=ahead, **given) == []
+    assert pace.run(11_000, **given) == ["averages"], "it is still behind"
+    assert "write eu.0, eu.1" in pace.world.calls
 
 
 def test_history_does_not_wait_for_the_averages(tmp_path: Path) -> None:

@@ -79,6 +79,8 @@ class RoundRow(LoggedRound):
     confirmed: bool = False  # whether more than one report of one broker has been heard
     idle: bool = False  # whether the round had nothing to do
     waits: bool = False  # whether the next round would have nothing to do without a record
+    # JSON object: part of bundle_averages → table → the file that the task has written for it
+    part_files: str = "{}"
     missing_rosters: str = EMPTY  # JSON array of brokers asked for rosters and full reports
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -12,12 +12,17 @@ import pyarrow as pa
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from lb_stream.stream.rows import FigureFile
 from lb_stream.stream.shards.block_files import BlockRefs
 from lb_stream.stream.shards.directory import NEW, ShardMap
 from lb_stream.stream.shards.history import Slot, next_slot
 
 TABLE_PARTS = 16
 """Number of parts that clusters of one shard share; each shard of a larger cluster has its own."""
+
+
+PartFiles = Mapping[str, Mapping[str, FigureFile]]
+"""Part of `bundle_averages` → table → the file with the part's rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,7 @@ class ClusterBlocks:
     `error`: the cluster's round has failed. `confirmed`: more than one report of one broker has
     been heard of it; False: that isn't known. `waits`: the next round needs a record.
     `missing_rosters`: brokers whose columnar reports could not be read without their rosters or
-    bases.
+    bases. `part_files`: the parts of `bundle_averages` that are written already.
     """
 
     now_ms: int
@@ -39,6 +44,7 @@ class ClusterBlocks:
     confirmed: bool = False
     waits: bool = False
     missing_rosters: tuple[str, ...] = ()
+    part_files: PartFiles = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
@@ -167,6 +173,38 @@ def _has_left_parts(before: ShardMap, after: ClusterBlocks) -> bool:
     return (before.is_resharded or not after.blocks) and not after.failed
 
 
+def averages_written_ms(directory: Mapping[str, ShardMap]) -> int | None:
+    """Return the time of the last batch that wrote `bundle_averages`; None: there was none."""
+    times = (found.averages_ms for found in directory.values() if found.averages_ms is not None)
+    return max(times, default=None)
+
+
+def is_interval_over(written_ms: int | None, now_ms: int, interval_ms: int) -> bool:
+    """Return whether no batch has written `bundle_averages` for `interval_ms`.
+
+    `written_ms`: time of the last one that did.
+    """
+    return written_ms is None or not written_ms <= now_ms < written_ms + interval_ms
+
+
+@dataclass(frozen=True, slots=True)
+class LastWritten:
+    """When tables got their last rows: what tasks need to know to write those that are due.
+
+    `averages_ms`: time of the last batch that wrote `bundle_averages`. `history_ms`: of each
+    cluster of several shards, time of the last batch that added to its history.
+    """
+
+    averages_ms: int | None
+    history_ms: Mapping[str, int | None]
+
+    @staticmethod
+    def from_directory(directory: Mapping[str, ShardMap]) -> LastWritten:
+        """Return what the directory of a batch says."""
+        large = {name: found.history_ms for name, found in directory.items() if found.shards > 1}
+        return LastWritten(averages_written_ms(directory), large)
+
+
 def are_averages_due(
     directory: Mapping[str, ShardMap], clusters: Mapping[str, ClusterBlocks], interval_ms: int
 ) -> bool:
@@ -176,12 +214,8 @@ def are_averages_due(
     bundle may be in two parts. It follows from the directory, so it is the same when the batch runs
     again.
     """
-    written_ms = max(
-        (found.averages_ms for found in directory.values() if found.averages_ms is not None),
-        default=None,
-    )
     now_ms = max((after.now_ms for after in clusters.values()), default=0)
-    if written_ms is None or not written_ms <= now_ms < written_ms + interval_ms:
+    if is_interval_over(averages_written_ms(directory), now_ms, interval_ms):
         return True
     return any(
         _has_left_parts(directory.get(cluster, NEW), after) for cluster, after in clusters.items()
