@@ -33,6 +33,7 @@ class NameOrder:
     """The order of the bundles of several shards in the view."""
 
     names: pa.StringArray  # of all bundles, sorted
+    places: Ints  # of each of them in the columns of all shards, one behind another
     rows: tuple[Ints, ...]  # the rows of each shard's bundles
 
 
@@ -42,11 +43,11 @@ def name_order(shards: Sequence[pa.ChunkedArray]) -> NameOrder:
         [chunk for names in shards for chunk in names.chunks] or [pa.array([], pa.string())]
     )
     order = pc.sort_indices(joined)
+    places = order.to_numpy().astype(np.int64)
     rows = np.empty(len(joined), np.int64)
-    rows[order.to_numpy()] = np.arange(len(joined))
-    return NameOrder(
-        joined.take(order), tuple(np.split(rows, np.cumsum([len(names) for names in shards])[:-1]))
-    )
+    rows[places] = np.arange(len(joined))
+    ends = np.cumsum([len(names) for names in shards])
+    return NameOrder(joined.take(order), places, tuple(np.split(rows, ends[:-1])))
 
 
 def view_of(
@@ -93,10 +94,10 @@ def view_of(
 
     def merged(name: str) -> pa.ChunkedArray:
         return pa.chunked_array(
-            [_merged([shard.bundles[name].to_numpy() for shard in shards], known.rows)]
+            [_merged([shard.bundles[name].to_numpy() for shard in shards], known.places)]
         )
 
-    bundles = _bundles(known.names, _merged(owners, known.rows), merged)
+    bundles = _bundles(known.names, _merged(owners, known.places), merged)
     return ClusterView(
         cluster,
         now_ms,
@@ -255,12 +256,12 @@ def _all_brokers(shards: Sequence[Shard]) -> pa.Table:
     return brokers.filter(pa.array(is_latest))
 
 
-def _merged(parts: Sequence[NDArray[T]], rows: Sequence[Ints]) -> NDArray[T]:
-    """Return one column of all bundles from each shard's column and the rows of its bundles."""
-    column = np.empty(sum(map(len, rows)), parts[0].dtype)
-    for part, at in zip(parts, rows, strict=True):
-        column[at] = part
-    return column
+def _merged(parts: Sequence[NDArray[T]], places: Ints) -> NDArray[T]:
+    """Return one column of all bundles from each shard's column and the bundles' places in these.
+
+    To read each shard from its beginning to its end is quicker than to write into gaps.
+    """
+    return np.concatenate(parts)[places]
 
 
 def _bools(column: pa.ChunkedArray) -> Bools:

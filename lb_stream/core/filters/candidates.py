@@ -27,7 +27,14 @@ from lb_stream.core.filters import (
     unload_helps,
 )
 from lb_stream.core.filters.census import Counted
-from lb_stream.core.model.names import BOUND_LENGTH, RANGE_LENGTH, Overlaps, namespace_of
+from lb_stream.core.model.names import (
+    BOUND_LENGTH,
+    RANGE_LENGTH,
+    Overlaps,
+    namespace_of,
+    parse_hex,
+    read_bounds,
+)
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Rule
 from lb_stream.core.model.view import ClusterView, Rows
@@ -276,16 +283,28 @@ def newer_beside(view: ClusterView, rows: Iterable[int]) -> dict[int, int]:
     Times are ms since the epoch; NEVER_OLD_MS: the overlapping bundle has an owner.
     """
     found: dict[int, int] = {}
-    current: dict[str, Overlaps] = {}
-    for row in rows:
-        name = view.bundles.name(row)
-        namespace = namespace_of(name)
-        if namespace not in current:
-            current[namespace] = Overlaps(np.array(list(ranges(view, namespace)), np.int64))
+    names = {row: view.bundles.name(row) for row in rows}
+    current = _overlaps_of(view, map(namespace_of, names.values()))
+    for row, name in names.items():
+        beside = current[namespace_of(name)]
         ends, at_ms = _bounds(name), int(view.bundles.reported_ms[row])
-        if current[namespace].is_replaced(*ends, at_ms):
-            found[row] = current[namespace].newest(*ends)
+        if beside.is_replaced(*ends, at_ms):
+            found[row] = beside.newest(*ends)
     return found
+
+
+def _overlaps_of(view: ClusterView, namespaces: Iterable[str]) -> dict[str, Overlaps]:
+    """Return the ranges of the bundles of each of these namespaces, with times as in `ranges`."""
+    bundles = view.bundles
+    rows_of = {name: bundles.rows_of_namespace(name) for name in dict.fromkeys(namespaces)}
+    if not rows_of:
+        return {}
+    rows = np.concatenate([np.arange(mine.start, mine.stop) for mine in rows_of.values()])
+    lower, upper = map(parse_hex, read_bounds(bundles.names, rows))
+    named_ms = np.where(bundles.owner[rows] >= 0, NEVER_OLD_MS, bundles.reported_ms[rows])
+    sizes = [mine.stop - mine.start for mine in rows_of.values()]
+    each = np.split(np.stack([lower, upper, named_ms], 1), np.cumsum(sizes[:-1]))
+    return {name: Overlaps(own) for name, own in zip(rows_of, each, strict=True)}
 
 
 def find_superseded(unowned: Mapping[str, int], served: Iterable[str]) -> set[str]:

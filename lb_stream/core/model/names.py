@@ -27,6 +27,10 @@ extensible manager."""
 FULL_RANGE_END = 0xFFFFFFFF
 RANGE_LENGTH = len("/0x00000000_0xffffffff")
 BOUND_LENGTH = len("0xffffffff")
+_DIGITS = 8
+"""Digits of a range's bound, after `0x`."""
+_ENDS_IN = np.dtype([("lower", ">u8"), ("between", "S3"), ("upper", ">u8")])
+"""The last characters of a bundle's name: LLLLLLLL_0xHHHHHHHH."""
 
 
 class BundleRange(NamedTuple):
@@ -110,6 +114,33 @@ def namespace_of(name: str) -> str:
 def bundle_name(namespace: str, lower: int, upper: int) -> str:
     """Return the name of the bundle of that range."""
     return f"{namespace}/0x{lower:08x}_0x{upper:08x}"
+
+
+def read_bounds(
+    names: pa.StringArray, rows: NDArray[np.intp]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the digits of the bounds of some names as numbers, for `parse_hex`.
+
+    They have the order of the bounds, but not their values.
+    """
+    if not len(rows):
+        return np.empty(0, np.uint64), np.empty(0, np.uint64)
+    _, offsets, content = names.buffers()
+    ends = np.frombuffer(offsets, np.int32, len(names) + 1, 4 * names.offset)[1:][rows]
+    # A window at each character, without a copy.
+    width = _ENDS_IN.itemsize
+    shape = (content.size - width + 1, width)
+    windows = np.ndarray(shape, np.uint8, content, strides=(1, 1))
+    found = windows[ends - width].view(_ENDS_IN)[:, 0]
+    return found["lower"].astype(np.uint64), found["upper"].astype(np.uint64)
+
+
+def parse_hex(bounds: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return the values of bounds from the digits that `read_bounds` returns."""
+    digits = bounds.astype(">u8").view(np.uint8).reshape(-1, _DIGITS).astype(np.int64)
+    values = np.where(digits >= ord("a"), digits - ord("a") + 10, digits - ord("0"))
+    found: NDArray[np.int64] = values @ (16 ** np.arange(_DIGITS - 1, -1, -1, dtype=np.int64))
+    return found
 
 
 def namespace_codes(names: pa.StringArray) -> tuple[NDArray[np.int32], list[str]]:

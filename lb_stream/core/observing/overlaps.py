@@ -10,15 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from lb_stream.core.model.names import RANGE_LENGTH, namespace_of
+from lb_stream.core.model.names import RANGE_LENGTH, namespace_of, parse_hex, read_bounds
 from lb_stream.core.model.view import Bools, ClusterView, Ints, Rows
 
-DIGITS = 8
-"""Digits of a range's bound, after `0x`."""
-_ENDS_IN = np.dtype([("lower", ">u8"), ("between", "S3"), ("upper", ">u8")])
-"""The last characters of a bundle's name: LLLLLLLL_0xHHHHHHHH."""
 IN_LATEST_REPORT = np.iinfo(np.int64).max
 """Weighs more than any time at which a report named a bundle."""
 
@@ -54,7 +49,7 @@ def find_overlaps(view: ClusterView) -> Overlapped:
     rows, namespaces = _select_overlapping_namespaces(view)
     if not len(rows):
         return Overlapped.none(len(bundles))
-    lower, upper = map(_parse_hex, _read_bounds(bundles.names, rows))
+    lower, upper = map(parse_hex, read_bounds(bundles.names, rows))
     named = bundles.reported_ms[rows] >= view.brokers.reported_ms[bundles.owner[rows]]
     weight = np.where(named, IN_LATEST_REPORT, bundles.reported_ms[rows])
     # Each overlapping pair both ways round, if the first of it is doubtful.
@@ -77,7 +72,7 @@ def find_overlapping_rows(view: ClusterView) -> dict[int, list[int]]:
     O(bundles).
     """
     rows, namespaces = _select_overlapping_namespaces(view)
-    lower, upper = map(_parse_hex, _read_bounds(view.bundles.names, rows))
+    lower, upper = map(parse_hex, read_bounds(view.bundles.names, rows))
     found: dict[int, list[int]] = {}
     for row, other in rows[np.stack(_find_overlapping_pairs(namespaces, lower, upper), 1)].tolist():
         found.setdefault(row, []).append(other)
@@ -93,7 +88,7 @@ def _select_overlapping_namespaces(view: ClusterView) -> tuple[Rows, Ints]:
     bundles = view.bundles
     served = np.flatnonzero(np.append(view.brokers.alive, False)[bundles.owner])
     # Neighbouring rows of one namespace that overlap.
-    lower, upper = _read_bounds(bundles.names, served)
+    lower, upper = read_bounds(bundles.names, served)
     at = np.flatnonzero((lower[1:] < upper[:-1]) & (lower[1:] >= lower[:-1]))
     if not len(at):  # nearly always: at the border of two namespaces the bounds begin anew
         return np.empty(0, np.intp), np.empty(0, np.int64)
@@ -113,30 +108,6 @@ def _select_overlapping_namespaces(view: ClusterView) -> tuple[Rows, Ints]:
     if not found:
         return np.empty(0, np.intp), np.empty(0, np.int64)
     return np.concatenate(found), np.concatenate(numbers)
-
-
-def _read_bounds(
-    names: pa.StringArray, rows: Rows
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return the digits of both bounds as numbers: of the same order, not of the same value."""
-    if not len(rows):
-        return np.empty(0, np.uint64), np.empty(0, np.uint64)
-    _, offsets, content = names.buffers()
-    ends = np.frombuffer(offsets, np.int32, len(names) + 1, 4 * names.offset)[1:][rows]
-    # A window at each character, without a copy.
-    width = _ENDS_IN.itemsize
-    shape = (content.size - width + 1, width)
-    windows = np.ndarray(shape, np.uint8, content, strides=(1, 1))
-    found = windows[ends - width].view(_ENDS_IN)[:, 0]
-    return found["lower"].astype(np.uint64), found["upper"].astype(np.uint64)
-
-
-def _parse_hex(bounds: NDArray[np.uint64]) -> Ints:
-    """Return the values of bounds from their digits."""
-    digits = bounds.astype(">u8").view(np.uint8).reshape(-1, DIGITS).astype(np.int64)
-    values = np.where(digits >= ord("a"), digits - ord("a") + 10, digits - ord("0"))
-    found: Ints = values @ (16 ** np.arange(DIGITS - 1, -1, -1, dtype=np.int64))
-    return found
 
 
 def _find_overlapping_pairs(namespaces: Ints, lower: Ints, upper: Ints) -> tuple[Rows, Rows]:
