@@ -1,5 +1,5 @@
-"""A prefilled reports topic that keeps a balancer deciding: in each round bundles change hands, and
-another broker is the hot one."""
+"""A prefilled reports topic that keeps a balancer deciding: in every second round half of the
+bundles change hands, and every fifth round another broker becomes the hot one."""
 
 import json
 import re
@@ -39,7 +39,12 @@ def report(broker: int, number: int) -> dict[str, Any]:
     hot = number // HOT_ROUNDS % BROKERS == broker
     rate = 400.0 if hot else 40.0
     lost = number // LOST_ROUNDS % BUNDLES if number % LOST_ROUNDS == 0 else None
-    mine = [at for at in range(BUNDLES) if (at + number // 2) % BROKERS == broker and at != lost]
+    moving = range(BUNDLES // 2)
+    mine = [
+        at
+        for at in range(BUNDLES)
+        if (at + (number // 2 if at in moving else 0)) % BROKERS == broker and at != lost
+    ]
     # A third of the bundles have other figures in each round.
     rates = {at: rate + at + (number % 7 if at % 3 == 2 else 0) for at in mine}
     stats = {

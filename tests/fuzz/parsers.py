@@ -48,7 +48,6 @@ NOT_FUZZED = {
     "lb_stream.core.averages.together": CHECKED,
     "lb_stream.core.config.windows": "settings-toml has its texts",
     "lb_stream.core.model.memory": OWN_TABLES,
-    "lb_stream.core.observing.overlaps": "it parses parts of names that the decoder has checked",
     "lb_stream.core.round.shed": LOAD_FIGURES,
     "lb_stream.core.shadow.evaluate_all": OWN_TABLES,
     "lb_stream.io.kafka.checkpoint": OWN_STATE,
