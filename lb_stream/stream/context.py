@@ -80,8 +80,8 @@ class BatchContext:
     records. `ownership_versions`: of clusters that may be forgotten, bundle → version of its
     ownership record. `took_over`: how this job has come to lead, if another one led before; it is
     for each cluster's first round. `awaited`: by cluster, brokers whose rosters or bases earlier
-    batches lacked; None: the cluster waits no longer. `last_written`: what is due of `bundle_averages`
-    follows from it; None: tasks write none of it.
+    batches lacked; None: the cluster waits no longer. `last_written`: what is due of
+    `bundle_averages` follows from it; None: tasks write none of it.
     """
 
     settings: Settings

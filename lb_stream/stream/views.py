@@ -48,9 +48,9 @@ class ClusterViews:
         """Yield the inputs; the shards of the next ones have been read then."""
         portion: list[ClusterInput] = []
         bundles = 0
-        for one in inputs:
-            portion.append(one)
-            bundles += self._read(one)
+        for cluster_input in inputs:
+            portion.append(cluster_input)
+            bundles += self._read(cluster_input)
             if bundles >= JOINED_BUNDLES:
                 self._join(portion)
                 yield from portion
@@ -78,25 +78,25 @@ class ClusterViews:
         times = cluster_input.clock.times(self._topic)
         return cluster_view(cluster, shards, cluster_input.blocks, now_ms, weights, times)
 
-    def _read(self, one: ClusterInput) -> int:
+    def _read(self, cluster_input: ClusterInput) -> int:
         """Read a cluster's only shard; return the number of its bundles."""
-        if one.forgotten or len(one.blocks) != 1:
+        if cluster_input.forgotten or len(cluster_input.blocks) != 1:
             return 0
         try:
-            shard = read_shard(self._blocks, one.blocks[0])
+            shard = read_shard(self._blocks, cluster_input.blocks[0])
         except Exception:
             return 0  # `complete` reads it again, and raises the error in the cluster's round
-        self._shards[one.cluster] = shard
+        self._shards[cluster_input.cluster] = shard
         return len(shard.bundles)
 
     def _join(self, portion: Sequence[ClusterInput]) -> None:
         """Join the small shards that have been read, if they have the same clock."""
         clock = portion[0].clock if portion else None
         small = {
-            one.cluster: shard
-            for one in portion
-            if (shard := self._shards.get(one.cluster)) is not None
-            and one.clock is clock
+            cluster_input.cluster: shard
+            for cluster_input in portion
+            if (shard := self._shards.get(cluster_input.cluster)) is not None
+            and cluster_input.clock is clock
             and may_be_joined(shard)
         }
         if clock is None or len(small) < 2:
