@@ -163,23 +163,42 @@ def test_latency_ends_with_the_readable_decision_and_the_other_side_is_a_batch_o
     )  # the same reports, and the ticks that count
 
 
-def test_cost_of_age_compares_batches_900_to_1000_with_50_to_150(
-    bench: Bench, small_jobs: dict[str, PretendedJob]
-) -> None:
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A pretended collector that has got a request."""
+    receiver = SimpleNamespace(url="http://unused", requests=["one"])
+    monkeypatch.setattr(figures, "otlp_receiver", lambda **_: nullcontext(receiver))
+    return receiver
+
+
+@pytest.mark.usefixtures("small_jobs", "collector")
+def test_cost_of_age_compares_batches_900_to_1000_with_50_to_150(bench: Bench) -> None:
     measured = figures.age(bench)["batch_cost_growth_1000"]
     first = 2  # the first batch reads every broker's first report
     assert (measured.other_s, measured.ours_s) == (first + (50 + 149) / 2, first + (900 + 999) / 2)
 
 
-def test_tracing_compares_the_inner_two_of_four_blocks_with_the_outer_two(
-    bench: Bench, small_jobs: dict[str, PretendedJob], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("small_jobs")
+def test_cost_of_age_alone_needs_no_collector(bench: Bench) -> None:
+    bench.wanted = frozenset({"batch_cost_growth_1000"})
+    assert figures.age(bench).keys() == bench.wanted
+
+
+@pytest.mark.usefixtures("small_jobs", "collector")
+def test_tracing_compares_the_inner_two_of_four_blocks_with_the_outer_two(bench: Bench) -> None:
     """A batch takes as many seconds as its number says: what grows meets both sides alike."""
-    receiver = SimpleNamespace(url="http://unused", requests=["one"])
-    monkeypatch.setattr(figures, "otlp_receiver", lambda **_: nullcontext(receiver))
-    bench.size = Size(batches=100)
-    measured = figures.tracing(bench)["tracing_on_vs_off"]
+    bench.size = Size(batches=300)
+    measured = figures.age(bench)["tracing_on_vs_off"]
     assert measured.value == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.usefixtures("small_jobs")
+def test_a_job_that_sends_no_trace_is_no_measurement(
+    bench: Bench, collector: SimpleNamespace
+) -> None:
+    collector.requests.clear()
+    with pytest.raises(RuntimeError, match="sent no trace"):
+        figures.age(bench)
 
 
 @pytest.mark.parametrize("period", [2, 4, 5, 10, 20])

@@ -73,7 +73,7 @@ def options() -> argparse.Namespace:
         "--batches",
         type=int,
         default=default.batches,
-        help=f"batches of batch_cost_growth_1000 ({default.batches})",
+        help=f"batches of the small job that grows old, and is traced ({default.batches})",
     )
     parser.add_argument("--partitions", type=int, default=4, help="of the reports topic (4)")
     parser.add_argument(

@@ -12,13 +12,13 @@ from typing import Protocol
 from pyspark.sql import SparkSession
 
 from lb_stream.contracts.settings import OtelSettings
+from tests.bench.stream import traced
 from tests.bench.stream.columnar import Columnar
-from tests.bench.stream.driver import Driver
+from tests.bench.stream.driver import Batch, Driver
 from tests.bench.stream.feed import Feed, Offsets
 from tests.bench.stream.fleet import Fleet, Shape
 from tests.bench.stream.spark import explode_json, read_kafka, seconds_to_noop, session
 from tests.bench.stream.stepped import Place, Stepped, progress
-from tests.bench.stream.traced import counts, pair_up
 from tests.support.otlp_receiver import otlp_receiver
 
 WARM_UP = 3
@@ -421,70 +421,67 @@ def latency(bench: Bench) -> dict[str, Measured]:
 
 
 def age(bench: Bench) -> dict[str, Measured]:
-    """The same batch when the job is young and when it is old."""
+    """The same batch when the job is young and when it is old, and with and without tracing.
+
+    All are batches of one job. Tracing is on in every other ten of them, so it meets young and old
+    batches alike. The collector takes everything and reads nothing: its own work is not the job's.
+    """
     fleet = Fleet(SMALL)
-    with small_job(bench, "age") as (feed, job):
+    took: list[Batch] = []
+    decided = 0
+    with ExitStack() as stack:
+        receiver = otel = None
+        if "tracing_on_vs_off" in bench.wanted:
+            receiver = stack.enter_context(otlp_receiver(reads=False))
+            otel = OtelSettings(enabled=True, endpoint=receiver.url)
+        feed, job = stack.enter_context(small_job(bench, "age", otel=otel))
         first = fleet.reports(range(fleet.brokers))
         feed.send(first)
         job.read(len(first))
-        took: list[float] = []
-        decided = 0
         for run in range(bench.size.batches):
-            broker = run % fleet.brokers
-            hot = {broker} if run % (2 * fleet.brokers) == broker else ()
+            # Every other report is hot, whether the batch is traced or not.
+            broker = run // 2 % fleet.brokers
+            hot = {broker} if run % 2 == 0 else ()
             feed.append(fleet.reports([broker], hot)[0])
-            (batch,) = job.read(1)
-            took.append(batch.seconds)
+            took += job.read(1)
             decided += fleet.obey(feed.decisions(patience_ms=20))
             if (run + 1) % max(1, bench.size.batches // 20) == 0:
                 progress(
-                    f"batch {run + 1} of {bench.size.batches}: {batch}, {decided} decisions so far"
+                    f"batch {run + 1} of {bench.size.batches}: {took[-1]}, {decided} decisions so "
+                    "far"
                 )
     if not decided:
         raise RuntimeError(
             "no batch decided anything, though brokers were hot: look into the tables rounds and "
             "refusals"
         )
-    old, young = (
-        took[-len(took) // 10 :],
-        took[len(took) // 20 : len(took) // 20 + max(1, len(took) // 10)],
-    )
-    value = Measured(
-        statistics.median(old) / statistics.median(young),
-        statistics.median(old),
-        statistics.median(young),
-    )
-    return {"batch_cost_growth_1000": value}
-
-
-def tracing(bench: Bench) -> dict[str, Measured]:
-    """The same batch with and without tracing, in blocks of one job.
-
-    The collector takes everything and reads nothing: its own work is not the job's.
-    """
-    fleet = Fleet(SMALL)
-    seconds: dict[int, float] = {}
-    with otlp_receiver(reads=False) as receiver:
-        otel = OtelSettings(enabled=True, endpoint=receiver.url)
-        with small_job(bench, "tracing", otel=otel) as (feed, job):
-            first = fleet.reports(range(fleet.brokers))
-            feed.send(first)
-            job.read(len(first))
-            for run in range(WARM_UP_TICKS + bench.size.batches):
-                # Every other report is hot, in each block.
-                broker = run // 2 % fleet.brokers
-                hot = {broker} if run % 2 == 0 else ()
-                feed.append(fleet.reports([broker], hot)[0])
-                (batch,) = job.read(1)
-                fleet.obey(feed.decisions(patience_ms=20))
-                if run >= WARM_UP_TICKS and counts(batch.number):
-                    seconds[batch.number] = batch.seconds
-    if not receiver.requests:
+    if receiver is not None and not receiver.requests:
         raise RuntimeError("the job sent no trace: look into its log")
-    pairs = pair_up(seconds)
+    measured = {"batch_cost_growth_1000": _growth([batch.seconds for batch in took])}
+    if receiver is not None:
+        measured["tracing_on_vs_off"] = _cost_of_tracing(took)
+    return measured
+
+
+def _growth(seconds: list[float]) -> Measured:
+    """The last tenth of the batches beside another tenth, from the twentieth part on."""
+    tenth = max(1, len(seconds) // 10)
+    young = seconds[len(seconds) // 20 :][:tenth]
+    old, before = statistics.median(seconds[-tenth:]), statistics.median(young)
+    return Measured(old / before, old, before)
+
+
+def _cost_of_tracing(batches: list[Batch]) -> Measured:
+    """Traced batches beside others, after the warm-up."""
+    seconds = {
+        batch.number: batch.seconds
+        for batch in batches[WARM_UP_TICKS:]
+        if traced.counts(batch.number)
+    }
+    pairs = traced.pair_up(seconds)
     if not pairs:
-        raise RuntimeError("tracing_on_vs_off needs four blocks of batches: give --batches 80")
-    return {"tracing_on_vs_off": ratio([on for on, _ in pairs], [off for _, off in pairs])}
+        raise RuntimeError("tracing_on_vs_off needs four blocks of batches: give --batches 280")
+    return ratio([on for on, _ in pairs], [off for _, off in pairs])
 
 
 GROUPS: tuple[tuple[frozenset[str], Callable[[Bench], dict[str, Measured]]], ...] = (
@@ -498,7 +495,6 @@ GROUPS: tuple[tuple[frozenset[str], Callable[[Bench], dict[str, Measured]]], ...
     (frozenset({"delta_round_vs_from_json"}), deltas),
     (frozenset({"signed_vs_open"}), signed),
     (frozenset({"publish_latency_vs_empty_batch"}), latency),
-    (frozenset({"batch_cost_growth_1000"}), age),
-    (frozenset({"tracing_on_vs_off"}), tracing),
+    (frozenset({"batch_cost_growth_1000", "tracing_on_vs_off"}), age),
 )
 """What is measured together."""
