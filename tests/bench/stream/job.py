@@ -28,6 +28,7 @@ from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.leadership.membership import Member
 from lb_stream.io.telemetry.port import Telemetry
 from lb_stream.job import pipeline
+from lb_stream.job.compiler import lower_compiler_priority
 from lb_stream.job.pipeline import start
 from lb_stream.job.session import spark_session
 from lb_stream.store import checkpoint_of
@@ -37,6 +38,7 @@ from lb_stream.stream.shards.directory import NEW, read_directory, write_directo
 from lb_stream.stream.shards.slicing import next_shard_map
 from lb_stream.stream.source import read_records
 from lb_stream.stream.transforms import to_blocks, to_shards
+from tests.bench.stream.spark import jvm_pid
 from tests.bench.stream.traced import Alternating, open_alternating
 
 EPOCH = 1
@@ -131,6 +133,7 @@ def main() -> None:
     given = json.loads(sys.stdin.readline())
     settings = Settings.model_validate(given["settings"])
     spark = spark_session(settings)
+    lower_compiler_priority(jvm_pid(spark))  # as `lbctl balance` does
     teller = Teller()
     spark.streams.addListener(teller)
     if settings.otel.enabled:

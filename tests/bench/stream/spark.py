@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from lb_stream.contracts.settings import Settings
+from lb_stream.job.compiler import lower_compiler_priority
 from lb_stream.job.session import spark_session
 from lb_stream.job.submit import submit_command
 from tests.bench.stream.feed import Feed, Offsets
@@ -63,7 +64,14 @@ def session() -> SparkSession:
     os.environ.update(spark_environment())
     for cache in _SHORT_CACHES:
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"--conf {cache} {os.environ['PYSPARK_SUBMIT_ARGS']}"
-    return spark_session(Settings())
+    spark = spark_session(Settings())
+    lower_compiler_priority(jvm_pid(spark))
+    return spark
+
+
+def jvm_pid(spark: SparkSession) -> int:
+    """Return the number of the process that a session's JVM is."""
+    return int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
 
 
 def read_kafka(spark: SparkSession, feed: Feed, begin: Offsets, end: Offsets) -> DataFrame:
