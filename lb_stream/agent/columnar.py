@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from lb_stream.contracts.columnar import ColumnarReport, Columns
+    from lb_stream.contracts.columnar import ColumnarReport, Figures
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class _Table(NamedTuple):
 
     own: Mapping[str, Any]
     names: list[str]
-    columns: Columns
+    columns: Figures
     measured: NDArray[np.bool_] | None
 
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -61,14 +62,49 @@ DELTA_SCHEMA = pa.schema([pa.field(ROW, pa.int32(), nullable=False), *COLUMNS_SC
 _REPORT, _ROSTER, _IS_BASE, _BASE = b"report", b"roster", b"is_base", b"base"
 """Keys of the schema metadata of columnar reports and deltas."""
 _TRUE = b"true"
-_MAX_BITS = np.float64(MAX_AMOUNT).view(np.uint64)
-_MAX_COUNT_BITS = np.uint64(2**63 - 1)
+_PLACES = {name: place for place, name in enumerate(FIGURES)}
+_IS_COUNT = np.array([pa.types.is_integer(field.type) for field in COLUMNS_SCHEMA])
+_TYPES = [np.dtype(np.int64 if is_count else np.float64) for is_count in _IS_COUNT]
+_MOST_BITS = np.where(_IS_COUNT, np.uint64(2**63 - 1), np.float64(MAX_AMOUNT).view(np.uint64))
+"""The highest number of each figure, as bits."""
 
-Columns = Mapping[str, NDArray[Any]]
-"""The statistics of FIGURES, with a value for each row."""
 FindNames = Callable[[str], pa.Array]
 """Returns the names of the roster with a digest."""
 _Rows = NDArray[np.int64] | slice
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Figures(Mapping[str, NDArray[Any]]):
+    """The statistics of FIGURES, a column of each, with a value for each row of a report.
+
+    `bits`: of their numbers, of shape (figures, rows). So a step of all columns is one step.
+    """
+
+    bits: NDArray[np.uint64]
+
+    @staticmethod
+    def of(columns: Mapping[str, NDArray[Any]]) -> Figures:
+        """Return columns that are of the right types."""
+        bits = np.empty((len(FIGURES), len(columns[FIGURES[0]])), np.uint64)
+        for place, name in enumerate(FIGURES):
+            bits[place] = columns[name].view(np.uint64)
+        return Figures(bits)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return int(self.bits.shape[1])
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        place = _PLACES[name]
+        column: NDArray[Any] = self.bits[place].view(_TYPES[place])
+        return column
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(FIGURES)
+
+    def __len__(self) -> int:
+        return len(FIGURES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,31 +112,33 @@ class ColumnarReport:
     """A columnar report as it was read.
 
     `fields`: JSON of the broker's own fields, which are those of a modular report without its
-    bundles. `roster`: digest of the roster that names the rows. `columns`: the statistics of
-    FIGURES. `measured`: which rows have statistics; None: all. `is_base`: deltas of it may follow.
+    bundles. `roster`: digest of the roster that names the rows. `measured`: which rows have
+    statistics; None: all. `is_base`: deltas of it may follow.
     """
 
     fields: bytes
     roster: str
-    columns: Columns
+    columns: Figures
     measured: NDArray[np.bool_] | None
     is_base: bool = False
 
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return len(self.columns[FIGURES[0]])
+        return self.columns.rows
 
 
 class SharedRows(NamedTuple):
     """The bundles that a report has in common with a base.
 
     `rows`: how many the report has. `own`: those of them that the base has, and `base`: where.
+    `names`: those of the report; None: its roster is the base's.
     """
 
     rows: int
     own: _Rows
     base: _Rows
+    names: pa.Array | None = None
 
     @staticmethod
     def of_same_roster(rows: int) -> SharedRows:
@@ -113,7 +151,46 @@ class SharedRows(NamedTuple):
         found = pc.index_in(names, value_set=base_names)
         places: NDArray[np.int64] = pc.fill_null(found, -1).to_numpy().astype(np.int64)
         own = np.flatnonzero(places >= 0)
-        return SharedRows(len(names), own, places[own])
+        return SharedRows(len(names), own, places[own], names)
+
+    @staticmethod
+    def of(base: ColumnarReport, roster: str, find_names: FindNames) -> SharedRows:
+        """Return those of a base and a report with this roster. Raises ColumnarError.
+
+        `find_names`: is asked where the base has another roster; what it raises is passed on.
+        """
+        if roster == base.roster:
+            return SharedRows.of_same_roster(base.rows)
+        base_names, names = find_names(base.roster), find_names(roster)
+        if len(base_names) != base.rows:
+            raise ColumnarError("base", f"{base.rows} rows", f"{len(base_names)} rows")
+        return SharedRows.find(base_names, names)
+
+    def require_all(self, rows: NDArray[np.int32]) -> None:
+        """Raise ColumnarError unless the base has all rows but these, which are in a delta."""
+        if len(rows) and rows[-1] >= self.rows:
+            expected = f"row numbers below {self.rows}, the number of names"
+            raise ColumnarError(ROW, str(rows[-1]), expected)
+        if self.names is None:
+            return
+        is_there = np.zeros(self.rows, np.bool_)
+        is_there[self.own] = True
+        is_there[rows] = True
+        if not is_there.all():
+            expected = f"{self.names[int(np.argmin(is_there))]}, which its base lacks, too"
+            raise ColumnarError(ROW, f"{len(rows)} rows", expected)
+
+    def replace(
+        self, values: NDArray[Any], rows: NDArray[np.int32], replaced: NDArray[Any]
+    ) -> NDArray[Any]:
+        """Return the report's values: those of some rows, and else the base's. Rows are last."""
+        if self.names is None:
+            whole = values.copy()
+        else:
+            whole = np.empty((*values.shape[:-1], self.rows), values.dtype)
+            whole[..., self.own] = values[..., self.base]
+        whole[..., rows] = replaced
+        return whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,56 +205,25 @@ class ColumnarDelta:
     roster: str
     base: str
     rows: NDArray[np.int32]
-    columns: Columns
+    columns: Figures
     measured: NDArray[np.bool_] | None
 
-    def compose(self, base: ColumnarReport, find_names: FindNames) -> ColumnarReport:
+    def compose(self, base: ColumnarReport, shared: SharedRows) -> ColumnarReport:
         """Return the whole report. Raises ColumnarError if the delta can't be of this base.
 
-        `find_names`: is asked where the base has another roster; what it raises is passed on.
+        `shared`: of the base, with this delta's roster.
         """
-        shared = self._find_shared(base, find_names)
-        if len(self.rows) and self.rows[-1] >= shared.rows:
-            expected = f"row numbers below {shared.rows}, the number of names"
-            raise ColumnarError(ROW, str(self.rows[-1]), expected)
-        columns = {
-            name: self._replace(shared, values, self.columns[name])
-            for name, values in base.columns.items()
-        }
+        shared.require_all(self.rows)
+        bits = shared.replace(base.columns.bits, self.rows, self.columns.bits)
         measured = None
         if base.measured is not None or self.measured is not None:
             own = _flags(self.measured, len(self.rows))
-            measured = self._replace(shared, _flags(base.measured, base.rows), own)
-        return ColumnarReport(self.fields, self.roster, columns, measured)
-
-    def _find_shared(self, base: ColumnarReport, find_names: FindNames) -> SharedRows:
-        """Return the rows that the base has. Raises ColumnarError if one is nowhere."""
-        if self.roster == base.roster:
-            return SharedRows.of_same_roster(base.rows)
-        base_names, names = find_names(base.roster), find_names(self.roster)
-        if len(base_names) != base.rows:
-            raise ColumnarError("base", f"{base.rows} rows", f"{len(base_names)} rows")
-        shared = SharedRows.find(base_names, names)
-        is_there = np.zeros(shared.rows, np.bool_)
-        is_there[shared.own] = True
-        is_there[self.rows[self.rows < shared.rows]] = True
-        if not is_there.all():
-            expected = f"{names[int(np.argmin(is_there))]}, which its base lacks, too"
-            raise ColumnarError(ROW, f"{len(self.rows)} rows", expected)
-        return shared
-
-    def _replace(
-        self, shared: SharedRows, values: NDArray[Any], replaced: NDArray[Any]
-    ) -> NDArray[Any]:
-        """Return a whole column. `values`: the base's. `replaced`: those of the delta's rows."""
-        whole = np.empty(shared.rows, values.dtype)
-        whole[shared.own] = values[shared.base]
-        whole[self.rows] = replaced
-        return whole
+            measured = shared.replace(_flags(base.measured, base.rows), self.rows, own)
+        return ColumnarReport(self.fields, self.roster, Figures(bits), measured)
 
 
 def find_changes(
-    base: ColumnarReport, shared: SharedRows, columns: Columns, measured: Any
+    base: ColumnarReport, shared: SharedRows, columns: Figures, measured: Any
 ) -> NDArray[np.int32]:
     """Return the rows in which a report differs from a base, to the bit, or which that one lacks.
 
@@ -186,10 +232,8 @@ def find_changes(
     changed = np.ones(shared.rows, np.bool_)
     flags = _flags(measured, shared.rows)
     differs = _flags(base.measured, base.rows)[shared.base] != flags[shared.own]
-    for name, values in base.columns.items():
-        bits = columns[name].view(np.int64)
-        differs |= values.view(np.int64)[shared.base] != bits[shared.own]
-    changed[shared.own] = differs
+    bits = base.columns.bits[:, shared.base] != columns.bits[:, shared.own]
+    changed[shared.own] = differs | bits.any(axis=0)
     return np.flatnonzero(changed).astype(np.int32)
 
 
@@ -209,15 +253,13 @@ def write_roster(names: Iterable[str]) -> bytes:
     return write_stream(pa.record_batch([pa.array(ordered, pa.string())], schema=ROSTER_SCHEMA))
 
 
-def to_columns(values: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+def to_columns(values: Mapping[str, ArrayLike]) -> Figures:
     """Return the values of FIGURES as columns of a report.
 
     Raises ValueError or TypeError for what is no exact number.
     """
-    return {
-        field.name: _to_array(field, values[field.name]).to_numpy(zero_copy_only=True)
-        for field in COLUMNS_SCHEMA
-    }
+    arrays = {field.name: _to_array(field, values[field.name]) for field in COLUMNS_SCHEMA}
+    return Figures.of({name: array.to_numpy() for name, array in arrays.items()})
 
 
 def write_columns(
@@ -355,13 +397,15 @@ def _require_row_numbers(rows: NDArray[np.int32]) -> None:
         raise ColumnarError(ROW, str(rows[0]), "row numbers from 0")
 
 
-def _read_figures(batch: pa.RecordBatch, rows: NDArray[np.int32] | None) -> Columns:
+def _read_figures(batch: pa.RecordBatch, rows: NDArray[np.int32] | None) -> Figures:
     """Return the statistics of FIGURES. `rows`: the numbers that errors name; None: 0, 1, …"""
     arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
-    columns: dict[str, NDArray[Any]] = {}
-    for name in FIGURES:
-        columns[name] = arrays[name].to_numpy(zero_copy_only=True)
-        _require_amounts(name, columns[name], rows)
+    columns = Figures.of({name: arrays[name].to_numpy() for name in FIGURES})
+    # As numbers without a sign, bits are in the order of the values that are allowed; those of
+    # negative ones and NaN are higher. So one pass tells, except that -0.0 is allowed, too.
+    if columns.rows and (columns.bits.max(axis=1) > _MOST_BITS).any():
+        for name, column in columns.items():
+            _require_amounts(name, column, rows)
     return columns
 
 
@@ -404,11 +448,16 @@ class ReportReader:
             digest, base = self._bases[key]
             if digest != delta.base:
                 raise KeyError(delta.base)
-            return delta.compose(base, lambda roster: self._rosters[key, roster])
+            find_names = partial(self._find_names, key)
+            return delta.compose(base, SharedRows.of(base, delta.roster, find_names))
         report = read_columns(value)
         if report.is_base:
             self._bases[key] = digest_of(value), report
         return report
+
+    def _find_names(self, key: bytes, roster: str) -> pa.Array:
+        """Return a roster's names. Raises KeyError."""
+        return self._rosters[key, roster]
 
 
 def to_json_report(names: Sequence[str], report: ColumnarReport) -> dict[str, Any]:
@@ -435,13 +484,7 @@ def to_json_report(names: Sequence[str], report: ColumnarReport) -> dict[str, An
 
 def _require_amounts(name: str, column: NDArray[Any], rows: NDArray[np.int32] | None) -> None:
     """Raise ColumnarError unless all values are rates or counts as in JSON."""
-    if not len(column):
-        return
     is_count = column.dtype.kind == "i"
-    # As numbers without a sign, bits are in the order of the values that are allowed; those of
-    # negative ones and NaN are higher. So one pass tells, except that -0.0 is allowed, too.
-    if np.maximum.reduce(column.view(np.uint64)) <= (_MAX_COUNT_BITS if is_count else _MAX_BITS):
-        return
     if column.min() >= 0 and (is_count or column.max() <= MAX_AMOUNT):  # false for NaN
         return
     at = int(np.argmin((column >= 0) & (column <= (2**63 - 1 if is_count else MAX_AMOUNT))))

@@ -6,9 +6,15 @@ are a whole report, which goes on as one that was sent as such.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from lb_stream.contracts.columnar import ColumnarDelta, ColumnarReport, FindNames, read_columns
+from lb_stream.contracts.columnar import (
+    ColumnarDelta,
+    ColumnarReport,
+    FindNames,
+    SharedRows,
+    read_columns,
+)
 from lb_stream.store import Store
 from lb_stream.stream.columns.content_digests import RowHashes, digest_content
 from lb_stream.stream.columns.record_files import RETENTION_MS, RecordKind
@@ -29,17 +35,29 @@ KNOWN_BASE = "the digest of a base that this broker has sent before, in this par
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A report of which deltas may follow, with the hashes of its rows."""
+    """A report of which deltas may follow, with the hashes of its rows.
+
+    `_shared`: its rows in the roster of its last delta, by that roster's digest.
+    """
 
     report: ColumnarReport
     hashes: RowHashes
+    _shared: dict[str, SharedRows] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.report.rows
 
     def compose(self, delta: ColumnarDelta, find_names: FindNames) -> tuple[ColumnarReport, bytes]:
-        """Return a delta's whole report and its digest. Raises as `ColumnarDelta.compose`."""
-        report = delta.compose(self.report, find_names)
+        """Return a delta's whole report and its digest. Raises ColumnarError.
+
+        `find_names`: as for `SharedRows.of`.
+        """
+        shared = self._shared.get(delta.roster)
+        if shared is None:
+            shared = SharedRows.of(self.report, delta.roster, find_names)
+            self._shared.clear()
+            self._shared[delta.roster] = shared
+        report = delta.compose(self.report, shared)
         if report.roster == self.report.roster:
             total = self.hashes.replace_rows(delta.rows, delta.columns, delta.measured)
         else:  # its rows have other numbers

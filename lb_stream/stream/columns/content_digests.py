@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lb_stream.contracts.columnar import FIGURES, ColumnarReport, Columns
+from lb_stream.contracts.columnar import FIGURES, ColumnarReport, Figures
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _ODD = np.uint64(0xFF51AFD7ED558CCD)
 _HALF = np.uint64(32)
+_FACTORS = _GOLDEN * np.arange(1, 2 * len(FIGURES), 2, dtype=np.uint64)[:, np.newaxis]
+"""An odd number for each figure, so that swapped figures are seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class RowHashes:
         return RowHashes(rows, int(rows.sum()))
 
     def replace_rows(
-        self, numbers: NDArray[np.int32], columns: Columns, measured: NDArray[np.bool_] | None
+        self, numbers: NDArray[np.int32], columns: Figures, measured: NDArray[np.bool_] | None
     ) -> int:
         """Return the sum of all rows after some of them are replaced."""
         new = _hash_rows(numbers, columns, measured)
@@ -58,18 +59,18 @@ def digest_content(report: ColumnarReport, total: int) -> bytes:
 
 
 def _hash_rows(
-    numbers: NDArray[np.int32], columns: Columns, measured: NDArray[np.bool_] | None
+    numbers: NDArray[np.int32], columns: Figures, measured: NDArray[np.bool_] | None
 ) -> NDArray[np.uint64]:
     """Return a hash of each row. `numbers`: the rows'."""
+    words = columns.bits * _FACTORS
+    words ^= words >> _HALF
+    words *= _ODD
     hashes: NDArray[np.uint64] = numbers.astype(np.uint64) << np.uint64(1)
     hashes |= np.uint64(1) if measured is None else measured.astype(np.uint64)
     hashes *= _GOLDEN
-    hashes ^= hashes >> _HALF
-    for name in FIGURES:
-        values: NDArray[Any] = columns[name]
-        hashes ^= values.view(np.uint64)
-        hashes *= _ODD
+    hashes ^= np.bitwise_xor.reduce(words, axis=0)
+    for factor in (_ODD, _GOLDEN):
         hashes ^= hashes >> _HALF
-    hashes *= _GOLDEN
+        hashes *= factor
     hashes ^= hashes >> _HALF
     return hashes

@@ -14,6 +14,9 @@ from lb_stream.contracts.columnar import (
     DELTA_SCHEMA,
     FIGURES,
     ROSTER_SCHEMA,
+    ColumnarDelta,
+    ColumnarReport,
+    FindNames,
     ReportReader,
     SharedRows,
     digest_of,
@@ -211,9 +214,11 @@ def test_metadata_is_required_and_a_digest_has_32_digits() -> None:
 # Deltas.
 
 
-def no_names(roster: str) -> pa.Array:
-    """Of deltas whose base has the same roster no names are needed."""
-    raise AssertionError(roster)
+def whole_of(
+    delta: ColumnarDelta, base: ColumnarReport, find_names: FindNames | None = None
+) -> ColumnarReport:
+    """Return a delta's whole report; no names are needed where the base has the same roster."""
+    return delta.compose(base, SharedRows.of(base, delta.roster, find_names or pytest.fail))
 
 
 def delta(rows: Any = (1,), base: str = DIGEST, roster: str = DIGEST, **changes: Any) -> bytes:
@@ -229,7 +234,7 @@ def test_a_delta_and_its_base_are_the_whole_report_to_the_bit() -> None:
     assert base.is_base
     read = read_delta(delta([0, 2], msgRateIn=[0.0, 0.3], topics=[2**63 - 1, 7]))
     assert read.base == DIGEST and read.rows.tolist() == [0, 2]
-    whole = read.compose(base, no_names)
+    whole = whole_of(read, base)
     assert whole.fields == b'{"lastUpdate":8}' and whole.roster == DIGEST
     expected = np.array([0.0, 5e-324, 0.3])
     assert whole.columns["msgRateIn"].tobytes() == expected.tobytes()
@@ -240,7 +245,7 @@ def test_a_delta_and_its_base_are_the_whole_report_to_the_bit() -> None:
 
 def test_a_delta_without_rows_repeats_its_base() -> None:
     base = read_columns(write_columns({}, DIGEST, figures()))
-    whole = read_delta(delta([])).compose(base, no_names)
+    whole = whole_of(read_delta(delta([])), base)
     assert {name: column.tolist() for name, column in whole.columns.items()} == {
         name: [1, 2] for name in FIGURES
     }
@@ -258,9 +263,7 @@ def test_a_delta_says_of_its_rows_whether_they_are_measured(
     base: list[bool] | None, given: list[bool] | None, whole: list[bool]
 ) -> None:
     value = write_delta({}, DIGEST, DIGEST, [1], {name: [7] for name in FIGURES}, given)
-    found = read_delta(value).compose(
-        read_columns(write_columns({}, DIGEST, figures(), base)), no_names
-    )
+    found = whole_of(read_delta(value), read_columns(write_columns({}, DIGEST, figures(), base)))
     assert found.measured is not None and found.measured.tolist() == whole
 
 
@@ -288,7 +291,7 @@ def test_row_numbers_out_of_order_twice_or_negative_are_refused(
 def test_a_row_that_the_base_lacks_is_refused() -> None:
     base = read_columns(write_columns({}, DIGEST, figures()))
     with pytest.raises(ColumnarError) as error:
-        read_delta(delta([1, 2])).compose(base, no_names)
+        whole_of(read_delta(delta([1, 2])), base)
     assert (error.value.field, error.value.value) == ("row", "2")
 
 
@@ -306,15 +309,15 @@ def of_roster(roster: str, rates: list[float], measured: list[bool] | None = Non
 
 def test_a_delta_may_have_another_roster_than_its_base() -> None:
     base = of_roster("1" * 32, [1.0, -0.0, 5.0], [False, False, True])
-    found = read_delta(delta([0, 2], roster="2" * 32)).compose(base, names_of)
+    found = whole_of(read_delta(delta([0, 2], roster="2" * 32)), base, names_of)
     assert found.roster == "2" * 32
     assert found.columns["msgRateIn"].tobytes() == np.array([7.0, -0.0, 7.0, 5.0]).tobytes()
     assert found.columns["topics"].tolist() == [7, 1, 7, 1]
     assert found.measured is not None and found.measured.tolist() == [True, False, True, True]
-    empty = read_delta(delta([], roster="3" * 32)).compose(base, names_of)
+    empty = whole_of(read_delta(delta([], roster="3" * 32)), base, names_of)
     assert empty.rows == 0 and empty.columns["topics"].tolist() == []
     grown = read_delta(delta([0, 1, 2], roster="1" * 32))
-    assert grown.compose(of_roster("3" * 32, []), names_of).rows == 3
+    assert whole_of(grown, of_roster("3" * 32, []), names_of).rows == 3
 
 
 @pytest.mark.parametrize(
@@ -322,7 +325,7 @@ def test_a_delta_may_have_another_roster_than_its_base() -> None:
     [
         ([0], "2", 3, ("row", "1 rows")),
         ([0, 2, 4], "2", 3, ("row", "4")),
-        ([0, 4], "2", 3, ("row", "2 rows")),
+        ([0, 4], "2", 3, ("row", "4")),
         ([0], "3", 3, ("row", "0")),
         ([0, 2], "2", 2, ("base", "2 rows")),
     ],
@@ -333,7 +336,7 @@ def test_a_delta_that_does_not_fit_its_rosters_is_refused(
 ) -> None:
     base = of_roster("1" * 32, [1.0] * base_rows)
     with pytest.raises(ColumnarError) as error:
-        read_delta(delta(rows, roster=roster * 32)).compose(base, names_of)
+        whole_of(read_delta(delta(rows, roster=roster * 32)), base, names_of)
     assert (error.value.field, error.value.value) == wrong
 
 
@@ -371,7 +374,7 @@ def test_no_changed_byte_of_a_delta_leads_to_another_error() -> None:
         for byte in (0, 0x7F, 0xFF):
             changed = value[:at] + bytes([byte]) + value[at + 1 :]
             try:
-                read_delta(changed).compose(base, no_names)
+                whole_of(read_delta(changed), base)
             except ColumnarError as error:
                 assert error.field and error.expected
 
@@ -380,7 +383,7 @@ def test_the_example_of_a_delta_is_of_the_example_of_a_columnar_report() -> None
     base = (FOLDER / "examples" / "columnar-report.arrow").read_bytes()
     example = read_delta((FOLDER / "examples" / "delta.arrow").read_bytes())
     assert read_columns(base).is_base and example.base == digest_of(base)
-    whole = example.compose(read_columns(base), no_names)
+    whole = whole_of(example, read_columns(base))
     assert whole.columns["msgRateIn"].tolist() == [2_000.0, 5_000.0]
 
 
