@@ -145,6 +145,7 @@ def test_a_delta_behind_a_few_moves_has_a_roster_of_its_own_and_the_same_base() 
             7,
             "columns",
         ),
+        moved([1, 2], [4.0, 9.0], 8),
     ]
     block = decoded(given, KNOWN)["eu", 0]
     assert not rejections(block)
@@ -155,6 +156,7 @@ def test_a_delta_behind_a_few_moves_has_a_roster_of_its_own_and_the_same_base() 
         [1.0, 3.0, 9.0],
         [1.0, 2.0, 3.0, 7.0],
         [1.0, 3.0, 9.0],
+        [1.0, 4.0, 9.0],
     ]
     names = [sample["name"] for sample in block["samples"] if sample["report"] == 1]
     assert names == [NAMES[0], NAMES[2], bundle(7)]
