@@ -80,8 +80,8 @@ PHASES = (
     "decide",
     "log",
     "publish",
-    "averages",
     "project",
+    "averages",
     "next",
     "commit",
 )

@@ -3,7 +3,7 @@
 The round of a large cluster is made in one task, whose shards are in memory anyway. A thread of
 that task writes them as the parts that are due, on a core that is idle otherwise. A part is written
 ahead if all of its bundles are in one shard. The driver commits what it gets, and has tasks write
-the rest once the batch is published. A file that no round names is never committed.
+the rest while it publishes the batch. A file that no round names is never committed.
 """
 
 from __future__ import annotations

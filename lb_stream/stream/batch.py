@@ -119,7 +119,11 @@ class Balancer:
         return checkpoint_of(self.settings.stream)
 
     def __call__(self, shards: DataFrame, batch_id: int) -> None:
-        """Decide, log, publish and project a batch. A batch in the log is not decided again."""
+        """Decide, log, publish and project a batch. A batch in the log is not decided again.
+
+        A thread publishes and projects, while tasks write the due files of averages and history.
+        They are committed after that.
+        """
         crash_point("on_entry")
         self._absence.end_wait()
         self.observer.begin(batch_id)
@@ -131,16 +135,24 @@ class Balancer:
             write_access_file(self._checkpoint, batch_id, "rights", self.rights.text())
         directory = self._read_directory(batch_id)
         logged, clusters = self._decide_once(shards, batch_id, directory)
-        self._absence.begin_wait()
-        self.outbox.publish(logged, self._list_reads(directory, clusters))
-        self._absence.end_wait()
-        self.observer.done("publish")
-        crash_point("after_publish")
+        reads = self._list_reads(directory, clusters)
         averages_due = are_averages_due(
             directory, clusters, self.settings.stream.averages_interval_ms
         )
-        self._project(shards.sparkSession, batch_id, directory, logged, clusters, averages_due)
-        self.observer.done("project")
+        with ThreadPoolExecutor(1) as executor:
+            telling = executor.submit(self._publish_and_project, logged, reads)
+            try:
+                files = self._due_files(
+                    shards.sparkSession, batch_id, directory, clusters, averages_due
+                )
+            finally:
+                # If both fail, the error of the thread is raised: the other may follow from it.
+                telling.result()
+        if files and averages_due:
+            self.tables.replace_parts(self.log.app, batch_id, files)
+        elif files:
+            self.tables.add_history(self.log.app, batch_id, files)
+        self.observer.done("averages")
         self._write_next_directory(directory, clusters, logged, batch_id, averages_due)
         self.log.run_upkeep()
         self.observer.finish(logged)
@@ -184,37 +196,35 @@ class Balancer:
         crash_point("after_log")
         return logged, clusters
 
-    def _project(
+    def _publish_and_project(self, logged: Logged, reads: tuple[Reads, ...]) -> None:
+        """Publish a batch, then write the tables that follow from the log."""
+        self._absence.begin_wait()
+        self.outbox.publish(logged, reads)
+        self._absence.end_wait()
+        self.observer.done("publish")
+        crash_point("after_publish")
+        self.tables.project(logged)
+        self.observer.done("project")
+
+    def _due_files(
         self,
         spark: SparkSession,
         batch_id: int,
         directory: Mapping[str, ShardMap],
-        logged: Logged,
         clusters: Mapping[str, ClusterBlocks],
         averages_due: bool,
-    ) -> None:
-        """Write the tables in a thread, while tasks write the due files of averages and history.
+    ) -> dict[str, Mapping[str, FigureFile]]:
+        """Return the due files of averages and history, part → table → file.
 
-        Files that the deciding tasks have written are not written again.
+        Tasks write those that the deciding tasks have not written.
         """
         find_parts = due_parts if averages_due else history_parts
         parts = find_parts(directory, clusters, self.settings.stream.history_resolution_ms)
         files = _files_written_ahead(parts, clusters) if averages_due else {}
         missing = {part: entries for part, entries in parts.items() if part not in files}
-        with ThreadPoolExecutor(1) as executor:
-            projection = executor.submit(self.tables.project, logged)
-            try:
-                if missing:
-                    files |= self._part_files(spark, missing, batch_id, averages_due)
-                self.observer.done("averages")
-            finally:
-                # If both fail, the error of the projection is raised: the other may follow from it.
-                projection.result()
-        files = {part: files[part] for part in parts}
-        if parts and averages_due:
-            self.tables.replace_parts(self.log.app, batch_id, files)
-        elif parts:
-            self.tables.add_history(self.log.app, batch_id, files)
+        if missing:
+            files |= self._part_files(spark, missing, batch_id, averages_due)
+        return {part: files[part] for part in parts}
 
     def write_pending_averages(self) -> None:
         """Write what `bundle_averages` lacks after the last batch: the job ends in order.

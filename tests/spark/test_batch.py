@@ -2,6 +2,7 @@
 again. No JVM needed."""
 
 import json
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -167,13 +168,14 @@ def test_a_new_batch_is_decided_logged_published_and_projected_in_this_order(
     world = World(None)
     assert run(world, tmp_path) == AFTER
     part = table_part("eu", 0, 1)
-    assert world.calls == [
+    # The files are written meanwhile.
+    assert world.calls.index("log 5: 1") < world.calls.index(f"write {part}")
+    assert [call for call in world.calls if not call.startswith("write")] == [
         "read 5",
         "decide",
         "log 5: 1",
         "publish 7",
         "project 7",
-        f"write {part}",
         f"averages 5: {part}",
         "tidy",
     ]
@@ -182,10 +184,41 @@ def test_a_new_batch_is_decided_logged_published_and_projected_in_this_order(
         "decide",
         "log",
         "publish",
-        "averages",
         "project",
+        "averages",
         "finish 7",
     ]
+
+
+def test_files_are_written_while_a_batch_is_published_and_are_committed_after_it(
+    tmp_path: Path,
+) -> None:
+    class Slow(World):
+        written = threading.Event()
+
+        def publish(self, logged: Logged, reads: Sequence[Reads] = ()) -> None:
+            assert self.written.wait(60), "the files are not written before this ends"
+            super().publish(logged, reads)
+
+        def collect(self) -> list[tuple[str, dict[str, Any]]]:
+            self.written.set()
+            return super().collect()
+
+    world = Slow(None)
+    run(world, tmp_path)
+    calls = [call.split()[0] for call in world.calls]
+    assert calls == ["read", "decide", "log", "write", "publish", "project", "averages", "tidy"]
+
+
+def test_a_batch_that_is_not_published_reaches_no_table(tmp_path: Path) -> None:
+    class Fenced(World):
+        def publish(self, logged: Logged, reads: Sequence[Reads] = ()) -> None:
+            raise RuntimeError("another job publishes now")
+
+    world = Fenced(None)
+    with pytest.raises(RuntimeError, match="another job publishes now"):
+        run(world, tmp_path)
+    assert [call.split()[0] for call in world.calls] == ["read", "decide", "log", "write"]
 
 
 def test_a_batch_announces_for_every_known_cluster_what_the_job_reads(tmp_path: Path) -> None:
@@ -213,12 +246,11 @@ def test_a_batch_that_is_in_the_log_is_never_decided_again_but_its_state_is_stil
 ) -> None:
     world = World(Logged(3, ROUNDS))
     assert run(world, tmp_path) == AFTER
-    assert world.calls == [
+    assert [call for call in world.calls if not call.startswith("write")] == [
         "read 5",
         "run",
         "publish 3",
         "project 3",
-        f"write {table_part('eu', 0, 1)}",
         f"averages 5: {table_part('eu', 0, 1)}",
         "tidy",
     ]

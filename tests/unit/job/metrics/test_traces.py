@@ -39,7 +39,7 @@ APP, BUNDLE = "lb-stream/0123", "t/n/0x00000000_0x80000000"
 TIMES = BatchTimes(
     7,
     1_000_000,
-    {"decide": 0.2, "log": 0.03, "publish": 0.02, "averages": 0.01, "project": 0.05, "next": 0.01},
+    {"decide": 0.2, "log": 0.03, "publish": 0.02, "project": 0.05, "averages": 0.01, "next": 0.01},
 )
 NOTHING = {"cluster": "eu", "seq": 5, "now_ms": 999_000, "memory": "{}", "error": None}
 ENTRIES = ("decisions", "outcomes", "refusals", "shadows", "results", "ownership")
@@ -137,7 +137,7 @@ def test_a_batch_has_a_span_for_each_phase_one_after_the_other() -> None:
     found = list(batch_spans(APP, TIMES, read_batch(logged({})), PROGRESS))
     assert [span.name for span in found] == [
         "batch",
-        *("offsets", "planning", "wal", "decide", "log", "publish", "averages", "project", "next"),
+        *("offsets", "planning", "wal", "decide", "log", "publish", "project", "averages", "next"),
         *("commit", "fold"),
     ]
     spans = by_name(found)
