@@ -40,7 +40,8 @@ from lb_stream.stream.averages import read_shard
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.rows import FigureFile
 from lb_stream.stream.shards.block_files import OpenFiles
-from lb_stream.stream.shards.history import broker_rows, bundle_rows
+from lb_stream.stream.shards.history import SlottedShard, broker_rows, bundle_rows
+from lb_stream.stream.shards.joined import owner_names, repeated_names, repeated_times
 from lb_stream.stream.shards.slicing import DueShard
 
 logger = logging.getLogger(__name__)
@@ -252,11 +253,14 @@ def write_part(
     bundles, brokers = [], []
     for entry, shard in shards:
         if entry.slot is not None:
-            bundles.append(bundle_rows(entry.cluster, shard, entry.slot))
+            bundles.append(SlottedShard(entry.cluster, shard, entry.slot))
             if entry.shard == 0:
-                brokers.append(broker_rows(entry.cluster, shard, entry.slot))
-    for spec, tables in ((BUNDLE_HISTORY, bundles), (BROKER_HISTORY, brokers)):
-        if tables and len(rows := pa.concat_tables(tables)):
+                brokers.append(bundles[-1])
+    for spec, slotted, rows_of in (
+        (BUNDLE_HISTORY, bundles, bundle_rows),
+        (BROKER_HISTORY, brokers, broker_rows),
+    ):
+        if slotted and len(rows := rows_of(slotted)):
             slots = pc.min_max(rows["slot_ms"]).as_py()
             file = write_file(root, spec, rows, f"{name}-{part}")
             file["slots"] = [slots["min"], slots["max"]]
@@ -278,25 +282,12 @@ def _averages(shards: list[tuple[DueShard, Shard]]) -> pa.Table:
     )
     bundles = pa.concat_tables(shard.bundles for _, shard in shards)
     counts = [len(shard.bundles) for _, shard in shards]
-    # Owners are numbers of brokers within their shard. Here all shards' brokers stand in a row.
-    brokers = pa.chunked_array(
-        [chunk for _, shard in shards for chunk in shard.brokers["name"].chunks], pa.string()
-    )
-    brokers_before = np.cumsum([0, *(len(shard.brokers) for _, shard in shards[:-1])])
-    owner = bundles["owner"].to_numpy()
-    owners = pa.DictionaryArray.from_arrays(
-        pa.array(owner + np.repeat(brokers_before, counts), mask=owner < 0),
-        brokers.combine_chunks(),
-    )
-    shard_numbers = pa.array(np.repeat(np.arange(len(shards)), counts))
-    clusters = pa.DictionaryArray.from_arrays(shard_numbers, [entry.cluster for entry, _ in shards])
-    now_ms = np.repeat([entry.now_ms for entry, _ in shards], counts)
     columns = {name: bundles[name] for name in bundles.column_names if name in schema.names}
     columns |= {
         "bundle": bundles["name"],
-        "owner": owners.cast(pa.string()),
-        "cluster": clusters.cast(pa.string()),
-        "now_ms": pa.array(now_ms, pa.int64()),
+        "owner": owner_names([shard for _, shard in shards], bundles["owner"].to_numpy()),
+        "cluster": repeated_names([entry.cluster for entry, _ in shards], counts),
+        "now_ms": pa.array(repeated_times([entry.now_ms for entry, _ in shards], counts)),
         **_topic_columns(bundles["topic_shares"]),
     }
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)

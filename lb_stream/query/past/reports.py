@@ -23,7 +23,7 @@ from lb_stream.query.lake import Row
 from lb_stream.settings.resolve import resolve
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
-from lb_stream.stream.shards.history import broker_rows, bundle_rows, next_slot
+from lb_stream.stream.shards.history import SlottedShard, broker_rows, bundle_rows, next_slot
 
 _RECORD = pa.schema(
     [
@@ -169,8 +169,9 @@ def fold_history(
         require_accepted(path, slot_reports, rejected, offset)
         offset += len(slot_reports)
         if (slot := next_slot(before_ms, now_ms, resolution_ms)) is not None:
-            bundles.append(bundle_rows(cluster, shard, slot))
-            brokers.append(broker_rows(cluster, shard, slot))
+            slotted = [SlottedShard(cluster, shard, slot)]
+            bundles.append(bundle_rows(slotted))
+            brokers.append(broker_rows(slotted))
         before_ms = now_ms
     if not bundles:
         raise QueryError(f"{path} has no report from before the end, {utc(to_ms or 0)}", 2)

@@ -7,6 +7,7 @@ bundle, as readers look back one hour at most.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from lb_stream.contracts.tables import BROKER_HISTORY, BUNDLE_HISTORY
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.rates import RATE_COLUMNS
+from lb_stream.stream.shards.joined import owner_names, repeated_names, repeated_times
 
 WHOLE_MS = 3_600_000
 """Time after which every bundle gets a row."""
@@ -47,45 +49,62 @@ def next_slot(before_ms: int | None, now_ms: int, resolution_ms: int) -> Slot | 
     return Slot(begin_ms, before_ms - resolution_ms)
 
 
-def bundle_rows(cluster: str, shard: Shard, slot: Slot) -> pa.Table:
-    """Return the shard's rows of `bundle_history` for a slot, sorted by name.
+class SlottedShard(NamedTuple):
+    """A shard of a cluster that gets rows for a slot."""
+
+    cluster: str
+    shard: Shard
+    slot: Slot
+
+
+def bundle_rows(slotted: Sequence[SlottedShard]) -> pa.Table:
+    """Return the rows of `bundle_history` of shards, one behind another, each sorted by name.
 
     They are the bundles that were reported, or became unassigned, since `slot.since_ms`.
     """
-    bundles = shard.bundles
-    changed_ms = np.maximum(bundles["reported_ms"].to_numpy(), bundles["owner_since_ms"].to_numpy())
-    changed = changed_ms >= slot.since_ms
-    if not changed.all():
-        bundles = bundles.filter(pa.array(changed))
-    owner = bundles["owner"].to_numpy()
-    owners = pa.DictionaryArray.from_arrays(
-        pa.array(owner, mask=owner < 0), shard.brokers["name"].combine_chunks()
-    )
+    shards = [shard for _, shard, _ in slotted]
+    bundles = pa.concat_tables(shard.bundles for shard in shards)
+    counts = [len(shard.bundles) for shard in shards]
     columns = {name: bundles[f"latest_{name}"] for name in RATE_COLUMNS}
-    columns |= {"bundle": bundles["name"], "owner": owners.cast(pa.string())}
+    columns |= {
+        "bundle": bundles["name"],
+        "owner": owner_names(shards, bundles["owner"].to_numpy()),
+    }
     columns |= {
         name: bundles[name] for name in ("topics", "producers", "consumers", "cache_size_bytes")
     }
-    return _build_table(BUNDLE_HISTORY.schema, cluster, slot, columns, len(bundles))
+    rows = _build_table(BUNDLE_HISTORY.schema, slotted, counts, columns)
+    changed_ms = np.maximum(bundles["reported_ms"].to_numpy(), bundles["owner_since_ms"].to_numpy())
+    changed = changed_ms >= repeated_times([slot.since_ms for _, _, slot in slotted], counts)
+    return rows if changed.all() else rows.filter(pa.array(changed))
 
 
-def broker_rows(cluster: str, shard: Shard, slot: Slot) -> pa.Table:
-    """Return the cluster's rows of `broker_history` for a slot, from any of its shards."""
-    brokers = shard.brokers.filter(pc.greater(shard.brokers["reported_ms"], 0))
+def broker_rows(slotted: Sequence[SlottedShard]) -> pa.Table:
+    """Return the rows of `broker_history` of clusters, one behind another; of each any shard."""
+    brokers = pa.concat_tables(shard.brokers for _, shard, _ in slotted)
+    counts = [len(shard.brokers) for _, shard, _ in slotted]
     columns = {
         name: brokers[name] for name in brokers.column_names if name in BROKER_HISTORY.schema.names
     }
     columns |= {name: brokers[f"latest_{name}"] for name in RATE_COLUMNS}
     columns["broker"] = brokers["name"]
-    return _build_table(BROKER_HISTORY.schema, cluster, slot, columns, len(brokers))
+    rows = _build_table(BROKER_HISTORY.schema, slotted, counts, columns)
+    return rows.filter(pc.greater(brokers["reported_ms"], 0))
 
 
 def _build_table(
-    schema: pa.Schema, cluster: str, slot: Slot, columns: dict[str, pa.ChunkedArray], rows: int
+    schema: pa.Schema,
+    slotted: Sequence[SlottedShard],
+    counts: Sequence[int],
+    columns: dict[str, pa.ChunkedArray],
 ) -> pa.Table:
-    """Return the columns as a table of the schema, with the cluster and the slot added."""
+    """Return the columns as a table of the schema, with clusters and slots added.
+
+    `counts`: of each shard's rows.
+    """
+    slots = repeated_times([slot.begin_ms for _, _, slot in slotted], counts)
     columns |= {
-        "cluster": pa.repeat(pa.scalar(cluster), rows),
-        "slot_ms": pa.repeat(pa.scalar(slot.begin_ms, pa.int64()), rows),
+        "cluster": repeated_names([cluster for cluster, _, _ in slotted], counts),
+        "slot_ms": pa.array(slots),
     }
     return pa.table([columns[field.name].cast(field.type) for field in schema], schema=schema)

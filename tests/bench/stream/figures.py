@@ -17,7 +17,13 @@ from tests.bench.stream.columnar import Columnar
 from tests.bench.stream.driver import Batch, Driver
 from tests.bench.stream.feed import Feed, Offsets
 from tests.bench.stream.fleet import Fleet, Shape
-from tests.bench.stream.spark import explode_json, read_kafka, seconds_to_noop, session
+from tests.bench.stream.spark import (
+    explode_json,
+    hand_to_python,
+    read_kafka,
+    seconds_to_noop,
+    session,
+)
 from tests.bench.stream.stepped import Place, Stepped, progress
 from tests.support.otlp_receiver import otlp_receiver
 
@@ -101,6 +107,12 @@ FIGURES = {
             "columns_view_vs_from_json",
             "the view of columnar reports ÷ from_json of the same figures as JSON reports",
             "aim ≤ 0.15",
+        ),
+        Figure(
+            "columns_floor_vs_from_json",
+            "columnar reports read from Kafka and handed to Python, which does not look at them ÷ "
+            "from_json of the same figures as JSON reports: below it no view can be",
+            "",
         ),
         Figure(
             "columns_round_vs_from_json",
@@ -192,6 +204,10 @@ class Bench:
         """Nothing but reading it."""
         return seconds_to_noop(read_kafka(self.spark, job.feed, job.begin, job.end))
 
+    def handed_s(self, job: Stepped) -> float:
+        """Nothing but reading it and handing it to Python."""
+        return seconds_to_noop(hand_to_python(read_kafka(self.spark, job.feed, job.begin, job.end)))
+
     def close(self) -> None:
         """End the session."""
         if self._spark is not None:
@@ -246,14 +262,15 @@ def columns(bench: Bench, view_only: bool) -> dict[str, Measured]:
         fleet = Columnar(Fleet(bench.size.whole), feed)
         job = Stepped(bench.place, f"columns-{side}", fleet, view_only)
         with closing(job):
-            took = in_turns(
-                bench,
-                {
-                    side: job.step if view_only else partial(_deciding, job),
-                    "from_json": lambda: bench.from_json_s(fleet),
-                },
-            )
-    return {f"columns_{side}_vs_from_json": ratio(took[side], took["from_json"])}
+            sides: dict[str, Callable[[], float]] = {
+                side: job.step if view_only else partial(_deciding, job),
+                "from_json": lambda: bench.from_json_s(fleet),
+            }
+            if view_only:
+                sides["floor"] = lambda: bench.handed_s(job)
+            took = in_turns(bench, sides)
+    names = {side, "floor"} & took.keys()
+    return {f"columns_{name}_vs_from_json": ratio(took[name], took["from_json"]) for name in names}
 
 
 def deltas(bench: Bench) -> dict[str, Measured]:
@@ -490,7 +507,10 @@ GROUPS: tuple[tuple[frozenset[str], Callable[[Bench], dict[str, Measured]]], ...
         frozenset({"round_vs_from_json", "growth_100k_1m", "clusters_1000", "peak_rss_gib_1m"}),
         rounds,
     ),
-    (frozenset({"columns_view_vs_from_json"}), partial(columns, view_only=True)),
+    (
+        frozenset({"columns_view_vs_from_json", "columns_floor_vs_from_json"}),
+        partial(columns, view_only=True),
+    ),
     (frozenset({"columns_round_vs_from_json"}), partial(columns, view_only=False)),
     (frozenset({"delta_round_vs_from_json"}), deltas),
     (frozenset({"signed_vs_open"}), signed),

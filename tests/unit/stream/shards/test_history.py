@@ -1,5 +1,7 @@
 """Which batches add to history, and that history tells what each slot found."""
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from lb_stream.core.averages import fold
@@ -7,7 +9,14 @@ from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.model.blocks import Shard
 from lb_stream.sim import build_cluster
 from lb_stream.stream.shards.directory import NEW, ShardMap
-from lb_stream.stream.shards.history import WHOLE_MS, Slot, broker_rows, bundle_rows, next_slot
+from lb_stream.stream.shards.history import (
+    WHOLE_MS,
+    Slot,
+    SlottedShard,
+    broker_rows,
+    bundle_rows,
+    next_slot,
+)
 from lb_stream.stream.shards.slicing import ClusterBlocks, due_parts, next_shard_map
 from tests.support.recorded_tables import START_MS
 from tests.support.sim_loop import ClosedLoop, batch_of
@@ -71,11 +80,13 @@ def test_with_each_bundles_last_row_history_tells_what_every_slot_found() -> Non
         shard, _ = fold(shard, batch, loop.now_ms, loop.config.fold)
         if slot := next_slot(before_ms, loop.now_ms, 5_000):
             before_ms = loop.now_ms
-            rows = bundle_rows("demo", shard, slot).drop_columns("slot_ms").to_pylist()
+            rows = (
+                bundle_rows([SlottedShard("demo", shard, slot)]).drop_columns("slot_ms").to_pylist()
+            )
             last |= {row["bundle"]: row for row in rows}
             fewer += len(rows) < len(shard.bundles)
             whole = (
-                bundle_rows("demo", shard, Slot(slot.begin_ms, 0))
+                bundle_rows([SlottedShard("demo", shard, Slot(slot.begin_ms, 0))])
                 .drop_columns("slot_ms")
                 .to_pylist()
             )
@@ -103,7 +114,7 @@ def test_a_bundle_that_has_lost_its_owner_gets_a_row_without_one() -> None:
     )
     rows = {
         row["bundle"]: row["owner"]
-        for row in bundle_rows("demo", shard, Slot(0, at_ms)).to_pylist()
+        for row in bundle_rows([SlottedShard("demo", shard, Slot(0, at_ms))]).to_pylist()
     }
     assert rows[lost] is None
     assert {bundle: owner for bundle, owner in rows.items() if owner} == dict.fromkeys(
@@ -114,11 +125,29 @@ def test_a_bundle_that_has_lost_its_owner_gets_a_row_without_one() -> None:
 def test_brokers_that_have_reported_get_a_row_with_what_they_have() -> None:
     loop = ClosedLoop(build_cluster(3, 12, "hot_spot", 1, START_MS), {}, START_MS)
     loop.step()
-    rows = broker_rows("demo", loop.shard, Slot(START_MS, 0)).to_pylist()
+    rows = broker_rows([SlottedShard("demo", loop.shard, Slot(START_MS, 0))]).to_pylist()
     brokers = view_of("demo", [loop.shard], loop.now_ms, {"cpu": 1.0}).brokers
     assert [row["broker"] for row in rows] == list(brokers.names)
     assert [[row[f"cpu_{part}"] for row in rows] for part in ("usage", "limit")] == [
         column.tolist() for column in brokers.resources["cpu"]
     ]
     assert [row["rate_in_msgs_per_s"] for row in rows] == brokers.latest.rate_in.tolist()
-    assert not len(broker_rows("demo", Shard.empty(), Slot(0, 0)))
+    assert not len(broker_rows([SlottedShard("demo", Shard.empty(), Slot(0, 0))]))
+
+
+def test_rows_of_several_clusters_are_those_of_each_one_behind_another() -> None:
+    slotted = []
+    for number, (brokers, bundles) in enumerate([(3, 12), (5, 40), (2, 6)]):
+        loop = ClosedLoop(
+            build_cluster(brokers, bundles, "hot_spot", number, START_MS), {}, START_MS
+        )
+        loop.step()
+        last_ms = int(np.max(loop.shard.bundles["reported_ms"].to_numpy()))
+        since_ms = last_ms + 1 if number == 2 else 0
+        slot = Slot(START_MS + 60_000 * number, since_ms)
+        slotted.append(SlottedShard(f"cluster-{number}", loop.shard, slot))
+    slotted.insert(1, SlottedShard("empty", Shard.empty(), Slot(START_MS, 0)))
+    for rows_of in (bundle_rows, broker_rows):
+        alone = pa.concat_tables(rows_of([one]) for one in slotted)
+        assert rows_of(slotted).equals(alone)
+    assert set(bundle_rows(slotted)["cluster"].to_pylist()) == {"cluster-0", "cluster-1"}
