@@ -26,7 +26,8 @@ LOOK_INTO = {
     "lb_stream_lag_records": "it grows for minutes: reports come faster than the job reads them",
     "lb_stream_batch_seconds": "the 95th percentile nears the interval between reports",
     "lb_stream_phase_seconds": (
-        "one phase grows over days: `log` and `project` have slow storage, `decide` more state"
+        "one phase grows over days: `log` and `project` have slow storage, `averages` lacks cores "
+        "or storage, `decide` has more state"
     ),
     "lb_stream_input_records_total": "no increase: brokers or Kafka are away",
     "lb_stream_processed_records_per_second": "it stays below the arrivals",

@@ -122,7 +122,7 @@ class Balancer:
         """Decide, log, publish and project a batch. A batch in the log is not decided again.
 
         A thread publishes and projects, while tasks write the due files of averages and history.
-        They are committed after that.
+        They are committed after that. An error of the thread is raised when the tasks have ended.
         """
         crash_point("on_entry")
         self._absence.end_wait()
@@ -140,19 +140,20 @@ class Balancer:
             directory, clusters, self.settings.stream.averages_interval_ms
         )
         with ThreadPoolExecutor(1) as executor:
-            telling = executor.submit(self._publish_and_project, logged, reads)
+            publishing = executor.submit(self._publish_and_project, logged, reads)
             try:
-                files = self._due_files(
+                files = self._write_due_files(
                     shards.sparkSession, batch_id, directory, clusters, averages_due
                 )
             finally:
                 # If both fail, the error of the thread is raised: the other may follow from it.
-                telling.result()
+                publishing.result()
+        self.observer.done("averages")
         if files and averages_due:
             self.tables.replace_parts(self.log.app, batch_id, files)
         elif files:
             self.tables.add_history(self.log.app, batch_id, files)
-        self.observer.done("averages")
+        self.observer.done("project")
         self._write_next_directory(directory, clusters, logged, batch_id, averages_due)
         self.log.run_upkeep()
         self.observer.finish(logged)
@@ -206,7 +207,7 @@ class Balancer:
         self.tables.project(logged)
         self.observer.done("project")
 
-    def _due_files(
+    def _write_due_files(
         self,
         spark: SparkSession,
         batch_id: int,

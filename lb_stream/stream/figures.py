@@ -41,7 +41,7 @@ from lb_stream.stream.context import BatchContext
 from lb_stream.stream.rows import FigureFile
 from lb_stream.stream.shards.block_files import OpenFiles
 from lb_stream.stream.shards.history import SlottedShard, broker_rows, bundle_rows
-from lb_stream.stream.shards.joined import owner_names, repeated_names, repeated_times
+from lb_stream.stream.shards.joined import cluster_names, owner_names, shard_numbers, times_of
 from lb_stream.stream.shards.slicing import DueShard
 
 logger = logging.getLogger(__name__)
@@ -253,14 +253,15 @@ def write_part(
     bundles, brokers = [], []
     for entry, shard in shards:
         if entry.slot is not None:
-            bundles.append(SlottedShard(entry.cluster, shard, entry.slot))
+            slotted = SlottedShard(entry.cluster, shard, entry.slot)
+            bundles.append(slotted)
             if entry.shard == 0:
-                brokers.append(bundles[-1])
-    for spec, slotted, rows_of in (
+                brokers.append(slotted)
+    for spec, with_rows, rows_of in (
         (BUNDLE_HISTORY, bundles, bundle_rows),
         (BROKER_HISTORY, brokers, broker_rows),
     ):
-        if slotted and len(rows := rows_of(slotted)):
+        if with_rows and len(rows := rows_of(with_rows)):
             slots = pc.min_max(rows["slot_ms"]).as_py()
             file = write_file(root, spec, rows, f"{name}-{part}")
             file["slots"] = [slots["min"], slots["max"]]
@@ -281,13 +282,13 @@ def _averages(shards: list[tuple[DueShard, Shard]]) -> pa.Table:
         [field for field in BUNDLE_AVERAGES.schema if field.name != BUNDLE_AVERAGES.partition_by]
     )
     bundles = pa.concat_tables(shard.bundles for _, shard in shards)
-    counts = [len(shard.bundles) for _, shard in shards]
+    of_shard = shard_numbers([shard.bundles for _, shard in shards])
     columns = {name: bundles[name] for name in bundles.column_names if name in schema.names}
     columns |= {
         "bundle": bundles["name"],
-        "owner": owner_names([shard for _, shard in shards], bundles["owner"].to_numpy()),
-        "cluster": repeated_names([entry.cluster for entry, _ in shards], counts),
-        "now_ms": pa.array(repeated_times([entry.now_ms for entry, _ in shards], counts)),
+        "owner": owner_names([shard for _, shard in shards], of_shard, bundles["owner"].to_numpy()),
+        "cluster": cluster_names([entry.cluster for entry, _ in shards], of_shard),
+        "now_ms": pa.array(times_of([entry.now_ms for entry, _ in shards], of_shard)),
         **_topic_columns(bundles["topic_shares"]),
     }
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)

@@ -169,7 +169,11 @@ class BatchObserver(Protocol):
         """Note that a batch begins."""
 
     def done(self, phase: str) -> None:
-        """Note that a phase has ended; it began when the phase before it ended, or with `begin`."""
+        """Note that a phase has ended; it began when the phase before it ended, or with `begin`.
+
+        A phase may have several parts, whose times are added. Calls come from two threads, but
+        never at the same time.
+        """
 
     def finish(self, logged: Logged) -> None:
         """Note that the batch is complete; `logged`: its rounds."""

@@ -186,6 +186,7 @@ def test_a_new_batch_is_decided_logged_published_and_projected_in_this_order(
         "publish",
         "project",
         "averages",
+        "project",
         "finish 7",
     ]
 
@@ -208,6 +209,21 @@ def test_files_are_written_while_a_batch_is_published_and_are_committed_after_it
     run(world, tmp_path)
     calls = [call.split()[0] for call in world.calls]
     assert calls == ["read", "decide", "log", "write", "publish", "project", "averages", "tidy"]
+
+
+def test_files_that_could_not_be_written_are_not_committed_and_the_batch_fails(
+    tmp_path: Path,
+) -> None:
+    class Failing(World):
+        def collect(self) -> list[tuple[str, dict[str, Any]]]:
+            raise OSError("a task has failed")
+
+    world = Failing(None)
+    with pytest.raises(OSError, match="a task has failed"):
+        run(world, tmp_path)
+    calls = [call.split()[0] for call in world.calls if not call.startswith("write")]
+    assert calls == ["read", "decide", "log", "publish", "project"]
+    assert "finish 7" not in world.phases
 
 
 def test_a_batch_that_is_not_published_reaches_no_table(tmp_path: Path) -> None:

@@ -141,9 +141,9 @@ COMMENTS: dict[str, str] = {
     "decide_ms": "part of whole_ms: one Spark job reads, decodes, folds and decides",
     "log_ms": "part of whole_ms: the rounds are appended to the log",
     "publish_ms": "part of whole_ms: decisions are published in one transaction",
-    "project_ms": "part of whole_ms: the tables that follow from the log are written",
+    "project_ms": "part of whole_ms: tables are written, and get the files of others",
     "averages_ms": "part of whole_ms: the rest of a Spark job that writes the files of"
-    " bundle_averages and history, begun with publishing, and their commits",
+    " bundle_averages and history; it begins with publishing",
     "next_ms": "part of whole_ms: what the next batch needs is written",
     "commit_ms": "part of whole_ms: Spark records that the batch is done",
     "state_updates_ms": "part of decide_ms: updates of the state, summed over tasks",

@@ -17,10 +17,12 @@ import pyarrow.compute as pc
 from lb_stream.contracts.tables import BROKER_HISTORY, BUNDLE_HISTORY
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.rates import RATE_COLUMNS
-from lb_stream.stream.shards.joined import owner_names, repeated_names, repeated_times
+from lb_stream.core.model.view import Ints
+from lb_stream.stream.shards.joined import cluster_names, owner_names, shard_numbers, times_of
 
 WHOLE_MS = 3_600_000
 """Time after which every bundle gets a row."""
+_LATEST = tuple(f"latest_{name}" for name in RATE_COLUMNS)
 
 
 class Slot(NamedTuple):
@@ -57,54 +59,60 @@ class SlottedShard(NamedTuple):
     slot: Slot
 
 
+_BUNDLE_COLUMNS = ("topics", "producers", "consumers", "cache_size_bytes")
+"""Those that `bundle_history` has from a block, besides rates, name and owner."""
+
+
 def bundle_rows(slotted: Sequence[SlottedShard]) -> pa.Table:
     """Return the rows of `bundle_history` of shards, one behind another, each sorted by name.
 
     They are the bundles that were reported, or became unassigned, since `slot.since_ms`.
     """
     shards = [shard for _, shard, _ in slotted]
+    of_shard = shard_numbers([shard.bundles for shard in shards])
     bundles = pa.concat_tables(shard.bundles for shard in shards)
-    counts = [len(shard.bundles) for shard in shards]
+    changed_ms = np.maximum(bundles["reported_ms"].to_numpy(), bundles["owner_since_ms"].to_numpy())
+    changed = changed_ms >= times_of([slot.since_ms for _, _, slot in slotted], of_shard)
+    bundles = bundles.select(["name", "owner", *_LATEST, *_BUNDLE_COLUMNS])
+    if not changed.all():
+        bundles, of_shard = bundles.filter(pa.array(changed)), of_shard[changed]
     columns = {name: bundles[f"latest_{name}"] for name in RATE_COLUMNS}
+    columns |= {name: bundles[name] for name in _BUNDLE_COLUMNS}
     columns |= {
         "bundle": bundles["name"],
-        "owner": owner_names(shards, bundles["owner"].to_numpy()),
+        "owner": owner_names(shards, of_shard, bundles["owner"].to_numpy()),
     }
-    columns |= {
-        name: bundles[name] for name in ("topics", "producers", "consumers", "cache_size_bytes")
-    }
-    rows = _build_table(BUNDLE_HISTORY.schema, slotted, counts, columns)
-    changed_ms = np.maximum(bundles["reported_ms"].to_numpy(), bundles["owner_since_ms"].to_numpy())
-    changed = changed_ms >= repeated_times([slot.since_ms for _, _, slot in slotted], counts)
-    return rows if changed.all() else rows.filter(pa.array(changed))
+    return _build_table(BUNDLE_HISTORY.schema, slotted, of_shard, columns)
 
 
 def broker_rows(slotted: Sequence[SlottedShard]) -> pa.Table:
-    """Return the rows of `broker_history` of clusters, one behind another; of each any shard."""
-    brokers = pa.concat_tables(shard.brokers for _, shard, _ in slotted)
-    counts = [len(shard.brokers) for _, shard, _ in slotted]
+    """Return the rows of `broker_history` of clusters, one behind another.
+
+    `slotted`: one shard of each cluster, any of its shards.
+    """
+    tables = [shard.brokers for _, shard, _ in slotted]
+    brokers = pa.concat_tables(tables)
     columns = {
         name: brokers[name] for name in brokers.column_names if name in BROKER_HISTORY.schema.names
     }
     columns |= {name: brokers[f"latest_{name}"] for name in RATE_COLUMNS}
     columns["broker"] = brokers["name"]
-    rows = _build_table(BROKER_HISTORY.schema, slotted, counts, columns)
+    rows = _build_table(BROKER_HISTORY.schema, slotted, shard_numbers(tables), columns)
     return rows.filter(pc.greater(brokers["reported_ms"], 0))
 
 
 def _build_table(
     schema: pa.Schema,
     slotted: Sequence[SlottedShard],
-    counts: Sequence[int],
+    of_shard: Ints,
     columns: dict[str, pa.ChunkedArray],
 ) -> pa.Table:
     """Return the columns as a table of the schema, with clusters and slots added.
 
-    `counts`: of each shard's rows.
+    `of_shard`: the shard of each row.
     """
-    slots = repeated_times([slot.begin_ms for _, _, slot in slotted], counts)
     columns |= {
-        "cluster": repeated_names([cluster for cluster, _, _ in slotted], counts),
-        "slot_ms": pa.array(slots),
+        "cluster": cluster_names([cluster for cluster, _, _ in slotted], of_shard),
+        "slot_ms": pa.array(times_of([slot.begin_ms for _, _, slot in slotted], of_shard)),
     }
     return pa.table([columns[field.name].cast(field.type) for field in schema], schema=schema)

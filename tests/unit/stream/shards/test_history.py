@@ -146,8 +146,17 @@ def test_rows_of_several_clusters_are_those_of_each_one_behind_another() -> None
         since_ms = last_ms + 1 if number == 2 else 0
         slot = Slot(START_MS + 60_000 * number, since_ms)
         slotted.append(SlottedShard(f"cluster-{number}", loop.shard, slot))
+    # A shard of the first cluster whose first half is unassigned, and one without brokers.
+    cluster, shard, slot = slotted[0]
+    owner = shard.bundles["owner"].to_numpy().copy()
+    owner[: len(owner) // 2] = -1
+    at = shard.bundles.schema.get_field_index("owner")
+    bundles = shard.bundles.set_column(at, shard.bundles.schema.field(at), pa.array(owner))
+    slotted.insert(1, SlottedShard(cluster, Shard(shard.brokers, bundles), slot))
     slotted.insert(1, SlottedShard("empty", Shard.empty(), Slot(START_MS, 0)))
     for rows_of in (bundle_rows, broker_rows):
         alone = pa.concat_tables(rows_of([one]) for one in slotted)
         assert rows_of(slotted).equals(alone)
-    assert set(bundle_rows(slotted)["cluster"].to_pylist()) == {"cluster-0", "cluster-1"}
+    found = bundle_rows(slotted)
+    assert set(found["cluster"].to_pylist()) == {"cluster-0", "cluster-1"}
+    assert found["owner"].null_count == 6 and found["owner"][0].as_py() == "broker-1:8080"
