@@ -12,9 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Row
 
 from lb_stream.contracts.base import canonical_json
@@ -22,8 +20,6 @@ from lb_stream.core.averages import FoldConfig, fold, fold_together
 from lb_stream.core.averages.brokers import LastBrokers, has_signs_of_life
 from lb_stream.core.averages.copies import drop_copies
 from lb_stream.core.model.blocks import (
-    BROKER_SCHEMA,
-    BUNDLE_SCHEMA,
     EVENT_SCHEMA,
     NO_EVENTS,
     Batch,
@@ -41,15 +37,8 @@ from lb_stream.stream.gathering import (
 )
 from lb_stream.stream.rows import ClusterEvent, PartitionClock
 from lb_stream.stream.shard_blocks import ALL_CLUSTERS
-from lb_stream.stream.shards.block_files import (
-    BlockRefs,
-    BlockWriter,
-    OpenFiles,
-    file_name,
-    read_block,
-)
-from lb_stream.stream.shards.changed_rows import read_values, write_all_values, write_values
-from lb_stream.stream.shards.slicing import name_hashes
+from lb_stream.stream.shards.block_files import BlockRefs, OpenFiles, file_name, read_block
+from lb_stream.stream.shards.shard_files import ShardChange, ShardWriter, read_shard, reshard
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.task.current_task import current_task
 from lb_stream.stream.task.memory import return_memory
@@ -93,11 +82,9 @@ class Folding:
         name = file_name(batch_id, self._epoch, f"{partition}-{self._tag}")
         self._clock: list[PartitionClock] = []
         self._blocks: dict[str, pa.Table] = {}
-        self._last_brokers: tuple[pa.Table, str] | None = None  # written last, and its reference
         self._brokers = LastBrokers()
         self._files = OpenFiles(self._checkpoint)
-        self._values = BlockWriter(self._checkpoint, f"{name}.arrow")
-        self._names = BlockWriter(self._checkpoint, f"{name}-names.arrow")
+        self._writer = ShardWriter(self._files, name)
 
     def fold(self, key: tuple[str, int], rows: Iterator[Row]) -> Iterator[Row]:
         """Yield the shards of one key (cluster, slot). `rows`: one of each decoding task.
@@ -157,8 +144,8 @@ class Folding:
     def _fold_together(self, works: list[_ShardWork]) -> Iterator[Row]:
         """Fold shards of different clusters in one pass, write them, and yield their rows.
 
-        If the pass fails, each is folded separately, so that only the cluster that fails is
-        affected.
+        If folding or writing fails, it is done for each separately, so that only the cluster that
+        fails is affected.
         """
         batches = gather_batches([work.rows for work in works], self._read_once)
         for work, batch in zip(works, batches, strict=True):
@@ -182,26 +169,45 @@ class Folding:
                 )
                 continue
             for work, result in zip(some, folded, strict=True):
-                work.folded = result
+                work.take(result)
         for work in works:
-            self._finish(work)
-            yield self._row(work)
+            self._fold_alone(work)
+        self._write_together([work for work in works if work.folded is not None])
+        yield from map(self._row, works)
 
-    def _finish(self, work: _ShardWork) -> None:
-        """Fold the shard, unless that is done, and write its blocks.
+    def _fold_alone(self, work: _ShardWork) -> None:
+        """Fold the shard, unless that is done.
 
         An error is kept for the cluster's round, and other clusters are not affected.
         """
-        if work.failed:
+        if work.failed or work.folded is not None:
             return
         try:
             config = self._configs.get(work.cluster, self._default)
-            after, rejected = work.folded or fold(
-                work.shard, work.batch, self._now_ms, config, self._brokers
+            work.take(fold(work.shard, work.batch, self._now_ms, config, self._brokers))
+        except Exception as error:
+            work.error = error
+
+    def _write_together(self, works: Sequence[_ShardWork]) -> None:
+        """Write shards that are folded."""
+        try:
+            blocks = self._writer.write_together([work.change() for work in works])
+        except Exception:
+            logger.exception(
+                "%d clusters could not be written together: each is written separately", len(works)
             )
-            if work.number == 0 and len(rejected):
-                work.events = pa.concat_tables([work.events, rejected])
-            work.blocks = self._write_blocks(work.shard, after, work.blocks)
+            for work in works:
+                self._write_alone(work)
+            return
+        for work, references in zip(works, blocks, strict=True):
+            work.blocks = references
+
+    def _write_alone(self, work: _ShardWork) -> None:
+        """Write the shard, if it is folded. An error is kept for the cluster's round."""
+        if work.folded is None:
+            return
+        try:
+            work.blocks = self._writer.write(work.change())
         except Exception as error:
             work.error = error
 
@@ -265,7 +271,8 @@ class Folding:
             work.failed, work.error = True, error
         work.add_batch(batch)
         # The shard after the batch.
-        self._finish(work)
+        self._fold_alone(work)
+        self._write_alone(work)
         if work.blocks is not None:
             after = (shards, *work.blocks)
             if state is None or tuple(state) != after:
@@ -278,34 +285,9 @@ class Folding:
             self._blocks[reference] = read_block(self._checkpoint, reference)
         return self._blocks[reference]
 
-    def _write_blocks(self, before: Shard, after: Shard, blocks: BlockRefs | None) -> BlockRefs:
-        """Return references to a shard's blocks; only blocks that have changed are written."""
-        brokers, names, values = blocks or (None, None, None)
-        if brokers is None or after.brokers is not before.brokers:
-            brokers = self._write_brokers(after.brokers)
-        if values is None or names is None or not _have_same_names(before, after):
-            values = write_all_values(self._values, after.bundles.drop_columns("name"))
-            names = self._names.put(names_block(after.bundles["name"]))
-        elif after.bundles is not before.bundles:
-            values = write_values(
-                self._values,
-                self._files,
-                before.bundles.drop_columns("name"),
-                after.bundles.drop_columns("name"),
-                values,
-            )
-        return brokers, names, values
-
-    def _write_brokers(self, brokers: pa.Table) -> str:
-        """Return a reference to a block of brokers. All shards of a cluster in a task share it."""
-        if self._last_brokers is None or not self._last_brokers[0].equals(brokers):
-            self._last_brokers = (brokers, self._values.put(brokers))
-        return self._last_brokers[1]
-
     def close(self) -> None:
         """Finish the files, so that references are valid when Spark commits the state."""
-        self._names.close()
-        self._values.close()
+        self._writer.close()
         self._blocks.clear()
         return_memory()
         crash_point("in_state")
@@ -345,12 +327,16 @@ class _ShardWork:
         if len(copies):
             self.events = pa.concat_tables([self.batch.events, copies])
 
+    def take(self, folded: tuple[Shard, pa.Table]) -> None:
+        """Take what the fold returns. Of a cluster's shards, 0 has rejected reports as events."""
+        self.folded = folded
+        if self.number == 0 and len(folded[1]):
+            self.events = pa.concat_tables([self.events, folded[1]])
 
-def _have_same_names(before: Shard, after: Shard) -> bool:
-    """Return whether two states of a shard have the same bundles."""
-    return after.bundles is before.bundles or bool(
-        after.bundles["name"].equals(before.bundles["name"])
-    )
+    def change(self) -> ShardChange:
+        """Return the shard before and after the batch, once it is folded."""
+        assert self.folded is not None
+        return ShardChange(self.shard, self.folded[0], self.blocks)
 
 
 class BlockLost(RuntimeError):
@@ -371,51 +357,6 @@ def _read_or_begin_anew(read: Callable[[], Shard]) -> tuple[Shard, BlockLost | N
         )
         logger.warning("%s", lost)
         return Shard.empty(), lost
-
-
-def read_shard(checkpoint: Store | OpenFiles, blocks: Iterable[str]) -> Shard:
-    """Return a shard from the references to its blocks. Raises FileNotFoundError."""
-    brokers, names, values = blocks
-    columns = read_values(checkpoint, values)
-    return Shard(
-        _complete(read_block(checkpoint, brokers)),
-        columns.add_column(0, BUNDLE_SCHEMA.field(0), read_block(checkpoint, names)["name"]),
-    )
-
-
-def _complete(brokers: pa.Table) -> pa.Table:
-    """Return a block of brokers with every column: null where an earlier release had none."""
-    if brokers.schema.equals(BROKER_SCHEMA):
-        return brokers
-    for column in BROKER_SCHEMA:
-        if column.name not in brokers.column_names:
-            brokers = brokers.append_column(column, pa.nulls(len(brokers), column.type))
-    return brokers.select(BROKER_SCHEMA.names)
-
-
-def names_block(names: pa.ChunkedArray) -> pa.Table:
-    """Return a block of bundle names with their hashes, which `reshard` reads."""
-    return pa.table({"name": names, "hash": pa.array(name_hashes(names), pa.uint32())})
-
-
-def reshard(checkpoint: Store, before: list[BlockRefs], number: int, shards: int) -> Shard:
-    """Return one of `shards` new shards, with the bundles of old ones whose names' hash fits.
-
-    `before`: references to the old shards' blocks. `number`: of the new shard.
-    """
-    # Both numbers of shards are powers of two. Modulo the smaller one, the numbers of a bundle's
-    # old and new shard are equal.
-    modulus = min(len(before), shards)
-    old = [blocks for place, blocks in enumerate(before) if place % modulus == number % modulus]
-    bundles = []
-    for blocks in old:
-        hashes = read_block(checkpoint, blocks[1])["hash"].to_numpy()
-        own = (hashes & np.uint32(shards - 1)) == number
-        bundles.append(read_shard(checkpoint, blocks).bundles.filter(pa.array(own)))
-    joined = pa.concat_tables(bundles)
-    if len(bundles) > 1:
-        joined = joined.take(pc.sort_indices(joined["name"]))
-    return Shard(read_shard(checkpoint, old[0]).brokers, joined.combine_chunks())
 
 
 def merge_clocks(clocks: Iterable[PartitionClock]) -> list[PartitionClock]:

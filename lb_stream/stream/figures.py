@@ -36,12 +36,12 @@ from lb_stream.core.model.topic_shares import TopicShares
 from lb_stream.core.model.view import ClusterView, Rates
 from lb_stream.core.round.decide import Round
 from lb_stream.store import Store, tables_of
-from lb_stream.stream.averages import read_shard
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.rows import FigureFile
 from lb_stream.stream.shards.block_files import OpenFiles
 from lb_stream.stream.shards.history import SlottedShard, broker_rows, bundle_rows
 from lb_stream.stream.shards.joined import cluster_names, owner_names, shard_numbers, times_of
+from lb_stream.stream.shards.shard_files import read_shard
 from lb_stream.stream.shards.slicing import DueShard
 
 logger = logging.getLogger(__name__)

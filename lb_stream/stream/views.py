@@ -20,10 +20,10 @@ from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.view import ClusterView
 from lb_stream.store import Store
-from lb_stream.stream.averages import read_shard
 from lb_stream.stream.averages_ahead import AveragesAhead
 from lb_stream.stream.cluster_input import ClusterInput
 from lb_stream.stream.shards.block_files import BlockRefs, OpenFiles
+from lb_stream.stream.shards.shard_files import read_shard
 
 logger = logging.getLogger(__name__)
 

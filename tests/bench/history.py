@@ -21,10 +21,10 @@ from lb_stream.core.model.rates import RATE_COLUMNS
 from lb_stream.io.tables.projections import Projections
 from lb_stream.io.tables.upkeep import maintain
 from lb_stream.store import Store
-from lb_stream.stream.averages import names_block
 from lb_stream.stream.figures import part_files
 from lb_stream.stream.shards.block_files import BlockWriter
 from lb_stream.stream.shards.history import Slot
+from lb_stream.stream.shards.shard_files import names_block
 from lb_stream.stream.shards.slicing import DueShard
 
 BROKERS, BUNDLES, SHARDS, SLOTS, MINUTE_MS = 1_000, 100_000, 2, 10, 60_000

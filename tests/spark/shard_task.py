@@ -11,13 +11,14 @@ from lb_stream.contracts.columns.rounds import RoundRow
 from lb_stream.core.averages import FoldConfig
 from lb_stream.store import Store
 from lb_stream.stream import averages
-from lb_stream.stream.averages import Folding, read_shard
+from lb_stream.stream.averages import Folding
 from lb_stream.stream.cluster_input import ClusterInput
 from lb_stream.stream.context import BatchContext, DecodeConfig
 from lb_stream.stream.decide import decide_cluster
 from lb_stream.stream.figures import FigureFiles
 from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from lb_stream.stream.shards.block_files import OpenFiles
+from lb_stream.stream.shards.shard_files import read_shard
 from lb_stream.stream.views import ClusterViews
 from tests.support.decoding import BUNDLE, CONFIG, KNOWN, record, report, rows_of
 

@@ -16,13 +16,13 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Shard
 from lb_stream.store import Store
 from lb_stream.stream import averages_ahead
-from lb_stream.stream.averages import names_block
 from lb_stream.stream.batch import blocks_of_rounds
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.decide import decide_clusters
 from lb_stream.stream.figures import part_files
 from lb_stream.stream.shards.block_files import BlockWriter
 from lb_stream.stream.shards.directory import ShardMap
+from lb_stream.stream.shards.shard_files import names_block
 from lb_stream.stream.shards.slicing import LastWritten, due_parts
 from tests.support.build import Report, batch_of
 

@@ -13,9 +13,9 @@ from lb_stream.core.model.blocks import Shard, to_bytes
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.store import Store
 from lb_stream.stream import decide
-from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.shards.block_files import BlockWriter
+from lb_stream.stream.shards.shard_files import names_block
 from tests.spark.shard_task import round_of
 from tests.support.build import Event, Report, batch_of
 

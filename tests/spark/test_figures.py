@@ -16,10 +16,10 @@ from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Shard
 from lb_stream.store import Store
-from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.figures import FigureFiles, part_files
 from lb_stream.stream.shards.block_files import FOLDER, BlockRefs, BlockWriter
+from lb_stream.stream.shards.shard_files import names_block
 from lb_stream.stream.shards.slicing import DueShard
 from tests.support.build import Report, batch_of
 

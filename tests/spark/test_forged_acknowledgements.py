@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lb_stream.store import Store
-from lb_stream.stream.averages import read_shard
 from lb_stream.stream.shards.directory import ShardMap
+from lb_stream.stream.shards.shard_files import read_shard
 from tests.spark.shard_task import State, emitted
 from tests.support.decoding import BUNDLE, CONFIG, record, report
 

@@ -14,9 +14,9 @@ from lb_stream.core.model.blocks import Shard, from_bytes
 from lb_stream.core.model.view import ClusterView
 from lb_stream.settings.resolve import cluster_config
 from lb_stream.store import Store
-from lb_stream.stream.averages import names_block
 from lb_stream.stream.shards import changed_rows
 from lb_stream.stream.shards.block_files import FOLDER, BlockWriter, read_block
+from lb_stream.stream.shards.shard_files import names_block
 from lb_stream.stream.views import cluster_view, read_shards, require_complete
 from tests.spark.shard_task import BATCH, State, emitted, folded, rates
 from tests.support.build import Report, batch_of

@@ -18,7 +18,7 @@ from lb_stream.core.averages.brokers import LastBrokers
 from lb_stream.core.model.blocks import Batch, Shard, from_bytes, to_bytes
 from lb_stream.store import Store
 from lb_stream.stream import averages
-from lb_stream.stream.averages import Folding, read_shard
+from lb_stream.stream.averages import Folding
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
 from lb_stream.stream.shard_blocks import ALL_CLUSTERS, MEMBER_SCHEMA
@@ -26,6 +26,7 @@ from lb_stream.stream.shards import changed_rows
 from lb_stream.stream.shards.block_files import BlockWriter
 from lb_stream.stream.shards.directory import ShardMap
 from lb_stream.stream.shards.partition_keys import partition
+from lb_stream.stream.shards.shard_files import read_shard
 from tests.support.decoding import RECORDS, record, report
 
 NAMES = ("c1", "c2", "c3", "eu")

@@ -9,8 +9,8 @@ from pyspark.sql import Row
 
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.store import Store
-from lb_stream.stream.averages import read_shard
 from lb_stream.stream.shards.directory import ShardMap
+from lb_stream.stream.shards.shard_files import read_shard
 from lb_stream.stream.shards.share import Share
 from tests.spark.shard_task import State, emitted, rates
 from tests.support.decoding import CONFIG, decoded, record, rejections, report

@@ -13,7 +13,7 @@ from lb_stream.core.averages.cluster_view import name_order, view_of
 from lb_stream.core.model.blocks import Shard
 from lb_stream.store import Store
 from lb_stream.stream import averages
-from lb_stream.stream.averages import Folding, names_block, read_shard, reshard
+from lb_stream.stream.averages import Folding
 from lb_stream.stream.shards import changed_rows
 from lb_stream.stream.shards.block_files import (
     BlockRefs,
@@ -29,6 +29,7 @@ from lb_stream.stream.shards.directory import (
     read_directory,
     write_directory,
 )
+from lb_stream.stream.shards.shard_files import ShardChange, names_block, read_shard, reshard
 from lb_stream.stream.shards.slicing import (
     ClusterBlocks,
     DueShard,
@@ -208,7 +209,8 @@ def test_shards_of_a_cluster_share_the_block_of_their_brokers(tmp_path: Path) ->
     shards = [reshard(Store.at(tmp_path), start, number, 2) for number in (0, 1)]
     other = Shard(whole.brokers.slice(0, 1), whole.bundles)
     blocks = [
-        folding._write_blocks(Shard.empty(), shard, None) for shard in (*shards, other, whole)
+        folding._writer.write(ShardChange(Shard.empty(), shard, None))
+        for shard in (*shards, other, whole)
     ]
     folding.close()
     assert blocks[0][0] == blocks[1][0] and len({brokers for brokers, _, _ in blocks}) == 3

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.store import Store
-from lb_stream.stream.averages import read_shard
 from lb_stream.stream.shards.directory import ShardMap, write_directory
+from lb_stream.stream.shards.shard_files import read_shard
 from lb_stream.stream.transforms import to_blocks, to_shards
 from tests.support.decoding import RECORD_DDL, RECORDS, record, report
 

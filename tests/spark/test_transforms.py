@@ -13,11 +13,12 @@ from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import Batch, Shard, from_bytes, to_bytes
 from lb_stream.store import Store
-from lb_stream.stream.averages import SHARD_DDL, names_block
+from lb_stream.stream.averages import SHARD_DDL
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from lb_stream.stream.shards.block_files import BlockWriter
 from lb_stream.stream.shards.directory import write_directory
+from lb_stream.stream.shards.shard_files import names_block
 from lb_stream.stream.transforms import to_blocks, to_rounds
 from tests.support.decoding import RECORD_DDL
 

@@ -14,10 +14,10 @@ from lb_stream.core.averages import FoldConfig, cluster_view, fold
 from lb_stream.core.model.blocks import Shard, to_bytes
 from lb_stream.store import Store
 from lb_stream.stream import views
-from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.decide import decide_clusters
 from lb_stream.stream.shards.block_files import BlockWriter
+from lb_stream.stream.shards.shard_files import names_block
 from tests.support.build import Report, batch_of
 
 NAMES = ("c1", "c2", "c3", "eu")

@@ -21,13 +21,13 @@ from lb_stream.io.tables.projections import Projections
 from lb_stream.settings.load import load
 from lb_stream.sim import build_cluster
 from lb_stream.store import Store
-from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.decide import encode_entries
 from lb_stream.stream.figures import FigureFiles, part_files
 from lb_stream.stream.ports import Logged
 from lb_stream.stream.shards.block_files import BlockWriter
 from lb_stream.stream.shards.history import Slot, next_slot
+from lb_stream.stream.shards.shard_files import names_block
 from lb_stream.stream.shards.slicing import DueShard
 from tests.support.sim_loop import ClosedLoop
 

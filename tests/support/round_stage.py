@@ -15,10 +15,10 @@ from lb_stream.core.model.blocks import Shard, to_bytes
 from lb_stream.io.tables.log import RoundLog
 from lb_stream.io.tables.projections import Projections
 from lb_stream.store import Store
-from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.decide import decide_clusters
 from lb_stream.stream.shards.block_files import BlockWriter
+from lb_stream.stream.shards.shard_files import names_block
 from tests.support.build import Event, Report, batch_of
 from tests.support.hot_broker import HOT, SETTINGS, STATS
 from tests.support.written_tables import Job, rows_of

@@ -12,7 +12,7 @@ import numpy as np
 from lb_stream.core.model.names import bundle_name, parse_bundle
 from lb_stream.core.model.topic_shares import NO_TOPIC_SHARES
 from lb_stream.core.model.view import Bundles, ClusterView, Floats, Ints, Rates, Rows
-from lb_stream.core.shedding.base import Config, Disruption, Remembered, ShedContext
+from lb_stream.core.shedding.base import Choosable, Config, Disruption, Remembered, ShedContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,14 +49,14 @@ def divide(
     # The columns by new row.
     names = _names(context.view.bundles, divisions)
     old, disruption = rows.tolist(), context.disruption
+    eligible, movable, stays = (column[rows] for column in context.choosable())
+    # Children have not moved, even if their parent has.
+    choosable = Choosable(np.where(pieces[rows] > 1, movable, eligible), movable, stays)
     return replace(
         context,
         view=_divided_view(context.view, names, rows, part),
         reported=_divided_view(context.reported, names, rows, part),
-        # Children have not moved, even if their parent has.
-        eligible=np.where(pieces[rows] > 1, context.movable[rows], context.eligible[rows]),
-        movable=context.movable[rows],
-        stays=context.stays[rows],
+        choosable=lambda: choosable,
         may_take=lambda bundle, broker: context.may_take(old[bundle], broker),
         takers=lambda bundle: context.takers(old[bundle]),
         disruption=Disruption(

@@ -22,7 +22,14 @@ from lb_stream.core.observing.outcomes import Outcome
 from lb_stream.core.round.limits import MoveAllowance, build_holds
 from lb_stream.core.round.planned_splits import find_splittable, with_expectation
 from lb_stream.core.round.state import Choice, RoundState
-from lb_stream.core.shedding.base import Disruption, ShedContext, Unload, Unloads, traits_of
+from lb_stream.core.shedding.base import (
+    Choosable,
+    Disruption,
+    ShedContext,
+    Unload,
+    Unloads,
+    traits_of,
+)
 
 APART, REPAIR = "AntiAffinity", "anti_affinity_repair"
 """Reason and strategy of the moves that keep anti-affinity groups apart."""
@@ -264,7 +271,14 @@ def _shed_context(
     state: RoundState, seen: ClusterView, disruption: Disruption
 ) -> ShedContext[object, object]:
     """Return the input of the shedder; `seen`: the view that it decides on."""
-    movable = movable_bundles(state, disruption.held)
+
+    @cache
+    def choosable() -> Choosable:
+        movable = movable_bundles(state, disruption.held)
+        return Choosable(
+            eligible_bundles(state, movable), movable, _staying_bundles(state, disruption.held)
+        )
+
     unloading = {
         pending.source
         for pending in state.memory.pending
@@ -274,11 +288,9 @@ def _shed_context(
         view=seen,
         config=state.config.shedder_config,
         memory=state.remembered(state.config.shedder),
-        eligible=eligible_bundles(state, movable),
-        movable=movable,
+        choosable=choosable,
         reported=state.inputs.reported,
         may_take=_may_take(state),
-        stays=_staying_bundles(state, disruption.held),
         takers=find_takers(state),
         unloaded=state.inputs.unloaded_brokers,
         unloading=tuple(sorted(unloading)),

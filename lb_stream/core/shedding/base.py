@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -202,6 +202,14 @@ Config = TypeVar("Config")
 Remembered = TypeVar("Remembered")
 
 
+class Choosable(NamedTuple):
+    """The bundles that a shedder may choose; a row for each bundle of the view."""
+
+    eligible: Bools
+    movable: Bools  # eligible bundles, and recently unloaded ones
+    stays: Bools  # bundles that may not move for long: excluded, system bundles, held by operators
+
+
 @dataclass(frozen=True, slots=True)
 class ShedContext(Generic[Config, Remembered]):
     """The input of a shedder."""
@@ -210,11 +218,9 @@ class ShedContext(Generic[Config, Remembered]):
     view: ClusterView
     config: Config  # settings, of the model that the shedder was registered with
     memory: Remembered  # the memory after the last pass
-    eligible: Bools  # bundles that may be chosen
-    movable: Bools  # eligible bundles, and recently unloaded ones
+    choosable: Callable[[], Choosable]  # finds it once a shedder asks: in most passes none does
     reported: ClusterView  # the view without pending moves
     may_take: Callable[[int, int], bool]  # (bundle, broker) → whether the filters allow it
-    stays: Bools  # bundles that may not move for long: excluded, system bundles, held by operators
     # Bundle → brokers that the rules allow. Even distribution is only a preference.
     takers: Callable[[int], Rows]
     unloaded: Mapping[str, int]  # broker → when a move out of it was last confirmed, ms
@@ -222,6 +228,21 @@ class ShedContext(Generic[Config, Remembered]):
     disruption: Disruption  # operators' limits
     number: int = 0  # of the round
     splittable: Splittable | None = None  # None: it may propose no splits
+
+    @property
+    def eligible(self) -> Bools:
+        """The bundles that may be chosen."""
+        return self.choosable().eligible
+
+    @property
+    def movable(self) -> Bools:
+        """The eligible bundles, and recently unloaded ones."""
+        return self.choosable().movable
+
+    @property
+    def stays(self) -> Bools:
+        """The bundles that may not move for long: excluded, system bundles, held by operators."""
+        return self.choosable().stays
 
     @staticmethod
     def build(
@@ -239,16 +260,19 @@ class ShedContext(Generic[Config, Remembered]):
     ) -> ShedContext[Config, Remembered]:
         """Build a context without pending moves; by default every bundle may go to every broker."""
         chosen = np.ones(len(view.bundles), np.bool_) if eligible is None else eligible
+        choosable = Choosable(
+            chosen,
+            chosen if movable is None else movable,
+            np.zeros(len(view.bundles), np.bool_) if stays is None else stays,
+        )
         every_broker = np.flatnonzero(view.brokers.alive)
         return ShedContext(
             view=view,
             config=config,
             memory=memory,
-            eligible=chosen,
-            movable=chosen if movable is None else movable,
+            choosable=lambda: choosable,
             reported=reported or view,
             may_take=may_take,
-            stays=np.zeros(len(view.bundles), np.bool_) if stays is None else stays,
             takers=takers or (lambda _: every_broker),
             unloaded={},
             unloading=(),

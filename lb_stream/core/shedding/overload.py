@@ -59,6 +59,8 @@ def shed_overloaded(context: ShedContext[OverloadShedderConfig, None]) -> tuple[
     ]
 
     # Their heaviest bundles.
+    if not needs:
+        return Unloads(), None
     proposals, refusals = shed_throughput(
         view, needs, context.eligible, context.disruption, context.config
     )

@@ -5,7 +5,7 @@ See docs/strategies.md "ThresholdShedder".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
@@ -22,6 +22,7 @@ from lb_stream.core.shedding.base import (
     Need,
     ShedContext,
     Traits,
+    Unload,
     Unloads,
     shed_throughput,
     shedder,
@@ -138,7 +139,6 @@ def shed_by_average(
 ) -> tuple[Unloads, ThresholdMemory]:
     """Unload brokers far above the average; if no bundle leaves, run `below_average`."""
     view, config = context.view, context.config
-    eligible, disruption = context.eligible, context.disruption
 
     # Each broker's smoothed usage, and the average over the live ones.
     alive = np.flatnonzero(view.brokers.alive)
@@ -167,14 +167,25 @@ def shed_by_average(
             needs.append(need)
 
     # Their heaviest bundles; if none leaves, the loads that `below_average` moves.
-    proposals, refused = shed_throughput(view, needs, eligible, disruption, config)
+    proposals, refused = _unload(context, needs)
     if not proposals and below_average is not None:
         # The usage is smoothed a second time in one round, as in the reference.
         usage = _smoothed(view, config, _remember(view, usage))
         needs = below_average(view, config, usage, refusals)
-        proposals, more = shed_throughput(view, needs, eligible, disruption, config)
+        proposals, more = _unload(context, needs)
         refused += more
     return Unloads(tuple(proposals), (*refusals, *refused)), _remember(view, usage)
+
+
+def _unload(
+    context: ShedContext[AverageConfig, ThresholdMemory], needs: Sequence[Need]
+) -> tuple[list[Unload], list[Refusal]]:
+    """Choose the bundles that meet the needs; in most passes there are none."""
+    if not needs:
+        return [], []
+    return shed_throughput(
+        context.view, needs, context.eligible, context.disruption, context.config
+    )
 
 
 def _smoothed(view: ClusterView, config: AboveAverageConfig, memory: ThresholdMemory) -> Floats:

@@ -7,7 +7,7 @@ See docs/strategies.md "TransferShedder".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import isfinite
@@ -25,6 +25,7 @@ from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Ints, Rows
 from lb_stream.core.shedding.base import (
+    Choosable,
     ShedContext,
     Traits,
     Unload,
@@ -322,7 +323,7 @@ def build_load_store(context: TransferContext) -> LoadStore:
         load = load + np.where(moved != 0, _usage(view, config) - _usage(reported, config), 0.0)
         throughput = np.maximum(throughput + moved, 0.0)
     alive = np.flatnonzero(view.brokers.alive)
-    top_bundles = _TopBundles(view, config, context.eligible, context.movable)
+    top_bundles = _TopBundles(view, config, context.choosable)
 
     def find_top(place: int, soon: Iterable[int]) -> Top:
         return top_bundles.find(int(alive[place]), (int(alive[other]) for other in soon))
@@ -351,9 +352,12 @@ class _TopBundles:
     """Finds the top bundles of brokers, and keeps them."""
 
     def __init__(
-        self, view: ClusterView, config: TransferShedderConfig, eligible: Bools, movable: Bools
+        self,
+        view: ClusterView,
+        config: TransferShedderConfig,
+        choosable: Callable[[], Choosable],
     ) -> None:
-        self.view, self.config, self.eligible, self.movable = view, config, eligible, movable
+        self.view, self.config, self._choosable = view, config, choosable
         self._of_system = view.bundles.rows_of_namespace(SYSTEM_NAMESPACE)
         self._found = dict[int, Top]()
 
@@ -372,7 +376,7 @@ class _TopBundles:
     def _search(self, brokers: Sequence[int]) -> None:
         """Find the top bundles of these brokers."""
         # The figures of their bundles, broker by broker.
-        each = rows_by_broker(self.view, np.sort(brokers), self.movable)
+        each = rows_by_broker(self.view, np.sort(brokers), self._choosable().movable)
         ends, rows = np.cumsum(list(map(len, each.values()))), np.concatenate(list(each.values()))
         bundles = self.view.bundles
         stats, cache_bytes = bundles.latest.take(rows), bundles.cache_bytes[rows]
@@ -384,7 +388,7 @@ class _TopBundles:
         throughput = stats.throughput
         for broker, top in zip(each, tops, strict=True):
             chosen = rows[top]
-            self._found[broker] = Top(chosen, throughput[top], self.eligible[chosen])
+            self._found[broker] = Top(chosen, throughput[top], self._choosable().eligible[chosen])
 
     def _is_reported(self, rows: Rows) -> Bools:
         """Return which of these movable bundles a broker may report among its top bundles."""

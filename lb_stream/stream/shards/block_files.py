@@ -1,21 +1,24 @@
 """Files of Arrow blocks with the shards' contents, in the checkpoint.
 
-Spark's state has references to these blocks. One task writes a file, which never changes after
-that. The file is complete once it has its name, which consists of the batch, the job's epoch, the
-task and the settings. So a task that runs again writes the same bytes under the same name, and a
-fenced job that still runs overwrites no file of its successor. An existing file is not replaced.
+Spark's state has references to these blocks. Small shards share blocks, and have references to
+their own rows. One task writes a file, which never changes after that. The file is complete once it
+has its name, which consists of the batch, the job's epoch, the task and the settings. So a task
+that runs again writes the same bytes under the same name, and a fenced job that still runs
+overwrites no file of its successor. An existing file is not replaced.
 """
 
 from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 
 import pyarrow as pa
 
-from lb_stream.core.model.blocks import read_stream, write_stream
+from lb_stream.core.model.blocks import SMALL_ROWS, read_stream, write_stream
 from lb_stream.store import Store
 from lb_stream.store.backend import Draft
 
@@ -23,7 +26,8 @@ BlockRefs = tuple[str, str, str]
 """References to a shard's blocks: brokers, bundle names, all other columns of the bundles.
 
 Names have a block of their own because they seldom change. The last reference may name several
-blocks (stream/shards/changed_rows.py), joined by SEPARATOR.
+blocks (stream/shards/changed_rows.py), joined by SEPARATOR. A block is `file:first byte:bytes`; of
+a block that several shards share, `:first row:rows` are the shard's own.
 """
 SEPARATOR = "+"
 FOLDER = "lb-blocks"
@@ -79,6 +83,25 @@ class BlockWriter:
             self._written[reference] = content
         return reference
 
+    def put_together(self, tables: Sequence[pa.Table]) -> list[str]:
+        """Write tables of one schema as few blocks; return the reference of each.
+
+        To write a block, and to read one, takes as long for a hundred rows as for thousands. So
+        tables share blocks of up to SMALL_ROWS rows.
+        """
+        references: list[str] = []
+        for some in _portions(tables, SMALL_ROWS):
+            if len(some) == 1:
+                references.append(self.put(some[0]))
+                continue
+            block = self.put(pa.concat_tables(some))
+            ends = accumulate(map(len, some))
+            references += [
+                f"{block}:{end - len(table)}:{len(table)}"
+                for table, end in zip(some, ends, strict=True)
+            ]
+        return references
+
     def close(self) -> None:
         """Make the file durable and give it its name, if a block was written."""
         if self._draft is not None:
@@ -87,6 +110,20 @@ class BlockWriter:
             for reference, content in self._written.items():
                 _CACHE.keep(self.checkpoint, reference, content)
             self._written.clear()
+
+
+def _portions(tables: Iterable[pa.Table], rows: int) -> Iterator[list[pa.Table]]:
+    """Yield the tables in lists of at most so many rows; a larger table is alone."""
+    portion: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        if portion and size + len(table) > rows:
+            yield portion
+            portion, size = [], 0
+        portion.append(table)
+        size += len(table)
+    if portion:
+        yield portion
 
 
 @dataclass(slots=True)
@@ -143,10 +180,12 @@ _CACHE = _BlockCache()
 class OpenFiles:
     """A checkpoint from which one task reads many blocks.
 
-    A local file is opened once, and stays mapped while this object exists.
+    A local file is opened once, and stays mapped while this object exists. So do blocks that shards
+    share.
     """
 
     checkpoint: Store
+    shared: dict[str, pa.Table] = field(default_factory=dict, init=False)
     _files: dict[str, pa.Buffer] | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -168,22 +207,38 @@ class OpenFiles:
 
 
 def read_block(checkpoint: Store | OpenFiles, reference: str) -> pa.Table:
-    """Return the block that a reference names.
+    """Return the block that a reference names, or its rows of a block that several shards share.
 
     A local file is mapped, and only the used pages are read. Raises FileNotFoundError, and
     ArrowInvalid if the file is damaged.
     """
+    name, begin, length, *rows = reference.split(":")
+    if not rows:
+        return _read_whole(checkpoint, name, int(begin), int(length))
+    place, (first, count) = f"{name}:{begin}:{length}", map(int, rows)
+    shared = checkpoint.shared if isinstance(checkpoint, OpenFiles) else {}
+    if (block := shared.get(place)) is None:
+        block = shared[place] = _read_whole(checkpoint, name, int(begin), int(length))
+    if len(block) < first + count:
+        raise pa.ArrowInvalid(
+            f"{checkpoint}/{FOLDER}/{name} is damaged: a block of {len(block)} rows lacks some of "
+            f"{reference}"
+        )
+    return block.slice(first, count)
+
+
+def _read_whole(checkpoint: Store | OpenFiles, name: str, begin: int, length: int) -> pa.Table:
+    """Return a whole block."""
     store = checkpoint.checkpoint if isinstance(checkpoint, OpenFiles) else checkpoint
+    reference = f"{name}:{begin}:{length}"
     block = _CACHE.find(store, reference)
     if block is None:
-        name, begin, length = reference.rsplit(":", 2)
         read = checkpoint.get_range if store.local is not None else partial(_CACHE.read, store)
-        block = read(f"{FOLDER}/{name}", int(begin), int(length))
-        if block.size < int(length):
-            size = int(begin) + block.size
+        block = read(f"{FOLDER}/{name}", begin, length)
+        if block.size < length:
             raise pa.ArrowInvalid(
-                f"{checkpoint}/{FOLDER}/{name} is cut off: it has {size} bytes, and {reference} "
-                "ends after them"
+                f"{checkpoint}/{FOLDER}/{name} is cut off: it has {begin + block.size} bytes, and "
+                f"{reference} ends after them"
             )
         if store.local is None:
             _CACHE.keep(store, reference, block)
@@ -202,7 +257,7 @@ def join_references(*references: str) -> str:
 
 def files_of(reference: str) -> set[str]:
     """Return the names of the files that contain the blocks of a reference."""
-    return {block.rsplit(":", 2)[0] for block in split_reference(reference)}
+    return {block.partition(":")[0] for block in split_reference(reference)}
 
 
 def file_name(batch_id: int, epoch: int, rest: object) -> str:
