@@ -35,7 +35,7 @@ from lb_stream.stream.records import RecordRejected
 from lb_stream.stream.report_samples import HASH
 from lb_stream.stream.rows import BlockRow, ClusterEvent, PartitionClock
 from lb_stream.stream.shards.directory import NEW, ShardMap
-from lb_stream.stream.shards.partition_keys import partition, slots_of
+from lb_stream.stream.shards.partition_keys import deciding_task, partition, slots_of
 
 ALL_CLUSTERS = ""
 """The cluster in rows that are for all clusters."""
@@ -164,10 +164,14 @@ def _clusters_of_each_batch(known: Mapping[str, ShardMap]) -> Set[str]:
 
 
 def _join_members(rows: list[BlockRow], partitions: int) -> Iterator[BlockRow]:
-    """Yield a row for each partition of the next stage, with all clusters that go there."""
+    """Yield a row for each partition of the next stage, with all clusters that go there.
+
+    They go to the partition of the deciding task that will make their rounds, so that it reads
+    blocks whose other rows it needs as well.
+    """
     found: dict[int, list[BlockRow]] = {}
     for row in rows:
-        found.setdefault(partition(row["cluster"], 0, partitions), []).append(row)
+        found.setdefault(deciding_task(row["cluster"], partitions), []).append(row)
     slots = slots_of(ALL_CLUSTERS, partitions, partitions)
     for number, members in sorted(found.items()):
         yield {
@@ -287,7 +291,7 @@ def _sort_by_shard(
     to_store = store if reports.nbytes + samples.nbytes > STORED_BYTES else None
     shards = np.array([config.known.get(name, NEW).shards for name in records.clusters], np.int64)
     first_shard = np.cumsum(shards) - shards
-    goes_to = _partitions(records.clusters, shards, config.partitions if to_store else 1)
+    goes_to = _partitions(records.clusters, config.known, config.partitions if to_store else 1)
     samples, sample_rows = _sort_samples(samples, cluster_of, first_shard, shards, goes_to)
     # Samples name their report by its place within the cluster.
     place = np.zeros(len(cluster_of), np.int64)
@@ -316,16 +320,19 @@ def _sort_by_shard(
 
 
 def _partitions(
-    clusters: Iterable[str], shards: NDArray[np.int64], partitions: int
+    clusters: Iterable[str], known: Mapping[str, ShardMap], partitions: int
 ) -> NDArray[np.int64]:
     """Return the partition of the next stage to which each shard of each cluster goes."""
+    maps = {name: known.get(name, NEW) for name in clusters}
     if partitions == 1:
-        return np.zeros(int(shards.sum()), np.int64)
-    found = [
-        partition(name, slot, partitions)
-        for name, count in zip(clusters, shards.tolist(), strict=True)
-        for slot in slots_of(name, count, partitions)
-    ]
+        return np.zeros(sum(shard_map.shards for shard_map in maps.values()), np.int64)
+    found: list[int] = []
+    for name, shard_map in maps.items():
+        if shard_map.is_stateless:
+            found.append(deciding_task(name, partitions))
+        else:
+            slots = slots_of(name, shard_map.shards, partitions)
+            found += (partition(name, slot, partitions) for slot in slots)
     return np.array(found, np.int64)
 
 

@@ -25,8 +25,8 @@ from lb_stream.stream.shard_blocks import ALL_CLUSTERS, MEMBER_SCHEMA
 from lb_stream.stream.shards import changed_rows
 from lb_stream.stream.shards.block_files import BlockWriter
 from lb_stream.stream.shards.directory import ShardMap
-from lb_stream.stream.shards.partition_keys import partition
-from lb_stream.stream.shards.shard_files import read_shard
+from lb_stream.stream.shards.partition_keys import deciding_task
+from lb_stream.stream.shards.shard_files import ShardChange, ShardWriter, read_shard
 from tests.support.decoding import RECORDS, record, report
 
 NAMES = ("c1", "c2", "c3", "eu")
@@ -191,7 +191,7 @@ def test_clusters_of_one_shard_whose_blocks_are_known_need_one_row_and_no_state(
     assert sorted(name for member in members for name in member["cluster"].to_pylist()) == sorted(
         NAMES
     )
-    assert len(members) == len({partition(name, 0, 3) for name in NAMES})
+    assert len(members) == len({deciding_task(name, 3) for name in NAMES})
     job.states = {}
     assert troubles(job.batch(1, sent(1))["eu"]) == [] and job.states == {}
 
@@ -248,6 +248,32 @@ def test_a_cluster_that_cannot_be_folded_stays_as_it_was_and_the_others_do_not_n
     monkeypatch.setattr(averages, "fold_together", lambda *_: 1 / 0)
     found = job.batch(1, sent(1))
     assert [json.loads(trouble)["error"] for trouble in troubles(found["eu"])] == ["ValueError: no"]
+    assert blocks(found["eu"]) == before.blocks[0]
+    for name in NAMES[:-1]:
+        assert whole.content(expected[name]) == job.content(found[name])
+
+
+def test_clusters_share_blocks_and_one_that_cannot_be_written_stays_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, job = Job(tmp_path / "a"), Job(tmp_path / "b")
+    for run in (whole, job):
+        first = run.batch(0, sent(0))
+        for part in range(3):
+            places = {blocks(row)[part].rsplit(":", 2)[0] for row in first.values()}
+            assert len(places) == 1, "all clusters are in one block"
+    before, expected = job.directory["eu"], whole.batch(1, sent(1))
+    write = ShardWriter.write
+
+    def broken(writer: ShardWriter, change: ShardChange) -> tuple[str, str, str]:
+        if change.blocks == before.blocks[0]:
+            raise OSError("no")
+        return write(writer, change)
+
+    monkeypatch.setattr(ShardWriter, "write_together", lambda *_: 1 / 0)
+    monkeypatch.setattr(ShardWriter, "write", broken)
+    found = job.batch(1, sent(1))
+    assert [json.loads(trouble)["error"] for trouble in troubles(found["eu"])] == ["OSError: no"]
     assert blocks(found["eu"]) == before.blocks[0]
     for name in NAMES[:-1]:
         assert whole.content(expected[name]) == job.content(found[name])
