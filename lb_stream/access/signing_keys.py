@@ -7,7 +7,6 @@ OpenSSH can write and read, too.
 from __future__ import annotations
 
 import base64
-import hashlib
 import re
 import threading
 import time
@@ -15,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from hashlib import sha256
 
 from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -44,7 +44,7 @@ class KeyFileError(ValueError):
 
 def find_key_id(public_key: Ed25519PublicKey) -> str:
     """Return a public key's id: the first 16 hex digits of the SHA-256 of its 32 bytes."""
-    return hashlib.sha256(public_key.public_bytes_raw()).hexdigest()[:16]
+    return sha256(public_key.public_bytes_raw()).hexdigest()[:16]
 
 
 class Signer:
@@ -81,7 +81,7 @@ class Signer:
             now_us = time.time_ns() // 1000
             is_ahead = self._last_us > now_us + 1000 * WINDOW_MS
             self._last_us = signed_us = now_us if is_ahead else max(self._last_us + 1, now_us)
-        signed = encode_signed(topic, key, kind, signed_us, value or b"")
+        signed = encode_signed(topic, key, kind, signed_us, sha256(value or b"").digest())
         return [
             (KEY_HEADER, self.key_id.encode()),
             (TIME_HEADER, str(signed_us).encode()),
@@ -258,11 +258,13 @@ class Keyring:
         value: bytes,
         at_ms: int,
         principal: str | None = None,
+        digest: Callable[[], bytes] | None = None,
     ) -> AllowedSigner:
         """Return the signer of a record. `at_ms`: when Kafka has stored it.
 
-        `principal`: for whom the key must sign; None: for anybody. Raises SignatureRejected. The
-        signature is computed last, because all else is cheap.
+        `principal`: for whom the key must sign; None: for anybody. `digest`: returns the value's
+        SHA-256, from a caller who needs it as well. Raises SignatureRejected. The signature is
+        computed last, because all else is cheap.
         """
         if signature is None:
             expected = f"the headers {KEY_HEADER}, {TIME_HEADER} and {SIGNATURE_HEADER}"
@@ -288,7 +290,13 @@ class Keyring:
                 f"{signature.key_id} of {valid[0].principals}",
                 f"a key of {principal}",
             )
-        signed = encode_signed(topic, key, kind, signature.signed_us, value)
+        signed = encode_signed(
+            topic,
+            key,
+            kind,
+            signature.signed_us,
+            sha256(value).digest() if digest is None else digest(),
+        )
         try:
             speaking[0].public_key.verify(signature.value, signed)
         except InvalidSignature:

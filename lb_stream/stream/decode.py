@@ -11,7 +11,8 @@ import gc
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from hashlib import sha256
 from typing import Literal, cast
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ from lb_stream.stream.admission import (
     find_storms,
     without_storms,
 )
-from lb_stream.stream.columns.content_digests import digest_bytes
+from lb_stream.stream.columns.content_digests import shorten
 from lb_stream.stream.columns.reading import ColumnarReader
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.partition_records import (
@@ -469,6 +470,8 @@ def _read_broker_record(
 
     `header`: the kind that the record's header names; None: it has none, and is a report.
     """
+    # For the signature, and to know a report that comes again.
+    digest = cache(lambda: sha256(value).digest())
 
     def check_signature(broker: str) -> None:
         if config.signatures is not None:
@@ -480,6 +483,7 @@ def _read_broker_record(
                 f"{cluster}/{broker}",
                 position,
                 lambda rejection: records.reject(cluster, broker, rejection, position),
+                digest,
             )
 
     kind = header or "report"
@@ -512,7 +516,7 @@ def _read_broker_record(
     _require_few_bundles(config, len(report.stats) + len(report.unmeasured))
     if not broker:
         check_signature(report.broker)
-    records.add_report(cluster, report, digest_bytes(value), position)
+    records.add_report(cluster, report, shorten(digest()), position)
 
 
 def _read_columnar(

@@ -69,14 +69,16 @@ class SignatureCheck:
         broker: str,
         position: RecordPosition,
         warn: Callable[[RecordRejected], None],
+        digest: Callable[[], bytes],
     ) -> None:
         """Require a broker's record to be signed by a key of the broker. Raises RecordRejected.
 
-        `broker`: <cluster>/<broker>. The position gets the time of a verified signature.
+        `broker`: <cluster>/<broker>. The position gets the time of a verified signature. `digest`:
+        returns the value's SHA-256.
         """
         if self.reports == "open":
             return
-        if self._check(self.reports, signature, key, kind, value, broker, position, warn):
+        if self._check(self.reports, signature, key, kind, value, broker, position, warn, digest):
             assert signature is not None
             position["signed_us"] = signature.signed_us
 
@@ -90,11 +92,12 @@ class SignatureCheck:
         principal: str,
         position: RecordPosition,
         warn: Callable[[RecordRejected], None],
+        digest: Callable[[], bytes] | None = None,
     ) -> bool:
         """Return whether a record has the signature that it should have."""
         topic, at_ms = position["topic"], position["append_ms"]
         try:
-            self.keyring.verify(signature, topic, key, kind, value, at_ms, principal)
+            self.keyring.verify(signature, topic, key, kind, value, at_ms, principal, digest)
         except SignatureRejected as error:
             rejection = SenderRejected(error.field, error.value, error.expected)
             self._reject(required, rejection, (principal, error.field), warn)

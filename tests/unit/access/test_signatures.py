@@ -143,7 +143,7 @@ def test_two_different_records_are_never_encoded_alike(parts: list[bytes], at_us
 
 def test_signed_are_the_lengths_and_bytes_of_each_part_and_of_the_values_digest() -> None:
     digest = sha256(b"value").digest()
-    encoded = encode_signed("lb-commands", b"", "", 17, b"value")
+    encoded = encode_signed("lb-commands", b"", "", 17, digest)
     assert encoded == b"DSSEv1 11 lb-commands 0  0  2 17 32 " + digest
 
 
