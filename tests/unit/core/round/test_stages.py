@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import pytest
 from msgspec import structs
 
 from lb_stream.contracts.commands import COMMANDS
@@ -15,13 +17,14 @@ from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.rules import Decides
-from lb_stream.core.model.view import ClusterView
+from lb_stream.core.model.view import Bools, ClusterView
+from lb_stream.core.round import shed
 from lb_stream.core.round.decide import Inbox, balance, may_decide, place
 from lb_stream.core.round.observe import observe
 from lb_stream.core.round.operator_moves import decide_commands
 from lb_stream.core.round.record import record
 from lb_stream.core.round.settle import settle
-from lb_stream.core.round.shed import unload_from_hot
+from lb_stream.core.round.shed import movable_bundles, unload_from_hot
 from lb_stream.core.round.state import RoundState
 from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads
 from lb_stream.settings.overrides import apply_setting_commands
@@ -234,6 +237,27 @@ def test_a_bundle_stays_for_its_dwell_time_with_a_shedder_that_passes_over_the_g
             )
         )
     assert [one.movable.any() for one in asked] == [True, False], "they have just come"
+
+
+@pytest.mark.parametrize("strategy", ["ThresholdShedder", "OverloadShedder"])
+def test_a_pass_asks_which_bundles_may_move_once_a_broker_is_hot(
+    strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = cluster_config({**SETTINGS, "shedding_strategy": strategy, "min_throughput_mb": 0.0})
+    asked = list[bool]()
+
+    def ask(state: RoundState, held: Bools) -> Bools:
+        asked.append(True)
+        return movable_bundles(state, held)
+
+    monkeypatch.setattr(shed, "movable_bundles", ask)
+    for usage, times in ((40.0, 0), (95.0, 1)):
+        view = seen(config, a=BUNDLES[:2], b=BUNDLES[2:])
+        used = np.array([usage / 100, 0.4])
+        view = replace(view, brokers=replace(view.brokers, usage=used))
+        state = settle(observe(view, Memory(), Inbox(), config), ())
+        unload_from_hot(state)
+        assert len(asked) == times and bool(state.decisions) == bool(times)
 
 
 def test_record_remembers_what_was_decided_and_writes_its_ownership_records() -> None:
