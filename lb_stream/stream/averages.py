@@ -38,6 +38,7 @@ from lb_stream.stream.gathering import (
 from lb_stream.stream.rows import ClusterEvent, PartitionClock
 from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from lb_stream.stream.shards.block_files import BlockRefs, OpenFiles, file_name, read_block
+from lb_stream.stream.shards.changed_rows import is_small
 from lb_stream.stream.shards.shard_files import ShardChange, ShardWriter, read_shard, reshard
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.task.current_task import current_task
@@ -144,8 +145,7 @@ class Folding:
     def _fold_together(self, works: list[_ShardWork]) -> Iterator[Row]:
         """Fold shards of different clusters in one pass, write them, and yield their rows.
 
-        If folding or writing fails, it is done for each separately, so that only the cluster that
-        fails is affected.
+        If a pass fails, each is folded separately, so that only the cluster that fails is affected.
         """
         batches = gather_batches([work.rows for work in works], self._read_once)
         for work, batch in zip(works, batches, strict=True):
@@ -172,7 +172,10 @@ class Folding:
                 work.take(result)
         for work in works:
             self._fold_alone(work)
-        self._write_together([work for work in works if work.folded is not None])
+        self._write_together([work for work in works if work.is_small()])
+        for work in works:
+            if not work.is_small():
+                self._write_alone(work)
         yield from map(self._row, works)
 
     def _fold_alone(self, work: _ShardWork) -> None:
@@ -189,9 +192,15 @@ class Folding:
             work.error = error
 
     def _write_together(self, works: Sequence[_ShardWork]) -> None:
-        """Write shards that are folded."""
+        """Write small shards that are folded. If that fails, each is written separately.
+
+        Where the store or the memory fails, the task fails, and Spark runs it again: so a task that
+        succeeds has always written the same bytes.
+        """
         try:
             blocks = self._writer.write_together([work.change() for work in works])
+        except (OSError, MemoryError):
+            raise
         except Exception:
             logger.exception(
                 "%d clusters could not be written together: each is written separately", len(works)
@@ -332,6 +341,10 @@ class _ShardWork:
         self.folded = folded
         if self.number == 0 and len(folded[1]):
             self.events = pa.concat_tables([self.events, folded[1]])
+
+    def is_small(self) -> bool:
+        """Return whether the shard is folded, and may share blocks."""
+        return self.folded is not None and is_small(len(self.folded[0].bundles))
 
     def change(self) -> ShardChange:
         """Return the shard before and after the batch, once it is folded."""

@@ -33,7 +33,7 @@ from lb_stream.stream.admission import (
     find_storms,
     without_storms,
 )
-from lb_stream.stream.columns.content_digests import shorten
+from lb_stream.stream.columns.content_digests import DIGEST_BYTES
 from lb_stream.stream.columns.reading import ColumnarReader
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.partition_records import (
@@ -516,7 +516,7 @@ def _read_broker_record(
     _require_few_bundles(config, len(report.stats) + len(report.unmeasured))
     if not broker:
         check_signature(report.broker)
-    records.add_report(cluster, report, shorten(digest()), position)
+    records.add_report(cluster, report, digest()[:DIGEST_BYTES], position)
 
 
 def _read_columnar(

@@ -187,10 +187,10 @@ def _join_figures(
         if not is_packed:
             yield from cast("Iterator[Mapping[str, NDArray[Any]]]", some)
             continue
-        counts = np.frombuffer(b"".join(cast("Iterator[bytes]", some)), np.int64)
-        counts = counts.reshape(-1, len(STATS_FIELDS))
-        amounts = counts.view(np.float64)
+        words = np.frombuffer(b"".join(cast("Iterator[bytes]", some)), np.int64)
+        as_counts = words.reshape(-1, len(STATS_FIELDS))
+        as_amounts = as_counts.view(np.float64)  # the same bytes
         yield {
-            column: (counts if place in _COUNTS else amounts)[:, place]
+            column: (as_counts if place in _COUNTS else as_amounts)[:, place]
             for column, place in _PLACES.items()
         }

@@ -253,27 +253,56 @@ def test_a_cluster_that_cannot_be_folded_stays_as_it_was_and_the_others_do_not_n
         assert whole.content(expected[name]) == job.content(found[name])
 
 
-def test_clusters_share_blocks_and_one_that_cannot_be_written_stays_alone(
+def test_clusters_share_blocks_of_what_a_batch_has_changed(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.batch(0, sent(0))
+    every = job.batch(1, sent(1))
+    for part in range(3):
+        places = {blocks(row)[part].rsplit(":", 2)[0] for row in every.values()}
+        assert len(places) == 1 and places.pop().count(":") == 2, "all are in one block"
+    before = job.batch(2, sent(2, NAMES[:2]))
+    some = job.batch(3, sent(3, NAMES[:2]))
+    places = {blocks(some[name])[2].rsplit(":", 2)[0] for name in NAMES[:2]}
+    assert len(places) == 1
+    for name in NAMES[2:]:
+        assert blocks(some[name])[1:] == blocks(before[name])[1:], "its rows stay where they are"
+
+
+def test_where_clusters_cannot_be_written_together_each_is_written_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, job = Job(tmp_path / "a"), Job(tmp_path / "b")
     for run in (whole, job):
-        first = run.batch(0, sent(0))
-        for part in range(3):
-            places = {blocks(row)[part].rsplit(":", 2)[0] for row in first.values()}
-            assert len(places) == 1, "all clusters are in one block"
+        run.batch(0, sent(0))
     before, expected = job.directory["eu"], whole.batch(1, sent(1))
     write = ShardWriter.write
 
     def broken(writer: ShardWriter, change: ShardChange) -> tuple[str, str, str]:
         if change.blocks == before.blocks[0]:
-            raise OSError("no")
+            raise ValueError("no")
         return write(writer, change)
 
     monkeypatch.setattr(ShardWriter, "write_together", lambda *_: 1 / 0)
     monkeypatch.setattr(ShardWriter, "write", broken)
     found = job.batch(1, sent(1))
-    assert [json.loads(trouble)["error"] for trouble in troubles(found["eu"])] == ["OSError: no"]
+    assert [json.loads(trouble)["error"] for trouble in troubles(found["eu"])] == ["ValueError: no"]
     assert blocks(found["eu"]) == before.blocks[0]
     for name in NAMES[:-1]:
         assert whole.content(expected[name]) == job.content(found[name])
+
+
+def test_a_task_whose_store_fails_fails_too_so_that_it_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(tmp_path)
+    job.batch(0, sent(0))
+    put = BlockWriter.put
+
+    def full(writer: BlockWriter, table: pa.Table, compress: bool = False) -> str:
+        if "short_samples" in table.column_names:
+            raise OSError("no space left")
+        return put(writer, table, compress)
+
+    monkeypatch.setattr(BlockWriter, "put", full)
+    with pytest.raises(OSError, match="no space left"):
+        job.batch(1, sent(1))

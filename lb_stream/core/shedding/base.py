@@ -203,11 +203,14 @@ Remembered = TypeVar("Remembered")
 
 
 class Choosable(NamedTuple):
-    """The bundles that a shedder may choose; a row for each bundle of the view."""
+    """The bundles that a shedder may choose, and those that it may not.
+
+    A row for each bundle of the view; the properties of `ShedContext` say what the columns mean.
+    """
 
     eligible: Bools
-    movable: Bools  # eligible bundles, and recently unloaded ones
-    stays: Bools  # bundles that may not move for long: excluded, system bundles, held by operators
+    movable: Bools
+    stays: Bools
 
 
 @dataclass(frozen=True, slots=True)

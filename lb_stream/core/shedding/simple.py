@@ -85,6 +85,8 @@ def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[
     considered = np.array([usages[name] for name in CONSIDERED])
     comfortable = np.flatnonzero(alive & (considered < config.comfort_percent).all(axis=0)).tolist()
     hot = np.flatnonzero(alive & (considered > config.overloaded_threshold_percent).any(axis=0))
+    if not len(hot):
+        return Unloads(), None
     fullest = np.argmax([usages[name] for name in BOTTLENECKS], axis=0)
 
     # Each overloaded broker's heaviest bundle in its fullest resource.

@@ -10,12 +10,13 @@ from deltalake import DeltaTable
 from lb_stream import __version__
 from lb_stream.stream.ports import FatalError
 
-FORMAT = 2
+FORMAT = 3
 """Number of what this version writes into tables and checkpoint.
 
 A change that older versions can't read, or would read wrongly, raises it: a column, another meaning
 of a column, of the logged memory or of a block in the checkpoint. 2: the state of a shard may name
-blocks of changed rows (stream/shards/changed_rows.py).
+blocks of changed rows (stream/shards/changed_rows.py). 3: small shards share blocks, and name their
+rows of them (stream/shards/block_files.py).
 """
 OLDEST_FORMAT = 1
 """The oldest format that this version reads. It writes on in FORMAT."""

@@ -26,8 +26,9 @@ BlockRefs = tuple[str, str, str]
 """References to a shard's blocks: brokers, bundle names, all other columns of the bundles.
 
 Names have a block of their own because they seldom change. The last reference may name several
-blocks (stream/shards/changed_rows.py), joined by SEPARATOR. A block is `file:first byte:bytes`; of
-a block that several shards share, `:first row:rows` are the shard's own.
+blocks (stream/shards/changed_rows.py), joined by SEPARATOR. A reference to a block is
+`file:first byte:bytes`. Of a block that several shards share, `:first row:rows` follows: those are
+the shard's.
 """
 SEPARATOR = "+"
 FOLDER = "lb-blocks"
@@ -39,6 +40,8 @@ PIECE_BYTES = 256 << 10
 """Bytes of a file in an object store that one request reads: nearby blocks are needed next."""
 MAX_PIECES = 8
 """Number of pieces that a process keeps in memory."""
+MAX_SHARED = 64
+"""Number of shared blocks that a task keeps in memory: of an object store 16 MB, or a little more."""
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 ALIGNMENT = 64
 """Blocks begin at multiples of this, so that Arrow uses columns of a mapped file without a copy."""
@@ -56,7 +59,6 @@ class BlockWriter:
     name: str
     durable: bool = True
     _draft: Draft | None = field(default=None, init=False)
-    _at: int = field(default=0, init=False)
     # Blocks that go into the cache with `close`, if the store is an object store.
     _written: dict[str, pa.Buffer] = field(default_factory=dict, init=False)
 
@@ -68,17 +70,18 @@ class BlockWriter:
         if self._draft is None:
             self._draft = self.checkpoint.begin(f"{FOLDER}/{self.name}", self.durable)
         out = self._draft.out
-        padding = -self._at % ALIGNMENT
+        # A block that could not be written may have left some bytes.
+        begin = out.tell()
+        padding = -begin % ALIGNMENT
         out.write(b"\0" * padding)
-        begin = self._at + padding
+        begin += padding
         is_remote = self.checkpoint.local is None
         sink = pa.BufferOutputStream() if is_remote else out
         write_stream(sink, table, _COMPRESSED if compress else None)
         content = sink.getvalue() if is_remote else None
         if content is not None:
             out.write(content)
-        self._at = out.tell()
-        reference = f"{self.name}:{begin}:{self._at - begin}"
+        reference = f"{self.name}:{begin}:{out.tell() - begin}"
         if content is not None:
             self._written[reference] = content
         return reference
@@ -86,13 +89,13 @@ class BlockWriter:
     def put_together(self, tables: Sequence[pa.Table]) -> list[str]:
         """Write tables of one schema as few blocks; return the reference of each.
 
-        To write a block, and to read one, takes as long for a hundred rows as for thousands. So
-        tables share blocks of up to SMALL_ROWS rows; in an object store of a quarter of it, about
-        what one request reads of a file in any case.
+        To write a block, and to read one, takes time however few rows it has. So tables share
+        blocks of up to SMALL_ROWS rows; in an object store of a quarter of it, about what one
+        request reads of a file in any case.
         """
         references: list[str] = []
         is_local = self.checkpoint.local is not None
-        for some in _portions(tables, SMALL_ROWS if is_local else SMALL_ROWS // 4):
+        for some in _fill_blocks(tables, SMALL_ROWS if is_local else SMALL_ROWS // 4):
             if len(some) == 1:
                 references.append(self.put(some[0]))
                 continue
@@ -114,18 +117,18 @@ class BlockWriter:
             self._written.clear()
 
 
-def _portions(tables: Iterable[pa.Table], rows: int) -> Iterator[list[pa.Table]]:
-    """Yield the tables in lists of at most so many rows; a larger table is alone."""
-    portion: list[pa.Table] = []
+def _fill_blocks(tables: Iterable[pa.Table], rows: int) -> Iterator[list[pa.Table]]:
+    """Yield the tables of each block, which has at most so many rows; a larger table is alone."""
+    own: list[pa.Table] = []
     size = 0
     for table in tables:
-        if portion and size + len(table) > rows:
-            yield portion
-            portion, size = [], 0
-        portion.append(table)
+        if own and size + len(table) > rows:
+            yield own
+            own, size = [], 0
+        own.append(table)
         size += len(table)
-    if portion:
-        yield portion
+    if own:
+        yield own
 
 
 @dataclass(slots=True)
@@ -182,8 +185,8 @@ _CACHE = _BlockCache()
 class OpenFiles:
     """A checkpoint from which one task reads many blocks.
 
-    A local file is opened once, and stays mapped while this object exists. So do blocks that shards
-    share.
+    A local file is opened once, and stays mapped while this object exists. `shared`: the last
+    blocks that several shards share, by their references.
     """
 
     checkpoint: Store
@@ -216,11 +219,15 @@ def read_block(checkpoint: Store | OpenFiles, reference: str) -> pa.Table:
     """
     name, begin, length, *rows = reference.split(":")
     if not rows:
-        return _read_whole(checkpoint, name, int(begin), int(length))
-    place, (first, count) = f"{name}:{begin}:{length}", map(int, rows)
-    shared = checkpoint.shared if isinstance(checkpoint, OpenFiles) else {}
-    if (block := shared.get(place)) is None:
-        block = shared[place] = _read_whole(checkpoint, name, int(begin), int(length))
+        return _read_whole(checkpoint, reference)
+    whole = f"{name}:{begin}:{length}"
+    first, count = map(int, rows)
+    shared = checkpoint.shared if isinstance(checkpoint, OpenFiles) else dict[str, pa.Table]()
+    block = shared.get(whole)
+    if block is None:
+        block = shared[whole] = _read_whole(checkpoint, whole)
+        if len(shared) > MAX_SHARED:
+            del shared[next(iter(shared))]
     if len(block) < first + count:
         raise pa.ArrowInvalid(
             f"{checkpoint}/{FOLDER}/{name} is damaged: a block of {len(block)} rows lacks some of "
@@ -229,18 +236,19 @@ def read_block(checkpoint: Store | OpenFiles, reference: str) -> pa.Table:
     return block.slice(first, count)
 
 
-def _read_whole(checkpoint: Store | OpenFiles, name: str, begin: int, length: int) -> pa.Table:
+def _read_whole(checkpoint: Store | OpenFiles, reference: str) -> pa.Table:
     """Return a whole block."""
     store = checkpoint.checkpoint if isinstance(checkpoint, OpenFiles) else checkpoint
-    reference = f"{name}:{begin}:{length}"
     block = _CACHE.find(store, reference)
     if block is None:
+        name, begin, length = reference.split(":")
         read = checkpoint.get_range if store.local is not None else partial(_CACHE.read, store)
-        block = read(f"{FOLDER}/{name}", begin, length)
-        if block.size < length:
+        block = read(f"{FOLDER}/{name}", int(begin), int(length))
+        if block.size < int(length):
+            size = int(begin) + block.size
             raise pa.ArrowInvalid(
-                f"{checkpoint}/{FOLDER}/{name} is cut off: it has {begin + block.size} bytes, and "
-                f"{reference} ends after them"
+                f"{checkpoint}/{FOLDER}/{name} is cut off: it has {size} bytes, and {reference} "
+                "ends after them"
             )
         if store.local is None:
             _CACHE.keep(store, reference, block)

@@ -39,8 +39,8 @@ _FIRST_COLUMN = "reported_ms"
 """The column that changes with every report of a bundle."""
 
 
-def is_written_whole(bundles: int) -> bool:
-    """Return whether a shard of so many bundles is always written whole, as one block."""
+def is_small(bundles: int) -> bool:
+    """Return whether a shard of so many bundles is always written whole, and may share blocks."""
     return bundles < MIN_ROWS
 
 
@@ -57,7 +57,7 @@ def read_values(checkpoint: Store | OpenFiles, reference: str) -> pa.Table:
 
 def write_all_values(writer: BlockWriter, values: pa.Table) -> str:
     """Write all rows of a shard's values; return their reference."""
-    if is_written_whole(len(values)):
+    if is_small(len(values)):
         return writer.put(values)
     rates = [field.name for field in values.schema if pa.types.is_float64(field.type)]
     others = [name for name in values.column_names if name not in rates]
@@ -81,7 +81,7 @@ def write_values(
     input always gives the same blocks.
     """
     most = int(MAX_CHANGED_RATIO * len(after))
-    changed = None if is_written_whole(len(after)) else find_changed_rows(before, after, most)
+    changed = None if is_small(len(after)) else find_changed_rows(before, after, most)
     if changed is None:
         return write_all_values(writer, after)
     if not len(changed):

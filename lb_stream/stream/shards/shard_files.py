@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,12 +13,14 @@ from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, Shard
 from lb_stream.store import Store
 from lb_stream.stream.shards.block_files import BlockRefs, BlockWriter, OpenFiles, read_block
 from lb_stream.stream.shards.changed_rows import (
-    is_written_whole,
     read_values,
     write_all_values,
     write_values,
 )
 from lb_stream.stream.shards.slicing import name_hashes
+
+_NO_BLOCKS: BlockRefs = ("", "", "")
+"""Of a new shard: all are written."""
 
 
 class ShardChange(NamedTuple):
@@ -53,7 +55,7 @@ class ShardWriter:
     def write(self, change: ShardChange) -> BlockRefs:
         """Return references to a shard's blocks; only blocks that have changed are written."""
         after = change.after
-        brokers, names, values = change.blocks or ("", "", "")
+        brokers, names, values = change.blocks or _NO_BLOCKS
         if change.has_new_brokers():
             brokers = self._write_brokers(after.brokers)
         if change.has_new_names():
@@ -66,36 +68,36 @@ class ShardWriter:
         return brokers, names, values
 
     def write_together(self, changes: Sequence[ShardChange]) -> list[BlockRefs]:
-        """Return the references of shards of different clusters; small ones share blocks.
+        """Return references to the blocks of small shards, which share those that are written.
 
-        Raises ArrowInvalid if their tables don't have the same columns.
+        Raises ArrowInvalid if their tables don't have the same columns, and OSError.
         """
-        found = [list(change.blocks or ("", "", "")) for change in changes]
-        small: list[int] = []
-        for at, change in enumerate(changes):
-            if is_written_whole(len(change.after.bundles)):
-                small.append(at)
-            else:
-                found[at] = list(self.write(change))
-        # The small shards' new blocks, by the shard's place.
-        brokers = {at: changes[at].after.brokers for at in small if changes[at].has_new_brokers()}
+        # The new blocks, by the shard's place.
+        shards = dict(enumerate(changes))
+        brokers = {at: one.after.brokers for at, one in shards.items() if one.has_new_brokers()}
         names = {
-            at: names_block(changes[at].after.bundles["name"])
-            for at in small
-            if changes[at].has_new_names()
+            at: names_block(one.after.bundles["name"])
+            for at, one in shards.items()
+            if one.has_new_names()
         }
         values = {
-            at: _values_of(changes[at].after)
-            for at in small
-            if at in names or changes[at].after.bundles is not changes[at].before.bundles
+            at: _values_of(one.after)
+            for at, one in shards.items()
+            if at in names or one.after.bundles is not one.before.bundles
         }
-        for part, (writer, tables) in enumerate(
-            ((self._values, brokers), (self._names, names), (self._values, values))
-        ):
-            written = writer.put_together(list(tables.values()))
-            for at, reference in zip(tables, written, strict=True):
-                found[at][part] = reference
-        return [(brokers_at, names_at, values_at) for brokers_at, names_at, values_at in found]
+        new_brokers = _put_together(self._values, brokers)
+        new_names = _put_together(self._names, names)
+        new_values = _put_together(self._values, values)
+        # Beside them the old ones, of shards that have them.
+        kept = [one.blocks or _NO_BLOCKS for one in changes]
+        return [
+            (
+                new_brokers.get(at, old_brokers),
+                new_names.get(at, old_names),
+                new_values.get(at, old_values),
+            )
+            for at, (old_brokers, old_names, old_values) in enumerate(kept)
+        ]
 
     def close(self) -> None:
         """Finish the files, so that references are valid."""
@@ -107,6 +109,11 @@ class ShardWriter:
         if self._last_brokers is None or not self._last_brokers[0].equals(brokers):
             self._last_brokers = (brokers, self._values.put(brokers))
         return self._last_brokers[1]
+
+
+def _put_together(writer: BlockWriter, tables: Mapping[int, pa.Table]) -> dict[int, str]:
+    """Write tables as shared blocks; return the reference of each under its key."""
+    return dict(zip(tables, writer.put_together(list(tables.values())), strict=True))
 
 
 def read_shard(checkpoint: Store | OpenFiles, blocks: Iterable[str]) -> Shard:

@@ -66,3 +66,32 @@ def test_a_shared_block_with_fewer_rows_than_a_shard_has_is_damaged(tmp_path: Pa
     with pytest.raises(pa.ArrowInvalid) as error:
         read_block(store, last.removesuffix("4") + "5")
     check_wording(str(error.value).removeprefix(str(tmp_path)))
+
+
+def test_a_block_after_one_that_could_not_be_written_is_read_as_it_was_written(
+    tmp_path: Path,
+) -> None:
+    store = Store.at(tmp_path)
+    writer = BlockWriter(store, "7-0-a.arrow")
+    first, second = numbered(3, 4)
+
+    def half(sink: pa.NativeFile, *_: object) -> None:
+        sink.write(b"half")
+        raise MemoryError
+
+    references = [writer.put(first)]
+    with patch.object(block_files, "write_stream", half), pytest.raises(MemoryError):
+        writer.put(second)
+    references.append(writer.put(second))
+    writer.close()
+    assert [read_block(store, reference) for reference in references] == [first, second]
+
+
+def test_a_task_keeps_the_last_shared_blocks_alone(tmp_path: Path) -> None:
+    store, most = Store.at(tmp_path), block_files.MAX_SHARED
+    writer = BlockWriter(store, "7-0-a.arrow")
+    references = [writer.put_together(numbered(1, 2))[1] for _ in range(most + 3)]
+    writer.close()
+    files = OpenFiles(store)
+    assert {len(read_block(files, reference)) for reference in references} == {2}
+    assert list(files.shared) == places(references)[3:]
