@@ -57,7 +57,10 @@ class _Part(NamedTuple):
 
     @staticmethod
     def stored(place: str, read: Read) -> _Part:
-        """Return the rows at a place, which is reference:first row:number of rows."""
+        """Return the rows at a place, which is written as a shard's rows of a shared block are.
+
+        They are not cut out here: rows of several parts are taken at once.
+        """
         reference, begin, rows = place.rsplit(":", 2)
         return _Part(read(reference), int(begin), int(rows))
 
