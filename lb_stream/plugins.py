@@ -38,6 +38,7 @@ from lb_stream.core.placement.base import (
 )
 from lb_stream.core.shedding.base import (
     BundleRules,
+    Choosable,
     Disruption,
     MoveLearner,
     Need,
@@ -74,6 +75,7 @@ __all__ = [
     "Brokers",
     "BundleRules",
     "Bundles",
+    "Choosable",
     "ClusterView",
     "Decides",
     "Disruption",
