@@ -26,6 +26,7 @@ from lb_stream.access.signatures import (
     TIME_HEADER,
     Signature,
     SignatureRejected,
+    digest_value,
     encode_signed,
 )
 from lb_stream.contracts.patterns import matches_wildcards
@@ -81,7 +82,7 @@ class Signer:
             now_us = time.time_ns() // 1000
             is_ahead = self._last_us > now_us + 1000 * WINDOW_MS
             self._last_us = signed_us = now_us if is_ahead else max(self._last_us + 1, now_us)
-        signed = encode_signed(topic, key, kind, signed_us, sha256(value or b"").digest())
+        signed = encode_signed(topic, key, kind, signed_us, digest_value(value or b""))
         return [
             (KEY_HEADER, self.key_id.encode()),
             (TIME_HEADER, str(signed_us).encode()),
@@ -255,16 +256,15 @@ class Keyring:
         topic: str,
         key: bytes,
         kind: str,
-        value: bytes,
+        digest: Callable[[], bytes],
         at_ms: int,
         principal: str | None = None,
-        digest: Callable[[], bytes] | None = None,
     ) -> AllowedSigner:
         """Return the signer of a record. `at_ms`: when Kafka has stored it.
 
-        `principal`: for whom the key must sign; None: for anybody. `digest`: returns the value's
-        SHA-256, from a caller who needs it as well. Raises SignatureRejected. The signature is
-        computed last, because all else is cheap.
+        `digest`: returns that of the value. `principal`: for whom the key must sign; None: for
+        anybody. Raises SignatureRejected. Digest and signature are computed last, because all else
+        is cheap.
         """
         if signature is None:
             expected = f"the headers {KEY_HEADER}, {TIME_HEADER} and {SIGNATURE_HEADER}"
@@ -290,13 +290,7 @@ class Keyring:
                 f"{signature.key_id} of {valid[0].principals}",
                 f"a key of {principal}",
             )
-        signed = encode_signed(
-            topic,
-            key,
-            kind,
-            signature.signed_us,
-            sha256(value).digest() if digest is None else digest(),
-        )
+        signed = encode_signed(topic, key, kind, signature.signed_us, digest())
         try:
             speaking[0].public_key.verify(signature.value, signed)
         except InvalidSignature:

@@ -12,14 +12,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from hashlib import sha256
 from typing import Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lb_stream.access.rights import Principal, Rights
-from lb_stream.access.signatures import Signature
+from lb_stream.access.signatures import Signature, digest_value
 from lb_stream.contracts.base import CLUSTER_PATTERN, LONGEST_BROKER
 from lb_stream.contracts.columnar import COLUMNAR_KINDS, COLUMNS, DELTA, ROSTER
 from lb_stream.core.averages.acknowledgements import strip_unexpected_bundle
@@ -337,7 +336,7 @@ def _read_command(
             key_id = config.signatures.check_command(
                 signature,
                 key or b"",
-                value or b"",
+                partial(digest_value, value or b""),
                 command.by,
                 position,
                 lambda rejection: records.reject(cluster, "", rejection, position),
@@ -471,7 +470,7 @@ def _read_broker_record(
     `header`: the kind that the record's header names; None: it has none, and is a report.
     """
     # For the signature, and to know a report that comes again.
-    digest = cache(lambda: sha256(value).digest())
+    digest = cache(partial(digest_value, value))
 
     def check_signature(broker: str) -> None:
         if config.signatures is not None:
@@ -479,11 +478,10 @@ def _read_broker_record(
                 signature,
                 key,
                 header or "",
-                value,
+                digest,
                 f"{cluster}/{broker}",
                 position,
                 lambda rejection: records.reject(cluster, broker, rejection, position),
-                digest,
             )
 
     kind = header or "report"

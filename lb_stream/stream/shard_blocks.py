@@ -166,8 +166,8 @@ def _clusters_of_each_batch(known: Mapping[str, ShardMap]) -> Set[str]:
 def _join_members(rows: list[BlockRow], partitions: int) -> Iterator[BlockRow]:
     """Yield a row for each partition of the next stage, with all clusters that go there.
 
-    They go to the partition of the deciding task that will make their rounds, so that it reads
-    blocks whose other rows it needs as well.
+    They go to the partition of the task that will make their rounds, so that no other task reads
+    the blocks that they share.
     """
     found: dict[int, list[BlockRow]] = {}
     for row in rows:

@@ -38,7 +38,7 @@ class SignatureCheck:
         self,
         signature: Signature | None,
         key: bytes,
-        value: bytes,
+        digest: Callable[[], bytes],
         sender: str,
         position: RecordPosition,
         warn: Callable[[RecordRejected], None],
@@ -46,7 +46,8 @@ class SignatureCheck:
         """Require a command to be signed by a key of its sender, `by`. Raises RecordRejected.
 
         Returns the id of the key that has signed it; None: no signature was verified. Agents and
-        jobs send no commands: their names can't be a sender's.
+        jobs send no commands: their names can't be a sender's. `digest`: returns that of
+        the value.
         """
         if self.commands == "open":
             return None
@@ -57,7 +58,7 @@ class SignatureCheck:
                 (sender, "by"),
                 warn,
             )
-        is_right = self._check(self.commands, signature, key, "", value, sender, position, warn)
+        is_right = self._check(self.commands, signature, key, "", digest, sender, position, warn)
         return signature.key_id if is_right and signature is not None else None
 
     def check_broker_record(
@@ -65,20 +66,19 @@ class SignatureCheck:
         signature: Signature | None,
         key: bytes,
         kind: str,
-        value: bytes,
+        digest: Callable[[], bytes],
         broker: str,
         position: RecordPosition,
         warn: Callable[[RecordRejected], None],
-        digest: Callable[[], bytes],
     ) -> None:
         """Require a broker's record to be signed by a key of the broker. Raises RecordRejected.
 
-        `broker`: <cluster>/<broker>. The position gets the time of a verified signature. `digest`:
-        returns the value's SHA-256.
+        `digest`: returns that of the value. `broker`: <cluster>/<broker>. The position gets the time
+        of a verified signature.
         """
         if self.reports == "open":
             return
-        if self._check(self.reports, signature, key, kind, value, broker, position, warn, digest):
+        if self._check(self.reports, signature, key, kind, digest, broker, position, warn):
             assert signature is not None
             position["signed_us"] = signature.signed_us
 
@@ -88,16 +88,15 @@ class SignatureCheck:
         signature: Signature | None,
         key: bytes,
         kind: str,
-        value: bytes,
+        digest: Callable[[], bytes],
         principal: str,
         position: RecordPosition,
         warn: Callable[[RecordRejected], None],
-        digest: Callable[[], bytes] | None = None,
     ) -> bool:
         """Return whether a record has the signature that it should have."""
         topic, at_ms = position["topic"], position["append_ms"]
         try:
-            self.keyring.verify(signature, topic, key, kind, value, at_ms, principal, digest)
+            self.keyring.verify(signature, topic, key, kind, digest, at_ms, principal)
         except SignatureRejected as error:
             rejection = SenderRejected(error.field, error.value, error.expected)
             self._reject(required, rejection, (principal, error.field), warn)

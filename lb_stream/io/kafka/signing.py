@@ -5,11 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kafka import KafkaProducer
 
-from lb_stream.access.signatures import JOB, TIME_HEADER, Signature, SignatureRejected
+from lb_stream.access.signatures import (
+    JOB,
+    TIME_HEADER,
+    Signature,
+    SignatureRejected,
+    digest_value,
+)
 from lb_stream.contracts.settings import SecuritySettings
 from lb_stream.settings.signing import SignersFile
 
@@ -125,9 +132,9 @@ class RecordCheck:
         """Raise SignatureRejected for a record that is not signed by a key of the principal."""
         signature = Signature.from_headers(record.headers or ())
         kind = (dict(record.headers or ()).get("kind") or b"").decode(errors="replace")
-        key, value = record.key or b"", record.value or b""
+        key, digest = record.key or b"", partial(digest_value, record.value or b"")
         keyring = self._signers.keyring()
-        keyring.verify(signature, record.topic, key, kind, value, record.timestamp, principal)
+        keyring.verify(signature, record.topic, key, kind, digest, record.timestamp, principal)
         assert signature is not None
         if self._by_key:
             latest_us = self._latest_us.get((record.topic, key), 0)

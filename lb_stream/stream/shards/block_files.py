@@ -41,7 +41,7 @@ PIECE_BYTES = 256 << 10
 MAX_PIECES = 8
 """Number of pieces that a process keeps in memory."""
 MAX_SHARED = 64
-"""Number of shared blocks that a task keeps in memory: of an object store 16 MB, or a little more."""
+"""Number of shared blocks that a task keeps in memory: 16 MB or a little more of an object store."""
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 ALIGNMENT = 64
 """Blocks begin at multiples of this, so that Arrow uses columns of a mapped file without a copy."""
@@ -95,15 +95,15 @@ class BlockWriter:
         """
         references: list[str] = []
         is_local = self.checkpoint.local is not None
-        for some in _fill_blocks(tables, SMALL_ROWS if is_local else SMALL_ROWS // 4):
-            if len(some) == 1:
-                references.append(self.put(some[0]))
+        for sharing in _fill_blocks(tables, SMALL_ROWS if is_local else SMALL_ROWS // 4):
+            if len(sharing) == 1:
+                references.append(self.put(sharing[0]))
                 continue
-            block = self.put(pa.concat_tables(some))
-            ends = accumulate(map(len, some))
+            block = self.put(pa.concat_tables(sharing))
+            ends = accumulate(map(len, sharing))
             references += [
                 f"{block}:{end - len(table)}:{len(table)}"
-                for table, end in zip(some, ends, strict=True)
+                for table, end in zip(sharing, ends, strict=True)
             ]
         return references
 
@@ -119,16 +119,16 @@ class BlockWriter:
 
 def _fill_blocks(tables: Iterable[pa.Table], rows: int) -> Iterator[list[pa.Table]]:
     """Yield the tables of each block, which has at most so many rows; a larger table is alone."""
-    own: list[pa.Table] = []
+    sharing: list[pa.Table] = []
     size = 0
     for table in tables:
-        if own and size + len(table) > rows:
-            yield own
-            own, size = [], 0
-        own.append(table)
+        if sharing and size + len(table) > rows:
+            yield sharing
+            sharing, size = [], 0
+        sharing.append(table)
         size += len(table)
-    if own:
-        yield own
+    if sharing:
+        yield sharing
 
 
 @dataclass(slots=True)

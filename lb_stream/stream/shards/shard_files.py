@@ -12,11 +12,7 @@ import pyarrow.compute as pc
 from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, Shard
 from lb_stream.store import Store
 from lb_stream.stream.shards.block_files import BlockRefs, BlockWriter, OpenFiles, read_block
-from lb_stream.stream.shards.changed_rows import (
-    read_values,
-    write_all_values,
-    write_values,
-)
+from lb_stream.stream.shards.changed_rows import read_values, write_all_values, write_values
 from lb_stream.stream.shards.slicing import name_hashes
 
 _NO_BLOCKS: BlockRefs = ("", "", "")
@@ -43,10 +39,12 @@ class ShardChange(NamedTuple):
 
 
 class ShardWriter:
-    """Writes the blocks of one task's shards. `files`: those that the shards are read from."""
+    """Writes the blocks of one task's shards.
+
+    `files`: those that the shards are read from. `name`: of the written files, without the ending.
+    """
 
     def __init__(self, files: OpenFiles, name: str) -> None:
-        """`name`: of the files, without the ending."""
         self._files = files
         self._values = BlockWriter(files.checkpoint, f"{name}.arrow")
         self._names = BlockWriter(files.checkpoint, f"{name}-names.arrow")
@@ -73,30 +71,34 @@ class ShardWriter:
         Raises ArrowInvalid if their tables don't have the same columns, and OSError.
         """
         # The new blocks, by the shard's place.
-        shards = dict(enumerate(changes))
-        brokers = {at: one.after.brokers for at, one in shards.items() if one.has_new_brokers()}
+        places = dict(enumerate(changes))
+        brokers = {
+            place: change.after.brokers
+            for place, change in places.items()
+            if change.has_new_brokers()
+        }
         names = {
-            at: names_block(one.after.bundles["name"])
-            for at, one in shards.items()
-            if one.has_new_names()
+            place: names_block(change.after.bundles["name"])
+            for place, change in places.items()
+            if change.has_new_names()
         }
         values = {
-            at: _values_of(one.after)
-            for at, one in shards.items()
-            if at in names or one.after.bundles is not one.before.bundles
+            place: _values_of(change.after)
+            for place, change in places.items()
+            if place in names or change.after.bundles is not change.before.bundles
         }
         new_brokers = _put_together(self._values, brokers)
         new_names = _put_together(self._names, names)
         new_values = _put_together(self._values, values)
         # Beside them the old ones, of shards that have them.
-        kept = [one.blocks or _NO_BLOCKS for one in changes]
+        old = [change.blocks or _NO_BLOCKS for change in changes]
         return [
             (
-                new_brokers.get(at, old_brokers),
-                new_names.get(at, old_names),
-                new_values.get(at, old_values),
+                new_brokers.get(place, old_brokers),
+                new_names.get(place, old_names),
+                new_values.get(place, old_values),
             )
-            for at, (old_brokers, old_names, old_values) in enumerate(kept)
+            for place, (old_brokers, old_names, old_values) in enumerate(old)
         ]
 
     def close(self) -> None:
@@ -111,11 +113,6 @@ class ShardWriter:
         return self._last_brokers[1]
 
 
-def _put_together(writer: BlockWriter, tables: Mapping[int, pa.Table]) -> dict[int, str]:
-    """Write tables as shared blocks; return the reference of each under its key."""
-    return dict(zip(tables, writer.put_together(list(tables.values())), strict=True))
-
-
 def read_shard(checkpoint: Store | OpenFiles, blocks: Iterable[str]) -> Shard:
     """Return a shard from the references to its blocks. Raises FileNotFoundError."""
     brokers, names, values = blocks
@@ -124,21 +121,6 @@ def read_shard(checkpoint: Store | OpenFiles, blocks: Iterable[str]) -> Shard:
         _complete(read_block(checkpoint, brokers)),
         columns.add_column(0, BUNDLE_SCHEMA.field(0), read_block(checkpoint, names)["name"]),
     )
-
-
-def _complete(brokers: pa.Table) -> pa.Table:
-    """Return a block of brokers with every column: null where an earlier release had none."""
-    if brokers.schema.equals(BROKER_SCHEMA):
-        return brokers
-    for column in BROKER_SCHEMA:
-        if column.name not in brokers.column_names:
-            brokers = brokers.append_column(column, pa.nulls(len(brokers), column.type))
-    return brokers.select(BROKER_SCHEMA.names)
-
-
-def _values_of(shard: Shard) -> pa.Table:
-    """Return all columns of a shard's bundles but their names."""
-    return shard.bundles.remove_column(0)
 
 
 def names_block(names: pa.ChunkedArray) -> pa.Table:
@@ -164,3 +146,23 @@ def reshard(checkpoint: Store, before: list[BlockRefs], number: int, shards: int
     if len(bundles) > 1:
         joined = joined.take(pc.sort_indices(joined["name"]))
     return Shard(read_shard(checkpoint, old[0]).brokers, joined.combine_chunks())
+
+
+def _put_together(writer: BlockWriter, tables: Mapping[int, pa.Table]) -> dict[int, str]:
+    """Write tables as shared blocks; return the reference of each under its key."""
+    return dict(zip(tables, writer.put_together(list(tables.values())), strict=True))
+
+
+def _complete(brokers: pa.Table) -> pa.Table:
+    """Return a block of brokers with every column: null where an earlier release had none."""
+    if brokers.schema.equals(BROKER_SCHEMA):
+        return brokers
+    for column in BROKER_SCHEMA:
+        if column.name not in brokers.column_names:
+            brokers = brokers.append_column(column, pa.nulls(len(brokers), column.type))
+    return brokers.select(BROKER_SCHEMA.names)
+
+
+def _values_of(shard: Shard) -> pa.Table:
+    """Return all columns of a shard's bundles but their names."""
+    return shard.bundles.remove_column(0)

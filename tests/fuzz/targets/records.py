@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lb_stream.access.signatures import Signature, SignatureRejected
+from lb_stream.access.signatures import Signature, SignatureRejected, digest_value
 from lb_stream.access.signing_keys import AllowedSigner, Keyring, Signer
 from lb_stream.agent.agent import Agent
 from lb_stream.agent.config import AgentConfig
@@ -405,7 +405,15 @@ def signature_headers(data: bytes) -> bool:
         [("lb-key", key), ("lb-signed-us", time_us), ("lb-signature", value)]
     )
     try:
-        keyring.verify(found, "reports", b"eu-1/a:1", "", b"{}", 1_767_225_661_000, "eu-1/a:1")
+        keyring.verify(
+            found,
+            "reports",
+            b"eu-1/a:1",
+            "",
+            lambda: digest_value(b"{}"),
+            1_767_225_661_000,
+            "eu-1/a:1",
+        )
     except SignatureRejected as error:
         require_message(error)
         return False

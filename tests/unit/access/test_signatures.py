@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from hashlib import sha256
 
 import pytest
@@ -22,6 +23,7 @@ from lb_stream.access.signatures import (
     TIME_HEADER,
     Signature,
     SignatureRejected,
+    digest_value,
     encode_signed,
     is_user,
 )
@@ -58,6 +60,20 @@ def keyring(line: AllowedSigner | None = None, window_ms: int = 300_000) -> Keyr
     return Keyring((line or AllowedSigner(BROKER, PUBLIC),), window_ms)
 
 
+def verify(
+    ring: Keyring,
+    signature: Signature | None,
+    at_ms: int,
+    principal: str = BROKER,
+    **changed: object,
+) -> AllowedSigner:
+    """The signer of RECORD, if the ring knows it."""
+    record = RECORD | changed
+    value = record.pop("value")
+    digest = partial(digest_value, value)
+    return ring.verify(signature, **record, digest=digest, at_ms=at_ms, principal=principal)
+
+
 def rejection(
     ring: Keyring,
     signature: Signature | None,
@@ -66,13 +82,13 @@ def rejection(
     **changed: object,
 ) -> SignatureRejected:
     with pytest.raises(SignatureRejected) as raised:
-        ring.verify(signature, **(RECORD | changed), at_ms=at_ms, principal=principal)
+        verify(ring, signature, at_ms, principal, **changed)
     return raised.value
 
 
 def test_a_signed_record_is_its_signers() -> None:
     signature, at_ms = signed()
-    assert keyring().verify(signature, **RECORD, at_ms=at_ms, principal=BROKER).principals == BROKER
+    assert verify(keyring(), signature, at_ms).principals == BROKER
 
 
 @pytest.mark.parametrize(
@@ -98,7 +114,7 @@ def test_a_signature_covers_its_own_time() -> None:
 
 def test_a_record_is_rejected_that_stands_in_the_topic_at_another_time() -> None:
     signature, at_ms = signed()
-    keyring(window_ms=1_000).verify(signature, **RECORD, at_ms=at_ms + 1_000, principal=BROKER)
+    verify(keyring(window_ms=1_000), signature, at_ms + 1_000)
     for other_ms in (at_ms + 1_001, at_ms - 1_001):
         assert rejection(keyring(window_ms=1_000), signature, other_ms).field == TIME_HEADER
 
@@ -125,7 +141,7 @@ def test_bytes_that_are_no_signature_are_rejected(value: bytes) -> None:
 def test_a_key_counts_from_its_first_to_before_its_last_moment() -> None:
     signature, at_ms = signed()
     valid = AllowedSigner(BROKER, PUBLIC, at_ms, at_ms + 1)
-    keyring(valid).verify(signature, **RECORD, at_ms=at_ms, principal=BROKER)
+    verify(keyring(valid), signature, at_ms)
     for other_ms in (at_ms - 1, at_ms + 1):
         assert rejection(keyring(valid), signature, other_ms).field == KEY_HEADER
 
