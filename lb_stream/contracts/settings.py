@@ -286,6 +286,15 @@ class StreamSettings(KeyModel):
         dynamic=False,
         ge=0,
     )
+    max_first_records: int = key(
+        20_000,
+        "About how many ownership records a batch publishes beside those of decisions and "
+        "reports: each bundle of a new cluster has one. A cluster publishes 1 to 1,000 of them in "
+        "a round; the others follow in the next batches. A batch's decisions can be read once all "
+        "of its records are published.",
+        dynamic=False,
+        ge=1,
+    )
     shadow_time_percent: int = key(
         100,
         "Time that shadows may take, as a share of the time that their batch's rounds take, "

@@ -6,7 +6,7 @@ import json
 import time
 import traceback
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.columns.rounds import EMPTY, ENTRY_COLUMNS, ROUND_SCHEMA, RoundRow
 from lb_stream.contracts.decisions import Ownership
+from lb_stream.contracts.settings import StreamSettings
 from lb_stream.core.commands.audited import JobChange
 from lb_stream.core.commands.proposal_book import ProposalNews
 from lb_stream.core.commands.responder import Received, refuse_all
@@ -26,6 +27,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.rollout import RolloutNews
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.outcomes import select_valid_acks
+from lb_stream.core.ownership.ledger import MAX_PUBLISHED
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shadow.evaluate import ShadowInput
 from lb_stream.core.splitting.merging import withdraw_advice
@@ -41,6 +43,32 @@ from lb_stream.stream.shards.block_files import OpenFiles
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.task.time_limits import ShadowBudget, time_limit
 from lb_stream.stream.views import ClusterViews
+
+
+@dataclass(slots=True)
+class RecordAllowance:
+    """How many ownership records the next rounds of one task may add to those of their events.
+
+    The first rounds of a cluster have up to MAX_PUBLISHED each, a thousand clusters may be new at
+    once, and the decisions of a batch can be read once all of its records are published.
+    """
+
+    left: int
+
+    @staticmethod
+    def of_task(stream: StreamSettings) -> RecordAllowance:
+        """Return the allowance of one deciding task, which suffices for one round in any case."""
+        return RecordAllowance(
+            max(MAX_PUBLISHED, stream.max_first_records // stream.shuffle_partitions)
+        )
+
+    def of_next_round(self) -> int | None:
+        """Return the limit of the next round, at least 1; None: MAX_PUBLISHED, as of any round."""
+        return None if self.left >= MAX_PUBLISHED else max(1, self.left)
+
+    def spend(self, records: int) -> None:
+        """Note the ownership records of a round."""
+        self.left -= records
 
 
 def decide_clusters(
@@ -62,13 +90,14 @@ def decide_clusters(
     clusters = {cluster: list(own) for cluster, own in groupby(rows, itemgetter("cluster"))}
     context = context.with_memories(clusters)
     figure_files = FigureFiles(context, task)
+    allowance = RecordAllowance.of_task(context.settings.stream)
     budget = ShadowBudget.from_percent(context.settings.stream.shadow_time_percent)
     inputs = map(ClusterInput.from_rows, clusters.values())
     blocks = OpenFiles(checkpoint_of(context.settings.stream))
     with AveragesAhead(context, task) as ahead:
         views = ClusterViews(blocks, context.settings.topics.reports, ahead)
         rounds = [
-            decide_cluster(own, context, figure_files, views, budget)
+            decide_cluster(own, context, figure_files, views, allowance, budget)
             for own in views.read_ahead(inputs)
         ]
         figure_files.write(rounds)
@@ -82,6 +111,7 @@ def decide_cluster(
     context: BatchContext,
     figure_files: FigureFiles,
     views: ClusterViews,
+    allowance: RecordAllowance,
     budget: ShadowBudget | None = None,
 ) -> RoundRow:
     """Return the row of one cluster's round in one batch.
@@ -89,7 +119,7 @@ def decide_cluster(
     An exception becomes the row's `error`: nothing is decided, the memory stays, and other clusters
     are not affected. After several failures in a row the cluster is suspended: it has no round for
     a while, unless a command comes. A logged round is followed by the cluster's shadows, which
-    share `budget`.
+    share `budget`. `allowance`: of the task's ownership records.
     """
     begin = time.perf_counter()
     row = _begin_row(cluster_input, context)
@@ -107,13 +137,15 @@ def decide_cluster(
         if cluster_input.cluster in context.memories:
             row.seq = memory.seq
         took_over = context.took_over if 0 < before.epoch < context.epoch else None
-        inbox = _open_inbox(row, cluster_input, memory, context, took_over)
+        inbox = _open_inbox(row, cluster_input, memory, context, took_over, allowance)
         # A suspended cluster waits, unless there is a command, which may repair it.
         if row.now_ms < memory.retry_ms and not cluster_input.commands:
             row.idle = True
             return row
         cluster_input.raise_fold_error()
         shadow_input = _make_round(row, cluster_input, memory, inbox, context, figure_files, views)
+        if shadow_input is not None:
+            allowance.spend(len(shadow_input.made.ownership))
     except Exception as error:
         _fail(row, cluster_input, error, remembered, context)
     crash_point("in_decide")
@@ -151,6 +183,7 @@ def _open_inbox(
     memory: Memory,
     context: BatchContext,
     took_over: JobChange | None,
+    allowance: RecordAllowance,
 ) -> Inbox:
     """Return the records for the round, and put all of its inputs into the row."""
     acks = select_valid_acks(cluster_input.acks, memory)
@@ -166,6 +199,9 @@ def _open_inbox(
         inputs["differing"] = differing
     if awaited := cluster_input.awaited(context):
         inputs["awaited"] = awaited
+    max_published = allowance.of_next_round()
+    if max_published is not None:
+        inputs["max_published"] = max_published
     if took_over is not None:
         inputs["took_over"] = {"by": took_over.by, "text": took_over.text}
     row.inputs = canonical_json(inputs)
@@ -179,6 +215,7 @@ def _open_inbox(
         differing,
         job_changes=() if took_over is None else (took_over,),
         awaited=awaited,
+        max_published=max_published,
     )
 
 

@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 from tests.bench.stages import Cost, Stages
 from tests.bench.stream.fleet import Fleet, Shape
-from tests.bench.stream.stepped import BALANCER
+from tests.bench.stream.stepped import ALL_RECORDS, BALANCER
 
 BROKERS, BUNDLES = 10, 100
 LARGE_BUNDLES = 1_000
@@ -35,7 +35,8 @@ class Side:
 
     def __init__(self, shape: Shape, folder: Path, prefix: str) -> None:
         self._fleet = Fleet(shape, seed=2, prefix=prefix)
-        self._stages = Stages(folder, balancer=BALANCER, tasks=TASKS)
+        stream = {"max_first_records": ALL_RECORDS}
+        self._stages = Stages(folder, balancer=BALANCER, tasks=TASKS, stream=stream)
         self._thousands = shape.all_bundles / 1_000
 
     def run(self) -> Cost:

@@ -64,7 +64,7 @@ class Cost(NamedTuple):
 class Stages:
     """Runs batches. `tasks`: decoding tasks, each with a Kafka partition; else there is one task.
 
-    Times advance with each batch.
+    Times advance with each batch. `stream`: other settings of the job than the defaults.
     """
 
     def __init__(
@@ -73,10 +73,13 @@ class Stages:
         admission: AdmissionSettings | None = None,
         balancer: Mapping[str, Any] | None = None,
         tasks: int = 1,
+        stream: Mapping[str, Any] | None = None,
     ) -> None:
         (folder / "tables").mkdir(parents=True)
         places = {"tables": str(folder / "tables"), "checkpoint": str(folder)}
-        self._settings = Settings.model_validate({"stream": places, "balancer": balancer or {}})
+        self._settings = Settings.model_validate(
+            {"stream": places | (stream or {}), "balancer": balancer or {}}
+        )
         self._store, self._admission = Store.at(folder), admission or AdmissionSettings()
         self._tasks = tasks
         self.directory: dict[str, ShardMap] = {}

@@ -14,7 +14,7 @@ from lb_stream.stream import averages
 from lb_stream.stream.averages import Folding
 from lb_stream.stream.cluster_input import ClusterInput
 from lb_stream.stream.context import BatchContext, DecodeConfig
-from lb_stream.stream.decide import decide_cluster
+from lb_stream.stream.decide import RecordAllowance, decide_cluster
 from lb_stream.stream.figures import FigureFiles
 from lb_stream.stream.shard_blocks import ALL_CLUSTERS
 from lb_stream.stream.shards.block_files import OpenFiles
@@ -94,4 +94,10 @@ def round_of(rows: Any, context: BatchContext, folder: Path) -> RoundRow:
     """The round of the cluster with these shards."""
     views = ClusterViews(OpenFiles(Store.at(folder)), "lb-load-reports")
     inputs = ClusterInput.from_rows(rows)
-    return decide_cluster(inputs, context, FigureFiles(context, "0-0"), views)
+    return decide_cluster(
+        inputs,
+        context,
+        FigureFiles(context, "0-0"),
+        views,
+        RecordAllowance.of_task(context.settings.stream),
+    )

@@ -60,22 +60,31 @@ class Ledger:
     reported: ClusterView  # with them, as reported
     records: OwnershipRecords
     published_to: str | None  # the last bundle with a published record; None: all have one
+    max_published: int  # records that are added to those of events, of each cause
     _returned: frozenset[str] = frozenset()  # living brokers that counted as dead before
     _rows: dict[str, int] = field(default_factory=dict)  # bundle → its row in the view
     # Row → rows of bundles that it overlaps, once that was needed.
     _overlapping: dict[int, list[int]] | None = None
 
     @staticmethod
-    def build(view: ClusterView, reported: ClusterView, memory: Memory, dry_run: bool) -> Ledger:
+    def build(
+        view: ClusterView,
+        reported: ClusterView,
+        memory: Memory,
+        dry_run: bool,
+        max_published: int | None = None,
+    ) -> Ledger:
         """Return the ledger before the round's first record.
 
         After failed rounds every owner that may have changed since counts as changed.
+        `max_published`: at least 1; None: MAX_PUBLISHED.
         """
         if memory.missed_ms is not None:
             missed = view.bundles.owner_since_ms >= memory.missed_ms - SLACK_MS
             view = replace(view, bundles=replace(view.bundles, gained=view.bundles.gained | missed))
         records = OwnershipRecords.build(view, memory, dry_run)
-        return Ledger(view, reported, records, memory.published_to)
+        limit = MAX_PUBLISHED if max_published is None else max_published
+        return Ledger(view, reported, records, memory.published_to, limit)
 
     def version(self, bundle: str, row: int) -> int:
         """Return the version of the record that a decision about a bundle follows; 0: no record.
@@ -140,7 +149,7 @@ class Ledger:
         """Return the owned bundles that are next to be published, and advance `published_to`.
 
         In a cluster's first rounds, and when very many bundles are new, owned bundles are published
-        in the order of their names, MAX_PUBLISHED in each round. New bundles that come later in
+        in the order of their names, `max_published` in each round. New bundles that come later in
         this order are taken out of `changed`, in place.
         """
         bundles = self.view.bundles
@@ -153,7 +162,7 @@ class Ledger:
             return np.empty(0, np.intp)
         begin = bundles.first_after(self.published_to) if self.published_to else 0
         waiting = begin + np.flatnonzero(owned[begin:] & ~bundles.system[begin:])
-        in_turn: Rows = waiting[:MAX_PUBLISHED]
+        in_turn: Rows = waiting[: self.max_published]
         self.published_to = bundles.name(int(in_turn[-1])) if len(in_turn) < len(waiting) else None
         changed[begin:] &= ~(owned & bundles.appeared)[begin:]
         return in_turn
@@ -199,9 +208,9 @@ class Ledger:
         return rows
 
     def _publish_unpublished(self, decided: Collection[str]) -> None:
-        """Publish what dry runs have changed, MAX_PUBLISHED bundles in each round."""
+        """Publish what dry runs have changed, `max_published` bundles in each round."""
         records, now_ms = self.records, self.view.now_ms
-        names = sorted(records.unpublished)[:MAX_PUBLISHED]
+        names = sorted(records.unpublished)[: self.max_published]
         records.unpublished.difference_update(names)
         for name, row in zip(names, self.view.bundles.rows_of(names).tolist(), strict=True):
             if name in decided:
@@ -227,7 +236,7 @@ class Ledger:
         rows = self.view.bundles.rows_of(old).tolist()
         # A broker that was told of a split or merge may not have obeyed yet.
         unowned = [name for name, row in zip(old, rows, strict=True) if records.owner(row) is None]
-        for name in unowned[:MAX_PUBLISHED]:
+        for name in unowned[: self.max_published]:
             records.delete(name)
 
     def _record_ending(self, name: str, row: int, ended: EndedDecision) -> None:

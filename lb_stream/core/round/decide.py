@@ -44,7 +44,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     (`lb_stream.settings.overrides`).
     """
     observed = observe(view, memory, inbox, config)
-    state = settle(observed, inbox.acks)
+    state = settle(observed, inbox.acks, inbox.max_published)
     decide_commands(state, observed.commands)
     follow_rollout(state)
     if may_decide(state, inbox.awaited):

@@ -33,13 +33,16 @@ from lb_stream.core.round.shed import observe_loads
 from lb_stream.core.round.state import RoundInputs, RoundState
 
 
-def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
-    """End decisions by reports, acks and time; return the round before its first decision."""
+def settle(seen: Observed, acks: tuple[Ack, ...], max_published: int | None = None) -> RoundState:
+    """End decisions by reports, acks and time; return the round before its first decision.
+
+    `max_published`: as in `Inbox`.
+    """
     memory, config, alive = seen.memory, seen.config.balancer, seen.alive
     now_ms = alive.view.now_ms
     # The outcomes of earlier decisions, and the ownership records that follow from them.
     settled = outcomes.settle_decisions(alive.view, memory, acks)
-    ledger = Ledger.build(alive.view, seen.known, memory, config.dry_run)
+    ledger = Ledger.build(alive.view, seen.known, memory, config.dry_run, max_published)
     ended = [
         EndedDecision(pending, _replaces_bundles(pending, outcome), outcome.at_ms)
         for pending, outcome in settled.ended

@@ -215,6 +215,7 @@ def _load_start(row: Row, remembered: Remembered, checkpoint: Store) -> RoundSta
         {broker: tuple(keys) for broker, keys in inputs.get("differing", {}).items()},
         job_changes=_parse_job_changes(inputs),
         awaited=tuple(inputs.get("awaited", ())),
+        max_published=inputs.get("max_published"),
     )
     memory = without_failures(replace(Memory.from_json(remembered[0]), epoch=row["epoch"]))
     own = inputs["settings"]

@@ -40,6 +40,9 @@ BALANCER: dict[str, Any] = {
 }
 """A balancer that decides whenever there is something to decide."""
 
+ALL_RECORDS = 1 << 30
+"""Small clusters' first ownership records come in the first batch, which does not count."""
+
 
 def progress(text: str) -> None:
     """One line for whoever waits."""
@@ -78,6 +81,7 @@ class Place:
                 tick_interval_ms=0,
                 trigger_interval_ms=trigger_interval_ms,
                 max_offsets_per_trigger=0,
+                max_first_records=ALL_RECORDS,
             ),
             balancer=BALANCER,
         )
