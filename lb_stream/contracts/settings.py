@@ -288,10 +288,10 @@ class StreamSettings(KeyModel):
     )
     max_first_records: int = key(
         20_000,
-        "About how many ownership records a batch publishes beside those of decisions and "
-        "reports: each bundle of a new cluster has one. A cluster publishes 1 to 1,000 of them in "
-        "a round; the others follow in the next batches. A batch's decisions can be read once all "
-        "of its records are published.",
+        "About how many first ownership records a batch publishes, one for each bundle of new "
+        "clusters, since its decisions can be read only after them. A cluster publishes 1 to 1,000 "
+        "in a batch; the others follow in the next ones. So do records that a dry run has held "
+        "back, and those that are removed. At least 1,000 for each of the `shuffle_partitions`.",
         dynamic=False,
         ge=1,
     )

@@ -49,8 +49,9 @@ from lb_stream.stream.views import ClusterViews
 class RecordAllowance:
     """How many ownership records the next rounds of one task may add to those of their events.
 
-    The first rounds of a cluster have up to MAX_PUBLISHED each, a thousand clusters may be new at
-    once, and the decisions of a batch can be read once all of its records are published.
+    A round of a new cluster has up to MAX_PUBLISHED, a thousand clusters may be new at once, and
+    the decisions of a batch can be read once all of its records are published. Clusters have their
+    turn in the order of their names.
     """
 
     left: int
@@ -67,8 +68,8 @@ class RecordAllowance:
         return None if self.left >= MAX_PUBLISHED else max(1, self.left)
 
     def spend(self, records: int) -> None:
-        """Note the ownership records of a round."""
-        self.left -= records
+        """Note the ownership records of a round; many are of events, as when a broker dies."""
+        self.left -= min(records, MAX_PUBLISHED)
 
 
 def decide_clusters(

@@ -40,12 +40,14 @@ class Step:
     records: Sequence[Record]
     acks: tuple[tuple[int, str], ...]  # (which pending decision, outcome)
     caught_up: bool
+    max_published: int | None = None
 
 
 @st.composite
 def lives(draw: st.DrawFn, most: int = 6) -> list[Step]:
     """Batches of reports in which brokers own, gain, lose, obey or ignore, come and go."""
     steps, now_ms, offset = [], 1_000_000, 0
+    shares = draw(st.booleans())  # what a batch publishes, with other clusters
     for _ in range(draw(st.integers(1, most))):
         now_ms += draw(st.sampled_from([100, 5_000, 20_000, 31_000, 61_000]))
         taken: set[str] = set()
@@ -84,7 +86,9 @@ def lives(draw: st.DrawFn, most: int = 6) -> list[Step]:
                 max_size=2,
             )
         )
-        steps.append(Step(batch, tuple(acks), draw(st.sampled_from([True, True, True, False]))))
+        caught_up = draw(st.sampled_from([True, True, True, False]))
+        max_published = draw(st.sampled_from([None, 1, 2])) if shares else None
+        steps.append(Step(batch, tuple(acks), caught_up, max_published))
     return steps
 
 
@@ -112,4 +116,4 @@ def inbox_of(step: Step, memory: Memory) -> Inbox:
         for at, said in step.acks
         if at < len(memory.pending)
     ]
-    return Inbox(tuple(acks), step.caught_up)
+    return Inbox(tuple(acks), step.caught_up, max_published=step.max_published)

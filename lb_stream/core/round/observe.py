@@ -44,7 +44,8 @@ class Inbox:
     answers: tuple[CommandAnswer, ...] = ()  # to commands about settings, which are applied already
     job_changes: tuple[JobChange, ...] = ()  # that came with the job's start
     awaited: tuple[str, ...] = ()  # brokers whose reports the job can't read yet
-    # Ownership records that the round may add to those of its events; None: as many as any round.
+    # Ownership records that the round may add to those of its events, of each cause; None: as many
+    # as any round.
     max_published: int | None = None
 
 
