@@ -46,8 +46,8 @@ class SignatureCheck:
         """Require a command to be signed by a key of its sender, `by`. Raises RecordRejected.
 
         Returns the id of the key that has signed it; None: no signature was verified. Agents and
-        jobs send no commands: their names can't be a sender's. `digest`: returns that of
-        the value.
+        jobs send no commands: their names can't be a sender's. `digest`: returns that of the
+        value.
         """
         if self.commands == "open":
             return None
@@ -73,8 +73,8 @@ class SignatureCheck:
     ) -> None:
         """Require a broker's record to be signed by a key of the broker. Raises RecordRejected.
 
-        `digest`: returns that of the value. `broker`: <cluster>/<broker>. The position gets the time
-        of a verified signature.
+        `digest`: returns that of the value. `broker`: <cluster>/<broker>. The position gets the
+        time of a verified signature.
         """
         if self.reports == "open":
             return

@@ -41,7 +41,7 @@ PIECE_BYTES = 256 << 10
 MAX_PIECES = 8
 """Number of pieces that a process keeps in memory."""
 MAX_SHARED = 64
-"""Number of shared blocks that a task keeps in memory: 16 MB or a little more of an object store."""
+"""Number of shared blocks that a task keeps in memory: about 16 MB of an object store."""
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 ALIGNMENT = 64
 """Blocks begin at multiples of this, so that Arrow uses columns of a mapped file without a copy."""

@@ -35,7 +35,7 @@ def test_clusters_share_what_a_batch_publishes_until_all_have_all_records(
         stages.run([(key, value, None) for key, value in fleet.generation()])
         records = [json.loads(entries) for entries in stages.rounds["ownership"].to_pylist()]
         of_batches.append([len(own) for own in records])
-        published.update((one["cluster"], one["bundle"]) for own in records for one in own)
+        published.update((record["cluster"], record["bundle"]) for own in records for record in own)
     assert of_batches == [[4, 2, 1], [4, 2, 1], [0, 4, 2], [0, 0, 4], [0, 0, 0], [0, 0, 0]]
     assert len(published) == 3 * 8 and set(published.values()) == {1}
 
@@ -48,7 +48,7 @@ def test_a_round_that_may_add_one_record_is_replayed_bit_for_bit(
         patched.setattr(RecordAllowance, "of_task", lambda _stream: RecordAllowance(1))
         row = stage.run()
     assert json.loads(row["inputs"])["max_published"] == 1
-    published = [one["bundle"] for one in json.loads(row["ownership"])]
+    published = [record["bundle"] for record in json.loads(row["ownership"])]
     assert published[0] == BUNDLES[0] and len(published) < len(BUNDLES)
     assert "max_published" not in json.loads(stage.run()["inputs"])
     results = [round_.result for round_ in replay(stage.settings.stream, RoundFilter())[1]]
